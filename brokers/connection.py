@@ -1,0 +1,293 @@
+"""The interface that every broker adapter offers, and the way to get one: `connect(url)`.
+
+Adapters implement the abstract classes below; the SOAP side uses nothing else of a broker. Everything is
+thread-safe. Three rules hold for every adapter, and the contract tests check them:
+
+* A consumer calls `on_delivery` one delivery at a time, on a thread of its own, never on the thread that reads the
+  socket: it may send, wait for futures, and open further consumers.
+* A `Future` may be completed by any thread, but its callbacks run on the connection's executor (see `Completion`).
+* A delivery is the consumer's until `accept`, `release` or `reject`, or until its consumer or connection ends; then
+  the broker delivers it again.
+
+No adapter is imported before its URL scheme is asked for.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from importlib import import_module
+from types import TracebackType
+from typing import Any, Final, Self, TypeAlias, TypeVar
+from urllib.parse import urlsplit
+
+from brokers.errors import UnknownSchemeError
+from brokers.message import Destination, DestinationKind, Message
+
+T = TypeVar("T")
+
+DEFAULT_TIMEOUT: Final = 30.0
+"""Seconds that connecting, subscribing and committing may take before the adapter gives up."""
+
+
+class ConnectionState(StrEnum):
+    """What a connection reports to those who `watch` it."""
+
+    CONNECTED = "connected"
+    LOST = "lost"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What a broker, seen through this adapter, can do. Code asks here, never for a broker's name.
+
+    Attributes:
+        broker: what it is, for people to read (`embedded`, `ActiveMQ/6.1.8`).
+        typed_properties: properties arrive with the JMS type they were sent with; else all arrive as strings.
+        message_types: a received message tells which of the JMS message types it was; else some are `unknown`.
+        transactions: `begin` works: sends and accepts happen together or not at all.
+        stable_message_id: a redelivered message keeps its JMSMessageID, so that it can serve as a key.
+        tells_message_id: `SendResult.message_id` is known to the sender.
+        delivery_count: `Delivery.delivery_count` is known.
+        release: `Delivery.release` gives one message back; else it gives back all that the consumer holds.
+        cumulative_accept: accepting a delivery accepts all that came before it on the same consumer.
+        selectors: `consume` takes a JMS message selector.
+        durable_topics: `consume` takes a `durable_name`.
+    """
+
+    broker: str
+    typed_properties: bool
+    message_types: bool
+    transactions: bool
+    stable_message_id: bool
+    tells_message_id: bool
+    delivery_count: bool
+    release: bool
+    cumulative_accept: bool
+    selectors: bool
+    durable_topics: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SendResult:
+    """The broker has the message. `message_id` is its JMSMessageID where the broker tells it, else None."""
+
+    message_id: str | None = None
+
+
+class Completion(Future[T]):
+    """A future whose callbacks run on an executor, never on the thread that completed it.
+
+    So the thread that reads a socket can complete it, and a callback may call the connection again.
+    """
+
+    def __init__(self, executor: Callable[[], Executor]) -> None:
+        super().__init__()
+        self._executor = executor
+
+    def add_done_callback(self, fn: Callable[[Future[T]], object]) -> None:
+        """Call `fn(future)` on the executor once this is done."""
+        super().add_done_callback(partial(self._elsewhere, fn))
+
+    def on_settled(self, fn: Callable[[Future[T]], object]) -> None:
+        """Call `fn(future)` on the very thread that settles this: for book-keeping that never blocks."""
+        super().add_done_callback(fn)
+
+    def _elsewhere(self, fn: Callable[[Future[T]], object], future: Future[T]) -> None:
+        try:
+            self._executor().submit(fn, future)
+        except RuntimeError:  # the executor was shut down: the owner is closing, and this is its thread
+            fn(future)
+
+
+class Delivery(ABC):
+    """One message as it reached one consumer.
+
+    Attributes:
+        message: what arrived.
+        delivery_count: 1 for the first delivery, counting up; None where the broker does not tell.
+        generation: the generation of the connection that it came by; it ends with that generation.
+    """
+
+    __slots__ = ("delivery_count", "generation", "message")
+
+    def __init__(self, message: Message, delivery_count: int | None, generation: int) -> None:
+        self.message = message
+        self.delivery_count = delivery_count
+        self.generation = generation
+
+    @abstractmethod
+    def accept(self) -> None:
+        """Acknowledge: the broker may forget the message. A second call, or one after the connection was lost, does nothing."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """Give the message back to be delivered again, to this consumer or another, marked as redelivered."""
+
+    @abstractmethod
+    def reject(self, reason: str) -> None:
+        """Refuse the message for good: the broker puts it on its dead-letter destination, with the reason if it can."""
+
+
+OnDelivery: TypeAlias = Callable[[Delivery], None]
+OnState: TypeAlias = Callable[[ConnectionState], None]
+
+
+class Consumer(ABC):
+    """A subscription to one destination. Usable in a `with` statement."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the subscription; what was delivered and not accepted goes back to the broker. Idempotent.
+
+        Returns when no further `on_delivery` will start. Called from `on_delivery` itself it returns at once.
+        """
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Transaction(ABC):
+    """Sends and accepts that happen together at `commit`, or not at all."""
+
+    @abstractmethod
+    def send(self, message: Message) -> None:
+        """Add a message; it is delivered to nobody before the commit."""
+
+    @abstractmethod
+    def accept(self, delivery: Delivery) -> None:
+        """Add the acknowledgement of a delivery, of any consumer of the same connection."""
+
+    @abstractmethod
+    def commit(self) -> Future[None]:
+        """Ask the broker to carry out everything; the future is done when it said so.
+
+        The future raises ConnectionLostError if the connection ended before the answer (whether it was carried out is
+        not known), SendFailedError if the broker refused.
+        """
+
+    @abstractmethod
+    def abort(self) -> None:
+        """Drop the sends; the deliveries are as if they had not been accepted, and the consumer still holds them."""
+
+
+class Connection(ABC):
+    """A connection to a broker. Usable in a `with` statement, which closes it.
+
+    Raises (every method): ClosedError after `close`, ConnectionLostError while the connection is lost.
+    """
+
+    @property
+    @abstractmethod
+    def capabilities(self) -> Capabilities:
+        """What this broker can do through this adapter."""
+
+    @property
+    @abstractmethod
+    def generation(self) -> int:
+        """Counts connections made under this object, from 1; a temporary destination and a delivery belong to one."""
+
+    @abstractmethod
+    def watch(self, on_state: OnState) -> None:
+        """Call `on_state` at every change of the connection's state, on the connection's executor."""
+
+    @abstractmethod
+    def send(self, message: Message, transaction: Transaction | None = None) -> Future[SendResult]:
+        """Send `message` to its `destination`.
+
+        The future is done when the broker has the message if its delivery mode is persistent, else when it is
+        written. Within a transaction it is done at once. What is None in the message is left to the broker's default;
+        `message_id` and `timestamp` are the broker's to set where it does so.
+
+        Raises:
+            ValueError: the message has no destination, or a body that the adapter cannot carry.
+        """
+
+    @abstractmethod
+    def consume(
+        self,
+        destination: Destination,
+        on_delivery: OnDelivery,
+        *,
+        prefetch: int = 1,
+        selector: str | None = None,
+        durable_name: str | None = None,
+    ) -> Consumer:
+        """Subscribe, and return once the broker confirmed it.
+
+        Args:
+            destination: where from; a topic delivers what is sent after this call returned.
+            on_delivery: called with one delivery at a time, on the consumer's own thread. An exception that leaves it is
+                logged and the delivery released.
+            prefetch: how many deliveries the broker may hand over before one is accepted.
+            selector: a JMS message selector; needs the capability `selectors`.
+            durable_name: name of a durable topic subscription; needs the capability `durable_topics`.
+
+        Raises:
+            UnsupportedError: the broker lacks a capability asked for.
+            StaleDestinationError: a temporary destination of an earlier generation.
+        """
+
+    @abstractmethod
+    def begin(self) -> Transaction:
+        """Begin a transaction.
+
+        Raises:
+            UnsupportedError: the broker has none.
+        """
+
+    @abstractmethod
+    def temporary(self, kind: DestinationKind = DestinationKind.TEMPORARY_QUEUE) -> Destination:
+        """Make a destination that only this connection may consume from, and that ends with this generation of it."""
+
+    @abstractmethod
+    def close(self, deadline: float = 5.0) -> None:
+        """Close within `deadline` seconds: consumers first, then what is still to be written, then the connection. Idempotent."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+SCHEMES: Final[Mapping[str, str]] = {
+    "embedded": "brokers.embedded",
+    "stomp": "brokers.stomp",
+}
+"""URL scheme to the module that serves it; the module has `connect(url, timeout=…)`."""
+
+
+def connect(url: str, *, timeout: float = DEFAULT_TIMEOUT, **options: Any) -> Connection:
+    """Connect to the broker at `url` and return the connection once it is usable.
+
+    Args:
+        url: `embedded:` or `embedded:NAME` for a broker in this process, `stomp://USER:PASSWORD@HOST:PORT` for
+            ActiveMQ.
+        timeout: seconds that connecting may take.
+        options: the adapter's own; see its module.
+
+    Raises:
+        UnknownSchemeError: no adapter serves the URL's scheme; the message lists those that do.
+        ConnectionFailedError: nobody answers there, or the credentials were refused.
+    """
+    scheme = urlsplit(url).scheme.lower()
+    try:
+        module = SCHEMES[scheme]
+    except KeyError:
+        known = ", ".join(sorted(SCHEMES))
+        raise UnknownSchemeError(f"no broker adapter for the URL scheme {scheme!r}; known are: {known}") from None
+    connection: Connection = import_module(module).connect(url, timeout=timeout, **options)
+    return connection

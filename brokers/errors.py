@@ -1,0 +1,40 @@
+"""What goes wrong between this program and a broker, as one small tree.
+
+Every adapter maps its own library's errors to these in one place; nobody above an adapter sees a foreign error.
+"""
+
+
+class BrokerError(Exception):
+    """Anything that went wrong with a broker or with the way to it."""
+
+
+class ConnectionFailedError(BrokerError):
+    """The connection could not be made: nobody listens, the handshake failed, the credentials were refused."""
+
+
+class ConnectionLostError(BrokerError):
+    """The connection was lost while something was under way. Whether the broker got it is not known."""
+
+
+class ClosedError(BrokerError):
+    """The connection, consumer or transaction was closed before, by this side."""
+
+
+class SendFailedError(BrokerError):
+    """The broker refused a message, or a commit that held it."""
+
+
+class DestinationGoneError(SendFailedError):
+    """The destination does not exist any more, as with the temporary queue of a client that left."""
+
+
+class StaleDestinationError(BrokerError):
+    """A temporary destination of an earlier generation of the connection: it ended with that generation."""
+
+
+class UnsupportedError(BrokerError):
+    """This broker or adapter lacks the capability; the message names the capability and who has it."""
+
+
+class UnknownSchemeError(BrokerError, ValueError):
+    """`connect` was given a URL whose scheme no adapter serves."""

@@ -1,0 +1,272 @@
+"""What JMS 1.1 calls a message, a destination and a typed property, as frozen, picklable values.
+
+Everything else in this project passes these around: nodes, brokers, the capture log, test vectors, Spark.
+No I/O, no broker, no SOAP in here.
+
+Spec: JMS 1.1 chapters 2.4 (destinations) and 3 (message model).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+from math import isfinite
+from typing import Final, NamedTuple, TypeAlias
+
+PropertyValue: TypeAlias = bool | int | float | str
+
+
+class PropertyType(StrEnum):
+    """The JMS types that a message property, a map entry or a stream element may have."""
+
+    BOOLEAN = "boolean"
+    BYTE = "byte"
+    SHORT = "short"
+    INT = "int"
+    LONG = "long"
+    FLOAT = "float"
+    DOUBLE = "double"
+    STRING = "string"
+    BYTES = "bytes"  # in the body of a MapMessage or StreamMessage only, there as base64 text
+
+
+INTEGER_BITS: Final[Mapping[PropertyType, int]] = {
+    PropertyType.BYTE: 8,
+    PropertyType.SHORT: 16,
+    PropertyType.INT: 32,
+    PropertyType.LONG: 64,
+}
+
+
+class DestinationKind(StrEnum):
+    """The four kinds of destination that JMS knows."""
+
+    QUEUE = "queue"
+    TOPIC = "topic"
+    TEMPORARY_QUEUE = "temporary-queue"
+    TEMPORARY_TOPIC = "temporary-topic"
+
+    @property
+    def is_temporary(self) -> bool:
+        """True for a destination that lives as long as the connection that made it."""
+        return self in (DestinationKind.TEMPORARY_QUEUE, DestinationKind.TEMPORARY_TOPIC)
+
+    @property
+    def is_topic(self) -> bool:
+        """True where each subscriber gets a copy of its own."""
+        return self in (DestinationKind.TOPIC, DestinationKind.TEMPORARY_TOPIC)
+
+
+class MessageType(StrEnum):
+    """The JMS message types; `UNKNOWN` where the wire protocol does not show which it was."""
+
+    BYTES = "bytes"
+    TEXT = "text"
+    MAP = "map"
+    OBJECT = "object"
+    STREAM = "stream"
+    MESSAGE = "message"
+    UNKNOWN = "unknown"
+
+
+class DeliveryMode(IntEnum):
+    """JMSDeliveryMode, with the numbers that JMS gives it."""
+
+    NON_PERSISTENT = 1
+    PERSISTENT = 2
+
+
+DEFAULT_PRIORITY: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """A queue or topic.
+
+    `name` is the broker's own name without a wire protocol's prefix, None where this side cannot know it (the
+    owner of a temporary queue over STOMP). `address` is how an adapter spells it on the wire, where that cannot be
+    told from kind and name; it belongs to the connection that made it.
+    """
+
+    kind: DestinationKind
+    name: str | None
+    address: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.name if self.name is not None else self.address}"
+
+
+def queue(name: str) -> Destination:
+    """Name a queue."""
+    return Destination(DestinationKind.QUEUE, name)
+
+
+def topic(name: str) -> Destination:
+    """Name a topic."""
+    return Destination(DestinationKind.TOPIC, name)
+
+
+class Property(NamedTuple):
+    """One property: its name, its JMS type, and its value as a Python object."""
+
+    name: str
+    type: PropertyType
+    value: PropertyValue
+
+
+class Properties(tuple[Property, ...]):
+    """The properties of one message, in order, with a lookup by name (names are case-sensitive).
+
+    A tuple, so it is frozen, hashable and picklable. A message has a handful of properties, so the lookup is a scan.
+    """
+
+    __slots__ = ()
+
+    def lookup(self, name: str) -> Property | None:
+        """Return the property called `name`, or None."""
+        for entry in self:
+            if entry.name == name:
+                return entry
+        return None
+
+    def value(self, name: str) -> PropertyValue | None:
+        """Return the value of the property called `name`, or None if the message has no such property."""
+        for entry in self:
+            if entry.name == name:
+                return entry.value
+        return None
+
+    def text(self, name: str) -> str | None:
+        """Return the property as JMS getStringProperty would: any type converts to a string, None stays None."""
+        found = self.lookup(name)
+        if found is None:
+            return None
+        return as_text(found.value)
+
+    def merged(self, others: Iterable[Property]) -> Properties:
+        """Return these properties with `others` put over them: same name replaces, new names follow."""
+        by_name = {entry.name: entry for entry in self}
+        by_name.update((entry.name, entry) for entry in others)
+        return Properties(by_name.values())
+
+
+def as_text(value: PropertyValue) -> str:
+    """Convert a property's value to a string as JMS getStringProperty does: booleans in lower case."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def infer_type(value: PropertyValue) -> PropertyType:
+    """Choose the JMS type of a Python value: bool, str, float to double, int to `int` if it fits 32 bits, else `long`.
+
+    Raises:
+        ValueError: an integer beyond 64 bits, which no JMS type holds.
+        TypeError: any other type.
+    """
+    if isinstance(value, bool):
+        return PropertyType.BOOLEAN
+    if isinstance(value, str):
+        return PropertyType.STRING
+    if isinstance(value, float):
+        return PropertyType.DOUBLE
+    if isinstance(value, int):
+        for kind in (PropertyType.INT, PropertyType.LONG):
+            if fits(value, kind):
+                return kind
+        raise ValueError(f"integer property {value} does not fit JMS's 64 bits")
+    raise TypeError(f"a JMS property is bool, int, float or str, not {type(value).__name__}")
+
+
+def fits(value: int, kind: PropertyType) -> bool:
+    """Say whether an integer is within the range of a JMS integer type."""
+    limit = 1 << (INTEGER_BITS[kind] - 1)
+    return -limit <= value < limit
+
+
+def typed(name: str, value: PropertyValue, kind: PropertyType | None = None) -> Property:
+    """Make a property, inferring its JMS type unless `kind` says it.
+
+    Raises:
+        ValueError, TypeError: the value has no JMS type, or does not fit `kind`.
+    """
+    if kind is None:
+        return Property(name, infer_type(value), value)
+    if kind in INTEGER_BITS:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise TypeError(f"property {name}: {kind} needs an integer, not {value!r}")
+        if not fits(value, kind):
+            raise ValueError(f"property {name}: {value} does not fit JMS {kind}")
+        return Property(name, kind, value)
+    expected: Mapping[PropertyType, tuple[type, ...]] = {
+        PropertyType.BOOLEAN: (bool,),
+        PropertyType.STRING: (str,),
+        PropertyType.BYTES: (str,),
+        PropertyType.FLOAT: (float, int),
+        PropertyType.DOUBLE: (float, int),
+    }
+    wanted = expected[kind]
+    if not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted):
+        raise TypeError(f"property {name}: {kind} cannot hold {value!r}")
+    if kind in (PropertyType.FLOAT, PropertyType.DOUBLE):
+        return Property(name, kind, float(value))
+    return Property(name, kind, value)
+
+
+def properties(values: Mapping[str, PropertyValue] | Iterable[Property] = ()) -> Properties:
+    """Make typed properties from a mapping of names to Python values, or from `Property` values as they are.
+
+    Raises:
+        ValueError, TypeError: a value that no JMS type holds.
+    """
+    if isinstance(values, Mapping):
+        return Properties(typed(name, value) for name, value in values.items())
+    return Properties(values)
+
+
+def is_finite(value: PropertyValue) -> bool:
+    """Say whether JSON could carry the value as a number (NaN and the infinities it cannot)."""
+    return not isinstance(value, float) or isfinite(value)
+
+
+class Element(NamedTuple):
+    """One element of a StreamMessage."""
+
+    type: PropertyType
+    value: PropertyValue
+
+
+Body: TypeAlias = bytes | memoryview | str | Properties | tuple[Element, ...] | None
+"""bytes for BytesMessage (and the octets of an ObjectMessage, never deserialised), str for TextMessage, `Properties`
+for MapMessage, elements for StreamMessage; None for a null or absent body."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One JMS message: headers, typed properties, body.
+
+    A header that is None is not set, or not known to this side. Times are milliseconds since 1970; an `expiration`
+    of 0 means never. `untyped` says that the way here turned every property into a string, so that a check of
+    types has nothing to go by.
+    """
+
+    message_type: MessageType
+    body: Body = None
+    properties: Properties = field(default_factory=Properties)
+    destination: Destination | None = None
+    message_id: str | None = None
+    correlation_id: str | None = None
+    reply_to: Destination | None = None
+    delivery_mode: int | None = None
+    priority: int | None = None
+    expiration: int | None = None
+    timestamp: int | None = None
+    type: str | None = None
+    redelivered: bool | None = None
+    untyped: bool = False
+
+    @property
+    def size(self) -> int:
+        """The body's length: octets of bytes, characters of text, elements of a map or stream, 0 for none."""
+        return 0 if self.body is None else len(self.body)
