@@ -123,7 +123,10 @@ class Delivery(ABC):
 
     @abstractmethod
     def accept(self) -> None:
-        """Acknowledge: the broker may forget the message. A second call, or one after the connection was lost, does nothing."""
+        """Acknowledge: the broker may forget the message.
+
+        A second call, or one after the connection was lost, does nothing.
+        """
 
     @abstractmethod
     def release(self) -> None:
@@ -227,8 +230,8 @@ class Connection(ABC):
 
         Args:
             destination: where from; a topic delivers what is sent after this call returned.
-            on_delivery: called with one delivery at a time, on the consumer's own thread. An exception that leaves it is
-                logged and the delivery released.
+            on_delivery: called with one delivery at a time, on the consumer's own thread. An exception that leaves
+                it is logged and the delivery released.
             prefetch: how many deliveries the broker may hand over before one is accepted.
             selector: a JMS message selector; needs the capability `selectors`.
             durable_name: name of a durable topic subscription; needs the capability `durable_topics`.
@@ -252,7 +255,7 @@ class Connection(ABC):
 
     @abstractmethod
     def close(self, deadline: float = 5.0) -> None:
-        """Close within `deadline` seconds: consumers first, then what is still to be written, then the connection. Idempotent."""
+        """Close within `deadline` seconds: consumers, then what is still to be written, then the connection. Idempotent."""
 
     def __enter__(self) -> Self:
         return self

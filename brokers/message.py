@@ -14,7 +14,8 @@ from enum import IntEnum, StrEnum
 from math import isfinite
 from typing import Final, NamedTuple, TypeAlias
 
-PropertyValue: TypeAlias = bool | int | float | str
+PropertyValue: TypeAlias = bool | int | float | str | None
+"""A property's value; None is JMS's null string."""
 
 
 class PropertyType(StrEnum):
@@ -139,10 +140,7 @@ class Properties(tuple[Property, ...]):
 
     def text(self, name: str) -> str | None:
         """Return the property as JMS getStringProperty would: any type converts to a string, None stays None."""
-        found = self.lookup(name)
-        if found is None:
-            return None
-        return as_text(found.value)
+        return as_text(self.value(name))
 
     def merged(self, others: Iterable[Property]) -> Properties:
         """Return these properties with `others` put over them: same name replaces, new names follow."""
@@ -151,15 +149,15 @@ class Properties(tuple[Property, ...]):
         return Properties(by_name.values())
 
 
-def as_text(value: PropertyValue) -> str:
-    """Convert a property's value to a string as JMS getStringProperty does: booleans in lower case."""
+def as_text(value: PropertyValue) -> str | None:
+    """Convert a property's value to a string as JMS getStringProperty does: booleans in lower case, null stays null."""
     if isinstance(value, bool):
         return "true" if value else "false"
-    return str(value)
+    return None if value is None else str(value)
 
 
 def infer_type(value: PropertyValue) -> PropertyType:
-    """Choose the JMS type of a Python value: bool, str, float to double, int to `int` if it fits 32 bits, else `long`.
+    """Choose the JMS type of a Python value: int is `int` if it fits 32 bits, else `long`; None is a null string.
 
     Raises:
         ValueError: an integer beyond 64 bits, which no JMS type holds.
@@ -167,7 +165,7 @@ def infer_type(value: PropertyValue) -> PropertyType:
     """
     if isinstance(value, bool):
         return PropertyType.BOOLEAN
-    if isinstance(value, str):
+    if value is None or isinstance(value, str):
         return PropertyType.STRING
     if isinstance(value, float):
         return PropertyType.DOUBLE
@@ -201,7 +199,7 @@ def typed(name: str, value: PropertyValue, kind: PropertyType | None = None) -> 
         return Property(name, kind, value)
     expected: Mapping[PropertyType, tuple[type, ...]] = {
         PropertyType.BOOLEAN: (bool,),
-        PropertyType.STRING: (str,),
+        PropertyType.STRING: (str, type(None)),
         PropertyType.BYTES: (str,),
         PropertyType.FLOAT: (float, int),
         PropertyType.DOUBLE: (float, int),
@@ -209,7 +207,7 @@ def typed(name: str, value: PropertyValue, kind: PropertyType | None = None) -> 
     wanted = expected[kind]
     if not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted):
         raise TypeError(f"property {name}: {kind} cannot hold {value!r}")
-    if kind in (PropertyType.FLOAT, PropertyType.DOUBLE):
+    if kind in (PropertyType.FLOAT, PropertyType.DOUBLE) and value is not None:
         return Property(name, kind, float(value))
     return Property(name, kind, value)
 

@@ -1,0 +1,49 @@
+"""The exceptions of soapjms: the caller's mistakes, and outcomes that a caller asked to have raised.
+
+What the peer did wrong is an event or a finding, never one of these out of a node.
+"""
+
+from __future__ import annotations
+
+
+class SoapJmsError(Exception):
+    """Root of everything that soapjms raises of its own."""
+
+
+class UsageError(SoapJmsError, ValueError):
+    """The caller gave something that the specification or the API does not allow; the message says what would be."""
+
+
+class InvalidUriError(UsageError):
+    """A string that is no `jms:` URI in the mode asked for."""
+
+
+class InvalidPropertyError(UsageError):
+    """A binding property with a value that its type does not allow; the message names property, value, place, rule."""
+
+
+class InvalidEnvelopeError(UsageError):
+    """What was to be sent is no SOAP envelope."""
+
+
+class InvalidRecordError(SoapJmsError, ValueError):
+    """A line or row that is no capture record; the message says which member, what was seen, what is accepted."""
+
+
+class LocalProtocolError(SoapJmsError):
+    """A node was asked for a step that its state does not allow: a mistake in the program that drives it."""
+
+
+class CallFailedError(SoapJmsError):
+    """A call ended in the state Fail; `reason` is the failure reason of the specification."""
+
+    def __init__(self, text: str, reason: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[object, tuple[str, str]]:
+        return type(self), (str(self), self.reason)
+
+
+class CallTimeoutError(CallFailedError, TimeoutError):
+    """No correlated response came in time."""

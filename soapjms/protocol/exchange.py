@@ -1,0 +1,301 @@
+"""From captured records to exchanges: merging the copies of one message, pairing responses with requests.
+
+The same functions serve every engine. An engine gives each record a key (`correlation_key`, with the `aliases` that
+requests announce), brings the records of one key together in order of time, and streams them through `pair`. Nothing
+here knows a profile: that a response matched by the wrong id is for the assertions to say.
+
+Spec: capture record, "Copies and pairing".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from hashlib import sha256
+from typing import Any, Final
+
+from brokers.message import Destination, Message, MessageType
+from soapjms.protocol.names import IS_FAULT
+from soapjms.protocol.record import Direction, Record, body_digest, to_json
+
+DEFAULT_WINDOW: Final = timedelta(minutes=10)
+"""How far apart in time the copies of a message, or a request and its response, may be."""
+
+
+class Pattern(StrEnum):
+    """What an exchange turned out to be."""
+
+    REQUEST_RESPONSE = "request-response"
+    ONE_WAY = "one-way"
+    RESPONSE_ONLY = "response without request"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """A request and its response, a one-way message, or a response whose request was not captured.
+
+    Attributes:
+        id: the request's message id, else its correlation id, else a hash of the record.
+        pattern: what it is; a request-response exchange without `response` is one whose response is missing.
+        request: the request or the one-way message, merged from its copies.
+        response: the response, merged from its copies.
+        records: how many records went into it.
+    """
+
+    id: str
+    pattern: Pattern
+    request: Record | None = None
+    response: Record | None = None
+    records: int = 1
+
+    @property
+    def messages(self) -> tuple[Record, ...]:
+        """The messages that were captured, request first."""
+        return tuple(each for each in (self.request, self.response) if each is not None)
+
+    @property
+    def unpaired(self) -> bool:
+        """True where one half of a request-response exchange is missing."""
+        return self.pattern is not Pattern.ONE_WAY and len(self.messages) == 1
+
+
+# Keys: what an engine partitions by
+
+
+def alias(record: Record) -> tuple[str, str] | None:
+    """Return (message id, correlation id) of a request that has both: a response may answer with either.
+
+    An engine collects these, and `correlation_key` sends a response that names the message id to the request's key.
+    """
+    message = record.message
+    if message.message_id and message.correlation_id and _is_request(record):
+        return message.message_id, message.correlation_id
+    return None
+
+
+def correlation_key(record: Record, aliases: Mapping[str, str]) -> str:
+    """Return the key under which a record meets its copies and its partner: never the queue.
+
+    Args:
+        record: the record.
+        aliases: message id to correlation id, of all requests of the log (see `alias`).
+    """
+    message = record.message
+    if message.correlation_id:
+        return (
+            message.correlation_id
+            if _is_request(record)
+            else aliases.get(message.correlation_id, message.correlation_id)
+        )
+    return message.message_id or record_hash(record)
+
+
+def record_hash(record: Record) -> str:
+    """Return a hash of the whole record: the key and id of one that has no id of its own."""
+    return sha256(to_json(record).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _is_request(record: Record) -> bool:
+    if record.direction is None:
+        return record.message.reply_to is not None
+    return record.direction is Direction.REQUEST
+
+
+# Merging copies
+
+
+@dataclass(slots=True)
+class _Sighting:
+    """One message under construction: merged from the copies seen so far."""
+
+    record: Record
+    records: int = 1
+    partner: _Sighting | None = None
+    done: bool = field(default=False)
+
+    @property
+    def time(self) -> datetime:
+        return self.record.time
+
+
+def same_message(one: Record, other: Record) -> bool:
+    """Say whether two records show the same message: by message id, else by direction, correlation id and body."""
+    first, second = one.message, other.message
+    if first.message_id and second.message_id:
+        return first.message_id == second.message_id
+    if not first.correlation_id or first.correlation_id != second.correlation_id:
+        return False
+    if _is_request(one) != _is_request(other):  # keeps an echo's response apart from its request
+        return False
+    digests = _digest(one), _digest(other)
+    return None not in digests and digests[0] == digests[1]
+
+
+def _digest(record: Record) -> str | None:
+    if record.sha256 is not None:
+        return record.sha256.lower()
+    if record.truncated:
+        return None
+    return body_digest(record.message.body) or body_digest(repr(record.message.body))
+
+
+def merge(one: Record, other: Record) -> Record:
+    """Merge two copies of one message: the earlier one, completed by what the other knows better.
+
+    Typed properties win over untyped ones, a whole body over a cut one, a known message type over `unknown`, a
+    destination with a name over one without.
+    """
+    base, rest = (one, other) if one.time <= other.time else (other, one)
+    better = rest.message if base.message.untyped and not rest.message.untyped else base.message
+    whole = rest if base.truncated and not rest.truncated else base
+    kind = whole.message.message_type
+    return replace(
+        base,
+        message=_merge_messages(base.message, rest.message, better, whole.message, kind),
+        direction=base.direction or rest.direction,
+        truncated=whole.truncated,
+        sha256=base.sha256 or rest.sha256,
+        meta={**rest.meta, **base.meta},
+        extra={**rest.extra, **base.extra},
+    )
+
+
+MERGED_HEADERS: Final = ("message_id", "correlation_id", "delivery_mode", "priority", "expiration", "timestamp", "type")
+
+
+def _merge_messages(base: Message, rest: Message, typed: Message, whole: Message, kind: MessageType) -> Message:
+    known: dict[str, Any] = {
+        name: getattr(base, name) if getattr(base, name) is not None else getattr(rest, name) for name in MERGED_HEADERS
+    }
+    if kind is MessageType.UNKNOWN:
+        kind = rest.message_type if whole is base else base.message_type
+    return Message(
+        message_type=kind,
+        body=whole.body if whole.body is not None else rest.body,
+        properties=typed.properties,
+        untyped=typed.untyped,
+        destination=_better(base.destination, rest.destination),
+        reply_to=_better(base.reply_to, rest.reply_to),
+        redelivered=base.redelivered or rest.redelivered,
+        **known,
+    )
+
+
+def _better(one: Destination | None, other: Destination | None) -> Destination | None:
+    if one is None or (one.name is None and other is not None):
+        return other
+    return one
+
+
+# Pairing
+
+
+def pair(records: Iterable[Record], window: timedelta = DEFAULT_WINDOW) -> Iterator[Exchange]:
+    """Merge and pair the records of one correlation key.
+
+    Args:
+        records: in order of time. A silence longer than the window ends a stretch, whose exchanges are given out at once,
+            so that a key that recurs for weeks needs the memory of one stretch.
+        window: how far apart copies, and a request and its response, may be.
+
+    Yields:
+        every message once, in an exchange. Nothing is dropped.
+    """
+    waiting: list[_Sighting] = []
+    newest: datetime | None = None
+    for record in records:
+        if newest is not None and record.time - newest > window:
+            yield from _settle(waiting, window)
+            waiting = []
+        newest = record.time if newest is None else max(newest, record.time)
+        for sighting in waiting:
+            if same_message(sighting.record, record) and abs(record.time - sighting.time) <= window:
+                sighting.record = merge(sighting.record, record)
+                sighting.records += 1
+                break
+        else:
+            waiting.append(_Sighting(record))
+    yield from _settle(waiting, window)
+
+
+def _settle(sightings: list[_Sighting], window: timedelta) -> Iterator[Exchange]:
+    """Pair the messages of one stretch of time and give out their exchanges in order of time."""
+    requests = [each for each in sightings if _may_be_request(each.record)]
+    answers = [each for each in sightings if _may_be_response(each.record)]
+    candidates = sorted(
+        (
+            (abs(answer.time - request.time), request.time, answer.time, request, answer)
+            for request in requests
+            for answer in answers
+            if request is not answer and answers_to(request.record, answer.record)
+        ),
+        key=lambda each: each[:3],
+    )
+    for distance, _, _, request, answer in candidates:
+        if distance <= window and request.partner is None and answer.partner is None:
+            request.partner, answer.partner = answer, request
+            answer.done = True
+    for sighting in sightings:
+        if not sighting.done:
+            yield _exchange(sighting)
+
+
+def _may_be_request(record: Record) -> bool:
+    return record.direction in (None, Direction.REQUEST)
+
+
+def _may_be_response(record: Record) -> bool:
+    return record.direction in (None, Direction.RESPONSE)
+
+
+def answers_to(request: Record, answer: Record) -> bool:
+    """Say whether `answer` correlates with `request`, by either id, and came to where the request wanted it."""
+    sent, came = request.message, answer.message
+    if not came.correlation_id or came.correlation_id not in (sent.correlation_id, sent.message_id):
+        return False
+    if request.direction is None and sent.reply_to is None:
+        return False
+    wanted, seen = sent.reply_to, came.destination
+    if wanted is not None and seen is not None and wanted.name is not None and seen.name is not None:
+        return wanted.name == seen.name
+    return True
+
+
+def _exchange(sighting: _Sighting) -> Exchange:
+    record, partner = sighting.record, sighting.partner
+    if partner is not None:
+        return Exchange(
+            id=_id(record),
+            pattern=Pattern.REQUEST_RESPONSE,
+            request=record,
+            response=partner.record,
+            records=sighting.records + partner.records,
+        )
+    pattern = _alone(record)
+    if pattern is Pattern.RESPONSE_ONLY:
+        return Exchange(id=_id(record), pattern=pattern, response=record, records=sighting.records)
+    return Exchange(id=_id(record), pattern=pattern, request=record, records=sighting.records)
+
+
+def _alone(record: Record) -> Pattern:
+    """Say what a message without a partner is: by its direction, else by what its headers suggest."""
+    if record.direction is not None:
+        return PATTERN_OF[record.direction]
+    if record.message.reply_to is not None:
+        return Pattern.REQUEST_RESPONSE
+    if record.message.correlation_id or record.message.properties.text(IS_FAULT) in ("true", "1"):
+        return Pattern.RESPONSE_ONLY
+    return Pattern.ONE_WAY
+
+
+PATTERN_OF: Final[Mapping[Direction, Pattern]] = {
+    Direction.REQUEST: Pattern.REQUEST_RESPONSE,
+    Direction.RESPONSE: Pattern.RESPONSE_ONLY,
+    Direction.ONE_WAY: Pattern.ONE_WAY,
+}
+
+
+def _id(record: Record) -> str:
+    return record.message.message_id or record.message.correlation_id or record_hash(record)

@@ -1,0 +1,211 @@
+"""The words and wire spellings of SOAP over JMS 1.0, and the two profiles as data.
+
+Only names and tables: nothing here decides anything.
+
+Spec: SOAP/JMS 1.4.1, 2.2, 2.6, 2.8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+CR_NAMESPACE: Final = "http://www.w3.org/2008/07/soap/bindings/JMS/"
+REC_NAMESPACE: Final = "http://www.w3.org/2010/soapjms/"
+
+BINDING_VERSION_VALUE: Final = "1.0"
+
+PREFIX: Final = "SOAPJMS_"
+REQUEST_URI: Final = "SOAPJMS_requestURI"
+BINDING_VERSION: Final = "SOAPJMS_bindingVersion"
+CONTENT_TYPE: Final = "SOAPJMS_contentType"
+CONTENT_ENCODING: Final = "SOAPJMS_contentEncoding"
+SOAP_ACTION: Final = "SOAPJMS_soapAction"
+TARGET_SERVICE: Final = "SOAPJMS_targetService"
+IS_FAULT: Final = "SOAPJMS_isFault"
+
+
+class SoapVersion(StrEnum):
+    """SOAP 1.1 and 1.2; the value is how people write it."""
+
+    SOAP_11 = "1.1"
+    SOAP_12 = "1.2"
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of the envelope."""
+        return SOAP_NAMESPACES[self]
+
+    @property
+    def media_type(self) -> str:
+        """The media type of an envelope without attachments (SOAP/JMS 2.4)."""
+        return SOAP_MEDIA_TYPES[self]
+
+
+SOAP_NAMESPACES: Final[Mapping[SoapVersion, str]] = {
+    SoapVersion.SOAP_11: "http://schemas.xmlsoap.org/soap/envelope/",
+    SoapVersion.SOAP_12: "http://www.w3.org/2003/05/soap-envelope",
+}
+SOAP_MEDIA_TYPES: Final[Mapping[SoapVersion, str]] = {
+    SoapVersion.SOAP_11: "text/xml",
+    SoapVersion.SOAP_12: "application/soap+xml",
+}
+VERSION_OF_NAMESPACE: Final[Mapping[str, SoapVersion]] = {uri: version for version, uri in SOAP_NAMESPACES.items()}
+VERSION_OF_MEDIA_TYPE: Final[Mapping[str, SoapVersion]] = {kind: version for version, kind in SOAP_MEDIA_TYPES.items()}
+MULTIPART: Final = "multipart/related"
+XOP: Final = "application/xop+xml"
+KNOWN_MEDIA_TYPES: Final = frozenset({*VERSION_OF_MEDIA_TYPE, MULTIPART})
+
+
+class Subcode(StrEnum):
+    """The fault subcodes: local names in the profile's namespace.
+
+    Spec: SOAP/JMS 2.8.
+    """
+
+    UNSUPPORTED_LOOKUP_VARIANT = "unsupportedLookupVariant"
+    UNRECOGNIZED_BINDING_VERSION = "unrecognizedBindingVersion"
+    CONTENT_TYPE_MISMATCH = "contentTypeMismatch"
+    MISSING_CONTENT_TYPE = "missingContentType"
+    MISMATCHED_SOAP_ACTION = "mismatchedSoapAction"
+    MISSING_REQUEST_URI = "missingRequestURI"
+    MALFORMED_REQUEST_URI = "malformedRequestURI"
+    TARGET_SERVICE_NOT_ALLOWED = "targetServiceNotAllowedInRequestURI"
+    UNSUPPORTED_MESSAGE_FORMAT = "unsupportedJMSMessageFormat"
+    MISSING_SOAP_ACTION = "missingSoapAction"
+    CONTENT_ENCODING_NOT_SUPPORTED = "contentEncodingNotSupported"
+
+
+CR_SUBCODES: Final = frozenset(Subcode) - {Subcode.MISSING_SOAP_ACTION, Subcode.CONTENT_ENCODING_NOT_SUPPORTED}
+
+
+class FailureReason(StrEnum):
+    """Why an exchange ended in the state Fail.
+
+    Spec: SOAP 1.2 Part 2 6.2; SOAP/JMS 2.6.
+    """
+
+    TRANSMISSION_FAILURE = "transmissionFailure"
+    RECEPTION_FAILURE = "receptionFailure"
+
+
+class Mep(StrEnum):
+    """The message exchange patterns, by their URIs.
+
+    Spec: SOAP/JMS 2.5, 2.6, 2.7.
+    """
+
+    REQUEST_RESPONSE = "http://www.w3.org/2003/05/soap/mep/request-response/"
+    ONE_WAY = "http://www.w3.org/2006/08/soap/mep/one-way/"
+
+
+class Role(StrEnum):
+    """What a node is in one exchange.
+
+    Spec: SOAP/JMS 2.6, 2.7 (bindingFramework/ExchangeContext/Role).
+    """
+
+    REQUESTING = "RequestingSOAPNode"
+    RESPONDING = "RespondingSOAPNode"
+    SENDING = "SendingSOAPNode"
+    RECEIVING = "ReceivingSOAPNode"
+
+
+class CorrelationRule(StrEnum):
+    """Which header of the request the response's JMSCorrelationID repeats (Protocol-2038)."""
+
+    MESSAGE_ID = "JMSMessageID"
+    CORRELATION_ID_ELSE_MESSAGE_ID = "JMSCorrelationID, else JMSMessageID"
+
+
+class Soap11FaultShape(StrEnum):
+    """Where a SOAP 1.1 fault carries the subcode (SOAP/JMS 2.8)."""
+
+    DETAIL = "the only child of detail"
+    FAULTCODE = "faultcode"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """One edition of the specification, as data.
+
+    Attributes:
+        name: how users choose it.
+        namespace: of subcodes, of WSDL elements, and the transport URI.
+        correlation: what a response correlates by.
+        soap11_fault: where a SOAP 1.1 fault carries its subcode.
+        subcodes: those that this edition defines.
+        content_encodings: values of SOAPJMS_contentEncoding that a receiver decodes; None where the edition does not
+            know the property, so that it changes nothing.
+        text_encoding_ignored: the encoding in the XML declaration of a TextMessage says nothing (REC 2.4.1).
+        assertion_ids: assertion id of the CR to this edition's, None where the edition dropped it; an id that is not
+            here is the same in both.
+    """
+
+    name: str
+    namespace: str
+    correlation: CorrelationRule
+    soap11_fault: Soap11FaultShape
+    subcodes: frozenset[Subcode]
+    content_encodings: frozenset[str] | None
+    text_encoding_ignored: bool
+    assertion_ids: Mapping[str, str | None] = field(default_factory=lambda: MappingProxyType({}))
+
+    def assertion_id(self, cr_id: str) -> str | None:
+        """Return the id that this edition gives to an assertion of the CR, None if it has no such assertion."""
+        return self.assertion_ids.get(cr_id, cr_id)
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return profile, (self.name,)
+
+
+CR_2009: Final = Profile(
+    name="cr-2009",
+    namespace=CR_NAMESPACE,
+    correlation=CorrelationRule.MESSAGE_ID,
+    soap11_fault=Soap11FaultShape.DETAIL,
+    subcodes=CR_SUBCODES,
+    content_encodings=None,
+    text_encoding_ignored=False,
+    assertion_ids=MappingProxyType({"Local-2.2.3-missingSoapAction": None, "Local-2.2.3-contentEncoding": None}),
+)
+REC_2012: Final = Profile(
+    name="rec-2012",
+    namespace=REC_NAMESPACE,
+    correlation=CorrelationRule.CORRELATION_ID_ELSE_MESSAGE_ID,
+    soap11_fault=Soap11FaultShape.FAULTCODE,
+    subcodes=frozenset(Subcode),
+    content_encodings=frozenset({"identity", "gzip"}),
+    text_encoding_ignored=True,
+    assertion_ids=MappingProxyType(
+        {
+            "Protocol-2013": "Protocol-2012",  # merged: WG-1, WG-36
+            "Protocol-2017": "Protocol-2016",  # merged: WG-10
+            "Protocol-2020": "Protocol-2019",  # merged: WG-2
+            "Protocol-2023": "Protocol-2022",  # merged: WG-3
+            "Protocol-2034": None,  # redundant with 2027: WG-51
+            "Protocol-2040": None,
+            "Protocol-2035": None,  # tables shown, no longer asserted: WG-5, WG-6, WG-7
+            "Protocol-2039": None,
+            "Protocol-2041": None,
+            "Conformance-1004": None,  # WSDL 2.0 became a non-normative appendix
+        }
+    ),
+)
+PROFILES: Final[Mapping[str, Profile]] = {each.name: each for each in (CR_2009, REC_2012)}
+DEFAULT_PROFILE: Final = REC_2012
+
+
+def profile(name: str) -> Profile:
+    """Return the profile called `name`.
+
+    Raises:
+        ValueError: there is none; the message lists those there are.
+    """
+    try:
+        return PROFILES[name]
+    except KeyError:
+        raise ValueError(f"unknown profile {name!r}; known are: {', '.join(PROFILES)}") from None
