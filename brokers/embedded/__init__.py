@@ -1,0 +1,37 @@
+"""The embedded broker: queues, topics and transactions within one process, in memory.
+
+`connect("embedded:")` and `connect("embedded:NAME")` give a connection to the broker of that name in this process; it
+lives while a connection to it is open. `Broker()` is one that nobody else finds. It keeps what a JMS provider
+promises (priority, expiry, redelivery, dead letters, temporary destinations, durable topics), survives no crash, and
+has no selectors.
+
+Where to read: `store.py` orders the messages of one queue, `stamps.py` writes headers, `model.py` and `core.py` are the
+broker under its lock, `connection.py` puts threads and futures around it, `broker.py` is the way in.
+"""
+
+from typing import Unpack
+from urllib.parse import unquote, urlsplit
+
+from brokers.connection import DEFAULT_TIMEOUT, Connection
+from brokers.embedded.broker import REGISTRY, Broker, BrokerOptions
+from brokers.errors import ConnectionFailedError
+
+__all__ = ["Broker", "BrokerOptions", "connect"]
+
+
+def connect(url: str, *, timeout: float = DEFAULT_TIMEOUT, **options: Unpack[BrokerOptions]) -> Connection:
+    """Connect to the broker that `url` names, `embedded:` or `embedded:NAME`, starting it if need be.
+
+    Args:
+        url: nothing but the scheme and the name.
+        timeout: taken for the sake of the other adapters; this one never waits.
+        options: `clock`, `max_deliveries` and `max_messages` of the broker, for the call that starts it.
+
+    Raises:
+        ConnectionFailedError: the URL has a host, a query or a fragment.
+        ValueError: options for a broker that runs already.
+    """
+    parts = urlsplit(url)
+    if parts.netloc or parts.query or parts.fragment or parts.path.startswith("/"):
+        raise ConnectionFailedError(f"{url!r} is not of the form embedded:NAME")
+    return REGISTRY.connect(unquote(parts.path), options)

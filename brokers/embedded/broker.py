@@ -1,0 +1,122 @@
+"""`Broker`, as programs and tests use it, and the brokers of this process that a URL names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+from threading import Lock
+from time import time_ns
+from typing import Final, TypedDict
+
+from brokers.embedded.connection import EmbeddedConnection
+from brokers.embedded.core import Clock, Core
+from brokers.message import Destination
+
+DEFAULT_MAX_DELIVERIES: Final = 6
+DEFAULT_MAX_MESSAGES: Final = 100_000
+
+
+def epoch_milliseconds() -> int:
+    """Read the wall clock, in milliseconds since 1970."""
+    return time_ns() // 1_000_000
+
+
+class Broker:
+    """A message broker in this process, in memory only. It lives as long as somebody refers to it.
+
+    `broker = Broker(); connection = broker.connect()`. Every `Broker()` is a broker of its own, whatever its name.
+    """
+
+    def __init__(
+        self,
+        name: str = "",
+        *,
+        clock: Clock = epoch_milliseconds,
+        max_deliveries: int = DEFAULT_MAX_DELIVERIES,
+        max_messages: int = DEFAULT_MAX_MESSAGES,
+    ) -> None:
+        """Make a broker without any destination; destinations come into being when used.
+
+        Args:
+            name: shows in message ids and thread names.
+            clock: the time in milliseconds since 1970, for timestamps and expiry. A message that waits is checked when
+                it would be delivered or when its queue is full, not before.
+            max_deliveries: when a message comes back from this many deliveries it goes to the dead-letter queue.
+            max_messages: how many messages, waiting or handed over, a queue or a topic's subscriber may have; beyond
+                that a send fails.
+
+        Raises:
+            ValueError: a maximum below 1.
+        """
+        if max_deliveries < 1 or max_messages < 1:
+            raise ValueError(f"max_deliveries {max_deliveries} and max_messages {max_messages} must be at least 1")
+        self.name: Final = name
+        self._core = Core(name, clock, max_deliveries, max_messages)
+        self._connections = count(1)
+
+    def connect(self) -> EmbeddedConnection:
+        """Make a connection."""
+        return self.connect_until_closed(lambda: None)
+
+    def connect_until_closed(self, on_close: Callable[[], None]) -> EmbeddedConnection:
+        """Make a connection that calls `on_close` once it is closed."""
+        label = f"embedded-{self.name}" if self.name else "embedded"
+        return EmbeddedConnection(self._core, f"{label}-{next(self._connections)}", on_close)
+
+    @property
+    def has_connections(self) -> bool:
+        """True while a connection is open."""
+        return self._core.has_connections
+
+    def depth(self, destination: Destination) -> int:
+        """Count the messages that a destination has waiting, or handed over and not settled."""
+        return self._core.depth(destination)
+
+    def forget_durable(self, topic: Destination, durable_name: str) -> None:
+        """End a durable subscription that nobody will come back to, with the messages kept for it.
+
+        Raises:
+            BrokerError: it has a consumer.
+        """
+        self._core.forget_durable(topic, durable_name)
+
+
+class BrokerOptions(TypedDict, total=False):
+    """What a URL's broker can be given by the call that starts it; `Broker` says what each means."""
+
+    clock: Clock
+    max_deliveries: int
+    max_messages: int
+
+
+class Registry:
+    """The named brokers that have an open connection."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._brokers: dict[str, Broker] = {}
+
+    def connect(self, name: str, options: BrokerOptions) -> EmbeddedConnection:
+        """Connect to the broker called `name`, which is started if nobody is connected to it.
+
+        Raises:
+            ValueError: options for a broker that runs already; it would not heed them.
+        """
+        with self._lock:
+            broker = self._brokers.get(name)
+            if broker is None:
+                broker = Broker(name, **options)
+            elif options:
+                raise ValueError(f"embedded:{name} runs already, so these come too late: {', '.join(sorted(options))}")
+            self._brokers[name] = broker
+            return broker.connect_until_closed(lambda: self._drop_if_idle(broker))
+
+    def _drop_if_idle(self, broker: Broker) -> None:
+        with self._lock:
+            if not broker.has_connections and self._brokers.get(broker.name) is broker:
+                del self._brokers[broker.name]
+
+
+REGISTRY: Final = Registry()
+"""The one piece of module state: two calls of `connect("embedded:a")` anywhere in a process must find the same broker,
+and they share nothing but this module."""

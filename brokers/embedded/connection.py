@@ -1,0 +1,346 @@
+"""The embedded broker as a `brokers.Connection`: threads, futures and life cycle around the `Core`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from threading import Lock, Thread, current_thread
+from time import monotonic
+from typing import Final, TypeVar
+
+from brokers.connection import (
+    Capabilities,
+    Completion,
+    Connection,
+    ConnectionState,
+    Consumer,
+    Delivery,
+    OnDelivery,
+    OnState,
+    SendResult,
+    Transaction,
+)
+from brokers.embedded.callbacks import Callbacks
+from brokers.embedded.core import Core
+from brokers.embedded.model import Batch, Holding, Subscription
+from brokers.errors import ClosedError, SendFailedError, UnsupportedError
+from brokers.message import Destination, DestinationKind, Message
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+CAPABILITIES: Final = Capabilities(
+    broker="embedded",
+    typed_properties=True,
+    message_types=True,
+    transactions=True,
+    stable_message_id=True,
+    tells_message_id=True,
+    delivery_count=True,
+    release=True,
+    cumulative_accept=False,
+    selectors=False,
+    durable_topics=True,
+)
+
+GENERATION: Final = 1
+"""A connection within one process is never lost, so it never has a second generation."""
+
+
+class EmbeddedDelivery(Delivery):
+    """One message as it reached one consumer of the embedded broker."""
+
+    __slots__ = ("_core", "holding")
+
+    def __init__(self, core: Core, holding: Holding) -> None:
+        super().__init__(holding.message, holding.delivery_count, GENERATION)
+        self._core = core
+        self.holding = holding
+
+    def accept(self) -> None:
+        """Acknowledge. Does nothing if this was settled, is in a transaction, or went back with its consumer."""
+        self._core.accept(self.holding)
+
+    def release(self) -> None:
+        """Give the message back, or to the dead letters if that was its last delivery. Else as `accept`."""
+        self._core.release(self.holding)
+
+    def reject(self, reason: str) -> None:
+        """Put the message on the dead-letter queue, `reason` in its property `dead_letter_reason`. Else as `accept`."""
+        self._core.reject(self.holding, reason)
+
+
+class EmbeddedConsumer(Consumer):
+    """A subscription and the thread that calls `on_delivery`."""
+
+    def __init__(
+        self,
+        core: Core,
+        subscription: Subscription,
+        on_delivery: OnDelivery,
+        name: str,
+        on_close: Callable[[EmbeddedConsumer], None],
+    ) -> None:
+        self._core = core
+        self._subscription = subscription
+        self._on_delivery = on_delivery
+        self._on_close = on_close
+        # A daemon, so that a program that forgets to close still ends.
+        self._thread = Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the subscription; what is not accepted goes back at once, from an `on_delivery` under way too."""
+        self.stop()
+        self.leave()
+        self._on_close(self)
+
+    def stop(self) -> None:
+        """Start no further `on_delivery`; what is held may still be settled."""
+        self._core.stop(self._subscription)
+
+    def join(self, deadline: float) -> None:
+        """Wait for the `on_delivery` under way, until the monotonic clock shows `deadline`; not for one's own."""
+        if self._thread is not current_thread():
+            self._thread.join(max(0.0, deadline - monotonic()))
+
+    def leave(self) -> None:
+        """Give back what is held."""
+        self._core.leave(self._subscription)
+
+    def _run(self) -> None:
+        while (holding := self._core.take(self._subscription)) is not None:
+            delivery = EmbeddedDelivery(self._core, holding)
+            try:
+                self._on_delivery(delivery)
+            except BaseException:  # SystemExit too: it must not end the thread and leave the message held
+                log.exception("on_delivery failed, so message %s is released", delivery.message.message_id)
+                delivery.release()
+
+
+class EmbeddedTransaction(Transaction):
+    """Sends and accepts that happen together."""
+
+    def __init__(
+        self, core: Core, connection: EmbeddedConnection, on_end: Callable[[EmbeddedTransaction], None]
+    ) -> None:
+        self._core = core
+        self._batch = Batch()
+        self._on_end = on_end
+        self.connection = connection
+
+    def send(self, message: Message) -> None:
+        """Add a message; it gets its message id and timestamp now, and its place in the order at the commit.
+
+        Raises:
+            ValueError: no destination, or a body that does not go with the message type.
+            ClosedError: the transaction was committed or aborted before.
+        """
+        self.add(message)
+
+    def add(self, message: Message) -> SendResult:
+        """Do as `send`, and tell the message id."""
+        stamped = self._core.stamp(message)
+        self._core.add(self._batch, stamped)
+        return SendResult(stamped.message_id)
+
+    def accept(self, delivery: Delivery) -> None:
+        """Add an acceptance. Nothing if the delivery is settled or went back; the consumer may end before the commit.
+
+        Raises:
+            ValueError: the delivery came by another connection.
+            ClosedError: the transaction was committed or aborted before.
+        """
+        if not isinstance(delivery, EmbeddedDelivery) or not self.connection.owns(delivery):
+            raise ValueError("the delivery came by another connection")
+        self._core.enlist(self._batch, delivery.holding)
+
+    def commit(self) -> Future[None]:
+        """Carry out everything at once, before this returns.
+
+        A send to a temporary destination that ended is dropped and logged; the rest stands. When a destination is full
+        the future raises SendFailedError, and all is as after `abort`.
+
+        Raises:
+            ClosedError: the transaction was committed or aborted before.
+        """
+        future: Completion[None] = self.connection.completion()
+        try:
+            self._core.commit(self._batch)
+        except SendFailedError as error:
+            future.set_exception(error)
+        else:
+            future.set_result(None)
+        self._on_end(self)
+        return future
+
+    def abort(self) -> None:
+        """Drop the sends; the deliveries are held as before, or go back if their consumer ended. Idempotent."""
+        self._core.abort(self._batch)
+        self._on_end(self)
+
+
+class EmbeddedConnection(Connection):
+    """One program's way to an embedded broker. `Broker.connect` and `brokers.connect` make it."""
+
+    def __init__(self, core: Core, name: str, on_close: Callable[[], None]) -> None:
+        self._core = core
+        self._name = name
+        self._on_close = on_close
+        self._callbacks = Callbacks(name)
+        self._lock = Lock()
+        self._watchers: list[OnState] = []
+        self._consumers: set[EmbeddedConsumer] = set()
+        self._transactions: set[EmbeddedTransaction] = set()
+        self._is_closing = False
+        self._is_closed = False
+        core.attach(self)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Everything but selectors and cumulative acceptance."""
+        return CAPABILITIES
+
+    @property
+    def generation(self) -> int:
+        """Always 1."""
+        return GENERATION
+
+    def watch(self, on_state: OnState) -> None:
+        """Call `on_state` on the executor when the connection is closed; it is never lost."""
+        with self._lock:
+            self._require_open()
+            self._watchers.append(on_state)
+
+    def send(self, message: Message, transaction: Transaction | None = None) -> Future[SendResult]:
+        """Send; the future is done when this returns, with the message id.
+
+        The future raises DestinationGoneError for a temporary destination that ended, SendFailedError for one that
+        is full.
+        """
+        self._require_open()
+        future: Completion[SendResult] = self.completion()
+        if transaction is not None:
+            future.set_result(self._own(transaction).add(message))
+            return future
+        stamped = self._core.stamp(message)
+        try:
+            self._core.send(stamped)
+        except SendFailedError as error:
+            future.set_exception(error)
+        else:
+            future.set_result(SendResult(stamped.message_id))
+        return future
+
+    def consume(
+        self,
+        destination: Destination,
+        on_delivery: OnDelivery,
+        *,
+        prefetch: int = 1,
+        selector: str | None = None,
+        durable_name: str | None = None,
+    ) -> Consumer:
+        """Subscribe. Messages stay in the broker until `on_delivery` is called, so a consumer hoards none.
+
+        Consumers with the same `durable_name` on one topic share that subscription.
+
+        Raises:
+            UnsupportedError: a selector.
+            StaleDestinationError: a temporary destination that is not this connection's.
+            ValueError: a `prefetch` below 1, or a `durable_name` for anything but a topic.
+        """
+        if selector is not None:
+            raise UnsupportedError("the embedded broker has no selectors (capability `selectors`); ActiveMQ has")
+        if prefetch < 1:
+            raise ValueError(f"a consumer with prefetch {prefetch} would never get a message")
+        if durable_name is not None and destination.kind is not DestinationKind.TOPIC:
+            raise ValueError(f"a durable subscription needs a topic, and {destination} is none")
+        with self._lock:
+            self._require_not_closing()
+            subscription = self._core.subscribe(destination, self, prefetch, durable_name)
+            name = f"{self._name}-{destination}"
+            consumer = EmbeddedConsumer(self._core, subscription, on_delivery, name, self._forget_consumer)
+            self._consumers.add(consumer)
+            return consumer
+
+    def begin(self) -> Transaction:
+        """Begin a transaction; one that is still open when the connection closes is aborted."""
+        with self._lock:
+            self._require_open()
+            transaction = EmbeddedTransaction(self._core, self, self._forget_transaction)
+            self._transactions.add(transaction)
+            return transaction
+
+    def temporary(self, kind: DestinationKind = DestinationKind.TEMPORARY_QUEUE) -> Destination:
+        """Make a temporary destination; its name is known to every connection of the same broker.
+
+        Raises:
+            ValueError: a kind that is not temporary.
+        """
+        if not kind.is_temporary:
+            raise ValueError(f"{kind} is no temporary kind of destination")
+        with self._lock:
+            self._require_not_closing()
+            return self._core.temporary(kind, self)
+
+    def close(self, deadline: float = 5.0) -> None:
+        """Close: let each `on_delivery` under way finish within `deadline` seconds, give back what is held, go.
+
+        While those finish they may still send, accept and commit, but not consume. Idempotent; a second call while the
+        first is under way returns at once.
+        """
+        until = monotonic() + deadline
+        with self._lock:
+            if self._is_closing:
+                return
+            self._is_closing = True
+            consumers = list(self._consumers)
+        for consumer in consumers:
+            consumer.stop()
+        for consumer in consumers:
+            consumer.join(until)
+        with self._lock:
+            self._is_closed = True
+            transactions = list(self._transactions)
+        for transaction in transactions:
+            transaction.abort()
+        for consumer in consumers:
+            consumer.close()
+        self._core.detach(self)
+        for on_state in self._watchers:
+            self._callbacks.call(partial(on_state, ConnectionState.CLOSED))
+        self._callbacks.close(until)
+        self._on_close()
+
+    def completion(self) -> Completion[T]:
+        """Make a future whose callbacks run on this connection's executor."""
+        return Completion(self._callbacks.executor)
+
+    def owns(self, delivery: EmbeddedDelivery) -> bool:
+        """Say whether the delivery came by this connection."""
+        return delivery.holding.subscription.owner is self
+
+    def _own(self, transaction: Transaction) -> EmbeddedTransaction:
+        if not isinstance(transaction, EmbeddedTransaction) or transaction.connection is not self:
+            raise ValueError("the transaction belongs to another connection")
+        return transaction
+
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise ClosedError("the connection was closed")
+
+    def _require_not_closing(self) -> None:
+        if self._is_closing:
+            raise ClosedError("the connection is being closed, or was")
+
+    def _forget_consumer(self, consumer: EmbeddedConsumer) -> None:
+        with self._lock:
+            self._consumers.discard(consumer)
+
+    def _forget_transaction(self, transaction: EmbeddedTransaction) -> None:
+        with self._lock:
+            self._transactions.discard(transaction)

@@ -1,0 +1,358 @@
+"""The broker proper: destinations, who subscribes to them, and transactions, all under one lock.
+
+A destination has *outlets*: a queue one, for all its consumers; a topic one for each subscriber or durable name. An
+outlet is a `Store` and the subscriptions that wait for it (`model.py` has these pieces). Consumers pull: the thread of
+a consumer waits in `take` until its outlet has a message and it holds less than its prefetch. No thread is started
+and no user code but the clock is called in here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable
+from itertools import count
+from secrets import token_hex
+from threading import Condition, RLock
+from typing import Final, TypeAlias
+
+from brokers.embedded.model import Batch, Holding, Node, Outlet, Subscription
+from brokers.embedded.stamps import EXPIRED, dead_letter, is_dead_letter_queue, received, redelivered
+from brokers.embedded.store import Entry, Store
+from brokers.errors import BrokerError, ClosedError, DestinationGoneError, SendFailedError, StaleDestinationError
+from brokers.message import Destination, DestinationKind, Message
+
+log = logging.getLogger(__name__)
+
+Clock: TypeAlias = Callable[[], int]
+Key: TypeAlias = tuple[DestinationKind, str]
+
+
+class Core:
+    """Destinations, subscriptions and transactions of one broker. Thread-safe."""
+
+    def __init__(self, name: str, clock: Clock, max_deliveries: int, max_messages: int) -> None:
+        self.id: Final = "-".join(["ID:embedded", *([name] if name else []), token_hex(8)])
+        self.clock: Final = clock
+        self.max_deliveries: Final = max_deliveries
+        self.max_messages: Final = max_messages
+        # Re-entrant, as a logging handler or a finaliser may use the broker from a thread that is in here.
+        self._lock = RLock()
+        self._numbers = count(1)
+        self._nodes: dict[Key, Node] = {}
+        self._temporaries: dict[object, list[Key]] = {}
+
+    # --- connections and their temporary destinations
+
+    @property
+    def has_connections(self) -> bool:
+        """True while a connection is attached."""
+        return bool(self._temporaries)
+
+    def attach(self, owner: object) -> None:
+        """Take note of a connection."""
+        with self._lock:
+            self._temporaries[owner] = []
+
+    def detach(self, owner: object) -> None:
+        """Forget a connection, whose subscriptions have left, and its temporary destinations with what is in them."""
+        with self._lock:
+            for key in self._temporaries.pop(owner):
+                del self._nodes[key]
+
+    def temporary(self, kind: DestinationKind, owner: object) -> Destination:
+        """Make a temporary destination of a connection."""
+        with self._lock:
+            destination = Destination(kind, f"{self.id}-temporary-{next(self._numbers)}")
+            self._add_node(destination, owner)
+            self._temporaries[owner].append(_key(destination))
+            return destination
+
+    # --- sending
+
+    def stamp(self, message: Message) -> Message:
+        """Return the message as the broker will store it.
+
+        Raises:
+            ValueError: no destination, or a body that does not go with the message type.
+        """
+        if message.destination is None:
+            raise ValueError("the message has no destination")
+        _key(message.destination)
+        return received(message, f"{self.id}-{next(self._numbers)}", self.clock())
+
+    def send(self, stamped: Message) -> None:
+        """Route one stamped message.
+
+        Raises:
+            DestinationGoneError: its temporary destination ended.
+            SendFailedError: a limit is reached; the message went nowhere.
+        """
+        with self._lock:
+            outlets = self._route(stamped)
+            self._require_room(Counter(outlets))
+            self._put(stamped, outlets)
+
+    def depth(self, destination: Destination) -> int:
+        """Count what a destination has waiting or handed over and not settled, over all its outlets."""
+        with self._lock:
+            node = self._nodes.get(_key(destination))
+            return sum(len(outlet.store) for outlet in node.outlets) if node else 0
+
+    # --- subscriptions
+
+    def subscribe(
+        self, destination: Destination, owner: object, prefetch: int, durable_name: str | None
+    ) -> Subscription:
+        """Add a subscription; several with one `durable_name` compete as the consumers of a queue do.
+
+        Raises:
+            StaleDestinationError: a temporary destination that is not, or no longer, the owner's.
+        """
+        with self._lock:
+            node = self._nodes.get(_key(destination))
+            if destination.kind.is_temporary and (node is None or node.owner is not owner):
+                raise StaleDestinationError(f"{destination} is no temporary destination of this connection")
+            node = node or self._add_node(destination)
+            outlet = self._outlet(node, durable_name)
+            subscription = Subscription(node, outlet, owner, prefetch, Condition(self._lock))
+            outlet.subscriptions.add(subscription)
+            return subscription
+
+    def take(self, subscription: Subscription) -> Holding | None:
+        """Wait for the subscription's next delivery; None once it was stopped."""
+        with self._lock:
+            while subscription.is_open:
+                holding = self._next(subscription)
+                if holding is not None:
+                    return holding
+                subscription.changed.wait()
+            return None
+
+    def stop(self, subscription: Subscription) -> None:
+        """Hand over nothing more; what is held may still be settled."""
+        with self._lock:
+            subscription.is_open = False
+            subscription.outlet.idle.pop(subscription, None)
+            subscription.changed.notify()
+            subscription.outlet.wake_one()  # it may have been woken for a message that it will not take now
+
+    def leave(self, subscription: Subscription) -> None:
+        """End a stopped subscription: its holdings go back, but for those in an open transaction. Idempotent."""
+        with self._lock:
+            outlet, node = subscription.outlet, subscription.node
+            if subscription not in outlet.subscriptions:
+                return
+            outlet.subscriptions.remove(subscription)
+            for holding in sorted(subscription.held, key=lambda held: held.entry.sequence):
+                if holding.batch is None:
+                    self._give_back(holding)
+            if outlet.is_ephemeral:
+                node.outlets.remove(outlet)
+            self._forget_if_unused(node)
+
+    def forget_durable(self, topic: Destination, durable_name: str) -> None:
+        """Drop a durable subscription with its messages; nothing if there is none.
+
+        Raises:
+            BrokerError: it has a consumer.
+        """
+        with self._lock:
+            node = self._nodes.get(_key(topic))
+            if node is None:
+                return
+            for outlet in [outlet for outlet in node.outlets if outlet.durable_name == durable_name]:
+                if outlet.subscriptions:
+                    raise BrokerError(f"the durable subscription {durable_name!r} to {topic} has a consumer")
+                node.outlets.remove(outlet)
+            self._forget_if_unused(node)
+
+    # --- settling
+
+    def accept(self, holding: Holding) -> None:
+        """Forget the message. Does nothing if the holding was settled, went back, or is in a transaction."""
+        with self._lock:
+            if _is_free(holding):
+                self._settle(holding)
+
+    def release(self, holding: Holding) -> None:
+        """Put the message back, or with the dead letters if it was delivered too often. Else as `accept`."""
+        with self._lock:
+            if _is_free(holding):
+                self._give_back(holding)
+
+    def reject(self, holding: Holding, reason: str) -> None:
+        """Put the message with the dead letters. Else as `accept`."""
+        with self._lock:
+            if _is_free(holding):
+                self._settle(holding)
+                self._bury(holding.subscription.outlet.source, holding.entry, reason)
+
+    # --- transactions
+
+    def add(self, batch: Batch, stamped: Message) -> None:
+        """Keep a stamped message until the commit."""
+        with self._lock:
+            _require_open(batch)
+            batch.sends.append(stamped)
+
+    def enlist(self, batch: Batch, holding: Holding) -> None:
+        """Keep an acceptance until the commit; nothing if the holding is settled or enlisted already."""
+        with self._lock:
+            _require_open(batch)
+            if _is_free(holding):
+                holding.batch = batch
+                batch.accepted.append(holding)
+
+    def commit(self, batch: Batch) -> None:
+        """Carry out everything at once. A send to a temporary destination that ended is logged and dropped.
+
+        Raises:
+            ClosedError: it was committed or aborted before.
+            SendFailedError: a limit is reached; all is as after `abort`.
+        """
+        with self._lock:
+            _require_open(batch)
+            routes = [(message, outlets) for message in batch.sends if (outlets := self._route_or_drop(message))]
+            try:
+                self._require_room(Counter(outlet for _, outlets in routes for outlet in outlets))
+            except SendFailedError:
+                self.abort(batch)
+                raise
+            batch.is_open = False
+            for holding in batch.accepted:
+                self._settle(holding)
+            for message, outlets in routes:
+                self._put(message, outlets)
+
+    def abort(self, batch: Batch) -> None:
+        """Drop the sends and free the holdings; those whose consumer ended meanwhile go back. Nothing a second time."""
+        with self._lock:
+            if not batch.is_open:
+                return
+            batch.is_open = False
+            for holding in batch.accepted:
+                holding.batch = None
+                if holding.subscription not in holding.subscription.outlet.subscriptions:
+                    self._give_back(holding)
+
+    # --- with the lock held
+
+    def _add_node(self, destination: Destination, owner: object | None = None) -> Node:
+        node = Node(destination, owner)
+        if not destination.kind.is_topic:
+            node.outlets.append(Outlet(destination, Store(self.max_messages)))
+        self._nodes[_key(destination)] = node
+        return node
+
+    def _forget_if_unused(self, node: Node) -> None:
+        if node.is_unused:
+            del self._nodes[_key(node.destination)]
+
+    def _outlet(self, node: Node, durable_name: str | None) -> Outlet:
+        """Find or make the outlet that a new subscription joins."""
+        if not node.destination.kind.is_topic:
+            return node.outlets[0]
+        for outlet in node.outlets:
+            if durable_name is not None and outlet.durable_name == durable_name:
+                return outlet
+        node.outlets.append(Outlet(node.destination, Store(self.max_messages), durable_name))
+        return node.outlets[-1]
+
+    def _route(self, message: Message) -> list[Outlet]:
+        assert message.destination is not None  # `stamp` saw to it
+        node = self._nodes.get(_key(message.destination))
+        if node is None and message.destination.kind.is_temporary:
+            raise DestinationGoneError(f"{message.destination} is gone: the connection that it belonged to was closed")
+        if node is None and message.destination.kind.is_topic:
+            return []
+        return (node or self._add_node(message.destination)).outlets
+
+    def _route_or_drop(self, message: Message) -> list[Outlet]:
+        try:
+            return self._route(message)
+        except DestinationGoneError as gone:
+            log.warning("a commit dropped message %s: %s", message.message_id, gone)
+            return []
+
+    def _require_room(self, wanted: Counter[Outlet]) -> None:
+        for outlet, amount in wanted.items():
+            if not outlet.store.has_room(amount):
+                self._bury_all(outlet, outlet.store.expire(self.clock()))
+            if not outlet.store.has_room(amount):
+                raise SendFailedError(f"{outlet.source} is full: max_messages is {outlet.store.limit}")
+
+    def _put(self, message: Message, outlets: Iterable[Outlet]) -> None:
+        for outlet in outlets:
+            outlet.store.put(Entry(message, next(self._numbers)))
+            outlet.wake_one()
+
+    def _next(self, subscription: Subscription) -> Holding | None:
+        if len(subscription.held) >= subscription.prefetch:
+            return None  # `_settle` and `_give_back` wake it
+        outlet = subscription.outlet
+        entry, expired = outlet.store.take(self.clock())
+        self._bury_all(outlet, expired)
+        if entry is None:
+            outlet.idle[subscription] = None
+            return None
+        message = entry.message if entry.deliveries == 1 else redelivered(entry.message)
+        holding = Holding(entry, subscription, message, entry.deliveries)
+        subscription.held.add(holding)
+        return holding
+
+    def _settle(self, holding: Holding) -> None:
+        self._let_go(holding)
+        holding.subscription.outlet.store.settle()
+
+    def _give_back(self, holding: Holding) -> None:
+        outlet, entry = holding.subscription.outlet, holding.entry
+        if entry.deliveries >= self.max_deliveries and not is_dead_letter_queue(outlet.source):
+            self._settle(holding)
+            self._bury(outlet.source, entry, f"delivered {entry.deliveries} times and not accepted")
+            return
+        self._let_go(holding)
+        outlet.store.give_back(entry)
+        outlet.wake_one()
+
+    def _let_go(self, holding: Holding) -> None:
+        subscription = holding.subscription
+        subscription.held.discard(holding)
+        if len(subscription.held) == subscription.prefetch - 1:
+            subscription.changed.notify()
+
+    def _bury_all(self, outlet: Outlet, expired: Iterable[Entry]) -> None:
+        for entry in expired:
+            self._bury(outlet.source, entry, EXPIRED)
+
+    def _bury(self, source: Destination, entry: Entry, reason: str) -> None:
+        """Put a message with the dead letters, or drop and log it where that is not possible."""
+        if is_dead_letter_queue(source):
+            log.error("dropped message %s from %s: %s", entry.message.message_id, source, reason)
+            return
+        letter = dead_letter(entry.message, source, reason)
+        outlets = self._route(letter)
+        if outlets[0].store.has_room():
+            self._put(letter, outlets)
+        else:
+            log.error("dropped message %s, as %s is full: %s", letter.message_id, letter.destination, reason)
+
+
+def _key(destination: Destination) -> Key:
+    """Return what tells destinations apart; how an adapter spelt one on its wire does not.
+
+    Raises:
+        ValueError: it has no name, so it came from a connection to another broker.
+    """
+    if not destination.name:
+        raise ValueError(f"the embedded broker knows destinations by name, and {destination} has none")
+    return destination.kind, destination.name
+
+
+def _is_free(holding: Holding) -> bool:
+    return holding.batch is None and holding in holding.subscription.held
+
+
+def _require_open(batch: Batch) -> None:
+    if not batch.is_open:
+        raise ClosedError("the transaction was committed or aborted before")

@@ -1,0 +1,94 @@
+"""The pieces that `core.py` moves about, under its lock: destinations, who waits, who holds what.
+
+Data with next to no behaviour; nothing here takes a lock or calls anybody.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from threading import Condition
+
+from brokers.embedded.store import Entry, Store
+from brokers.message import Destination, Message
+
+
+@dataclass(slots=True, eq=False)
+class Outlet:
+    """One stream of messages out of a destination; its subscriptions compete for them.
+
+    `durable_name` is None but for a durable topic subscription. `idle` holds the subscriptions that found nothing to
+    take, longest waiting first (a dict, as Python has no ordered set).
+    """
+
+    source: Destination
+    store: Store
+    durable_name: str | None = None
+    subscriptions: set[Subscription] = field(default_factory=set)
+    idle: dict[Subscription, None] = field(default_factory=dict)
+
+    @property
+    def is_ephemeral(self) -> bool:
+        """True where the messages end with their one subscriber."""
+        return self.source.kind.is_topic and self.durable_name is None
+
+    def wake_one(self) -> None:
+        """Let one waiting subscription look again, if there is something to find."""
+        if self.idle and self.store.waiting:
+            subscription = next(iter(self.idle))
+            del self.idle[subscription]
+            subscription.changed.notify()
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """One destination with its outlets; `owner` is the connection that a temporary one belongs to."""
+
+    destination: Destination
+    owner: object | None = None
+    outlets: list[Outlet] = field(default_factory=list)
+
+    @property
+    def is_unused(self) -> bool:
+        """True where forgetting the node loses nothing: no message, no subscriber, no durable name, no owner."""
+        return self.owner is None and not any(
+            outlet.durable_name or outlet.subscriptions or len(outlet.store) for outlet in self.outlets
+        )
+
+
+@dataclass(slots=True, eq=False)
+class Subscription:
+    """One consumer's place at an outlet.
+
+    `owner` is its connection, `changed` what its thread waits on, `held` what it was handed and has not settled.
+    """
+
+    node: Node
+    outlet: Outlet
+    owner: object
+    prefetch: int
+    changed: Condition
+    held: set[Holding] = field(default_factory=set)
+    is_open: bool = True
+
+
+@dataclass(slots=True, eq=False)
+class Holding:
+    """One hand-over of an entry to a subscription; delivered again, it is another one, so that an old one is void.
+
+    `batch` is the transaction that it was accepted in and that is still to be committed.
+    """
+
+    entry: Entry
+    subscription: Subscription
+    message: Message
+    delivery_count: int
+    batch: Batch | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """What a transaction gathered."""
+
+    sends: list[Message] = field(default_factory=list)
+    accepted: list[Holding] = field(default_factory=list)
+    is_open: bool = True

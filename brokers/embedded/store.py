@@ -1,0 +1,105 @@
+"""The messages waiting in one place, in the order in which they are to be delivered.
+
+Pure data: no lock, no thread, no clock, no destination names. `core.py` holds its lock around every call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from typing import Final
+
+from brokers.message import DEFAULT_PRIORITY, Message
+
+HIGHEST_PRIORITY: Final = 9
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """One message in one store: `sequence` is its place in the order of arrival, `deliveries` counts hand-overs."""
+
+    message: Message
+    sequence: int
+    deliveries: int = 0
+
+
+class Store:
+    """Entries by priority (9 first), then by arrival; one that comes back takes its old place again.
+
+    An entry is *waiting* from `put` to `take`, *taken* until `settle` or `give_back`. Waiting and taken entries
+    together count towards `limit`, so what was taken can always come back.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit: Final = limit
+        self._heap: list[tuple[int, int, Entry]] = []
+        self._taken = 0
+        self._earliest_expiration: int | None = None
+
+    def __len__(self) -> int:
+        return len(self._heap) + self._taken
+
+    @property
+    def waiting(self) -> int:
+        """How many entries could be taken, expired ones included."""
+        return len(self._heap)
+
+    def has_room(self, count: int = 1) -> bool:
+        """Say whether `count` more entries stay within the limit."""
+        return len(self) + count <= self.limit
+
+    def put(self, entry: Entry) -> None:
+        """Add an entry that is new here."""
+        expiration = entry.message.expiration
+        if expiration and (self._earliest_expiration is None or expiration < self._earliest_expiration):
+            self._earliest_expiration = expiration
+        heappush(self._heap, _ranked(entry))
+
+    def take(self, now: int) -> tuple[Entry | None, list[Entry]]:
+        """Take the next entry that has not expired at `now`, or None; and the expired ones found before it.
+
+        The expired ones have left the store.
+        """
+        expired: list[Entry] = []
+        while self._heap:
+            entry = heappop(self._heap)[2]
+            if not is_expired(entry.message, now):
+                self._taken += 1
+                entry.deliveries += 1
+                return entry, expired
+            expired.append(entry)
+        return None, expired
+
+    def give_back(self, entry: Entry) -> None:
+        """Put a taken entry back at its old place."""
+        self._taken -= 1
+        self.put(entry)
+
+    def settle(self) -> None:
+        """Forget one taken entry: it was accepted, or went elsewhere."""
+        self._taken -= 1
+
+    def expire(self, now: int) -> list[Entry]:
+        """Remove and return every waiting entry that has expired; costs nothing until the first of them has."""
+        if self._earliest_expiration is None or now < self._earliest_expiration:
+            return []
+        expired = [entry for entry in self if is_expired(entry.message, now)]
+        self._heap = [_ranked(entry) for entry in self if not is_expired(entry.message, now)]
+        heapify(self._heap)
+        self._earliest_expiration = min((e.message.expiration for e in self if e.message.expiration), default=None)
+        return expired
+
+    def __iter__(self) -> Iterator[Entry]:
+        return (entry for _, _, entry in self._heap)
+
+
+def is_expired(message: Message, now: int) -> bool:
+    """Say whether the message may no longer be delivered at `now`; an expiration of 0 or None means never."""
+    return 0 < (message.expiration or 0) <= now
+
+
+def _ranked(entry: Entry) -> tuple[int, int, Entry]:
+    """Make the heap's item: the smallest comes first, and the sequence makes ties impossible."""
+    priority = DEFAULT_PRIORITY if entry.message.priority is None else entry.message.priority
+    return HIGHEST_PRIORITY - min(max(priority, 0), HIGHEST_PRIORITY), entry.sequence, entry
