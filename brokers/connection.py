@@ -14,6 +14,7 @@ No adapter is imported before its URL scheme is asked for.
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
@@ -27,6 +28,8 @@ from urllib.parse import urlsplit
 
 from brokers.errors import UnknownSchemeError
 from brokers.message import Destination, DestinationKind, Message
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -83,7 +86,8 @@ class SendResult:
 class Completion(Future[T]):
     """A future whose callbacks run on an executor, never on the thread that completed it.
 
-    So the thread that reads a socket can complete it, and a callback may call the connection again.
+    So the thread that reads a socket can complete it, and a callback may call the connection again. An exception that
+    leaves a callback is logged, as `concurrent.futures` does.
     """
 
     def __init__(self, executor: Callable[[], Executor]) -> None:
@@ -100,9 +104,16 @@ class Completion(Future[T]):
 
     def _elsewhere(self, fn: Callable[[Future[T]], object], future: Future[T]) -> None:
         try:
-            self._executor().submit(fn, future)
+            self._executor().submit(_call_back, fn, future)
         except RuntimeError:  # the executor was shut down: the owner is closing, and this is its thread
             fn(future)
+
+
+def _call_back(fn: Callable[[Future[T]], object], future: Future[T]) -> None:
+    try:
+        fn(future)
+    except Exception:
+        log.exception("a callback of %r failed", future)
 
 
 class Delivery(ABC):

@@ -1,0 +1,365 @@
+"""The part of the broker contract about deliveries, transactions and the life of a connection."""
+
+from __future__ import annotations
+
+from queue import SimpleQueue
+from threading import Event, Lock, Thread, get_ident
+
+import pytest
+from broker_contract_kit import (
+    PATIENCE,
+    BrokerUnderTest,
+    Fixtures,
+    Inbox,
+    fresh,
+    next_in_queue,
+    send,
+    text,
+)
+
+from brokers import (
+    ClosedError,
+    Connection,
+    ConnectionState,
+    Delivery,
+    Destination,
+    UnsupportedError,
+    connect,
+    queue,
+    topic,
+)
+
+
+class DeliveryContract(Fixtures):
+    """What becomes of a delivery."""
+
+    def assert_redelivered(self, connection: Connection, first: Delivery, destination: Destination) -> None:
+        """Consume from the queue and see the delivery again, marked as such."""
+        inbox = Inbox()
+        with connection.consume(destination, inbox):
+            again = inbox.next()
+        assert again.message.body == first.message.body
+        assert again.message.redelivered is True
+        if connection.capabilities.delivery_count:
+            assert again.delivery_count == 2
+        if connection.capabilities.stable_message_id:
+            assert again.message.message_id == first.message.message_id
+
+    def test_after_the_consumer_closed(self, connection: Connection) -> None:
+        """What a consumer did not accept before it closed is delivered again, marked redelivered."""
+        destination, inbox = queue(fresh()), Inbox(accept=False)
+        send(connection, text(destination, "a"))
+        with connection.consume(destination, inbox):
+            first = inbox.next()
+        self.assert_redelivered(connection, first, destination)
+
+    def test_after_the_connection_closed(self, broker: BrokerUnderTest, connection: Connection) -> None:
+        """What a connection did not accept before it closed is delivered again, marked redelivered."""
+        destination, inbox = queue(fresh()), Inbox(accept=False)
+        send(connection, text(destination, "a"))
+        with broker.connect() as leaving:
+            leaving.consume(destination, inbox)
+            first = inbox.next()
+        self.assert_redelivered(connection, first, destination)
+        first.accept()  # it is void, and says nothing
+
+    def test_release(self, connection: Connection) -> None:
+        """A released message is delivered again, marked redelivered."""
+        destination, inbox = queue(fresh()), Inbox(accept=False)
+        send(connection, text(destination, "a"))
+        with connection.consume(destination, inbox):
+            inbox.next().release()
+            again = inbox.next()
+            assert (again.message.body, again.message.redelivered) == ("a", True)
+            again.accept()
+        assert next_in_queue(connection, destination) == "marker"
+
+    def test_an_exception_releases(self, connection: Connection, caplog: pytest.LogCaptureFixture) -> None:
+        """When an exception leaves `on_delivery` it is logged, the message is released and the consumer goes on."""
+        destination, inbox = queue(fresh()), Inbox()
+        failed = Event()
+
+        def fail_once(delivery: Delivery) -> None:
+            if not failed.is_set():
+                failed.set()
+                raise RuntimeError("not today")
+            inbox(delivery)
+
+        with connection.consume(destination, fail_once):
+            send(connection, text(destination, "a"))
+            again = inbox.next().message
+        assert (again.body, again.redelivered) == ("a", True)
+        assert "not today" in caplog.text
+
+    def test_reject(self, connection: Connection) -> None:
+        """A rejected message does not come back to its queue; the next one is delivered."""
+        destination, inbox = queue(fresh()), Inbox(accept=False)
+        send(connection, text(destination, "bad"), text(destination, "good"))
+        with connection.consume(destination, inbox):
+            inbox.next().reject("cannot be read")
+            good = inbox.next()
+            assert good.message.body == "good"
+            good.accept()
+        assert next_in_queue(connection, destination) == "marker"
+
+    def test_accept_twice(self, connection: Connection) -> None:
+        """Settling a delivery a second time, in whatever way, does nothing."""
+        destination, inbox = queue(fresh()), Inbox(accept=False)
+        send(connection, text(destination, "a"))
+        with connection.consume(destination, inbox):
+            delivery = inbox.next()
+            delivery.accept()
+            delivery.accept()
+            delivery.release()
+            delivery.reject("late")
+        assert next_in_queue(connection, destination) == "marker"
+
+    def test_prefetch(self, connection: Connection, other: Connection) -> None:
+        """A consumer holds no more than its prefetch: another gets the message beyond it; accepting makes room."""
+        destination, holding, witness = queue(fresh()), Inbox(accept=False), Inbox()
+        with connection.consume(destination, holding, prefetch=2):
+            send(connection, *(text(destination, body) for body in "abc"))
+            held = [holding.next(), holding.next()]
+            with other.consume(destination, witness):
+                assert witness.bodies(1) == ["c"]
+            for delivery in held:
+                delivery.accept()
+            send(connection, text(destination, "d"))
+            assert holding.next().message.body == "d"
+
+    def test_one_delivery_at_a_time(self, connection: Connection) -> None:
+        """A consumer calls `on_delivery` for one delivery at a time, always on the same thread, in order."""
+        destination, inbox = queue(fresh()), Inbox()
+        busy, threads = Lock(), set[int]()
+
+        def on_delivery(delivery: Delivery) -> None:
+            assert busy.acquire(blocking=False)
+            threads.add(get_ident())
+            connection.send(text(queue(fresh("elsewhere")), "x")).result(PATIENCE)
+            busy.release()
+            inbox(delivery)
+
+        with connection.consume(destination, on_delivery, prefetch=5):
+            send(connection, *(text(destination, body) for body in "abcdefgh"))
+            assert inbox.bodies(8) == list("abcdefgh")
+        assert len(threads) == 1
+        assert get_ident() not in threads
+
+    def test_on_delivery_may_use_the_connection(self, connection: Connection) -> None:
+        """`on_delivery` may send and wait for it, subscribe, begin and commit, on the connection it came by."""
+        requests, steps, inbox = queue(fresh()), queue(fresh()), Inbox()
+
+        def on_delivery(delivery: Delivery) -> None:
+            connection.send(text(steps, "sent")).result(PATIENCE)
+            connection.consume(steps, inbox)
+            transaction = connection.begin()
+            transaction.send(text(steps, "committed"))
+            transaction.accept(delivery)
+            transaction.commit().result(PATIENCE)
+
+        with connection.consume(requests, on_delivery):
+            send(connection, text(requests, "go"))
+            assert inbox.bodies(2) == ["sent", "committed"]
+
+    def test_a_callback_may_use_the_connection(self, connection: Connection) -> None:
+        """The callback of a future may call the connection again and wait for it."""
+        destination, inbox = queue(fresh()), Inbox()
+        with connection.consume(destination, inbox):
+            future = connection.send(text(destination, "first"))
+            future.add_done_callback(lambda _: connection.send(text(destination, "second")).result(PATIENCE))
+            assert inbox.bodies(2) == ["first", "second"]
+
+    def test_many_threads(self, connection: Connection, other: Connection) -> None:
+        """What four threads send over one connection arrives once each."""
+        destination, inbox = queue(fresh()), Inbox()
+
+        def send_fifty(thread: int) -> None:
+            futures = [connection.send(text(destination, f"{thread}-{number}")) for number in range(50)]
+            for future in futures:
+                future.result(PATIENCE)
+
+        with other.consume(destination, inbox, prefetch=10):
+            threads = [Thread(target=send_fifty, args=(number,)) for number in range(4)]
+            for thread in threads:
+                thread.start()
+            received = inbox.bodies(200)
+            for thread in threads:
+                thread.join()
+        assert sorted(received, key=str) == sorted(f"{thread}-{number}" for thread in range(4) for number in range(50))
+        assert next_in_queue(connection, destination) == "marker"
+
+
+class TransactionContract(Fixtures):
+    """Sends and accepts that happen together."""
+
+    def test_commit(self, connection: Connection, other: Connection) -> None:
+        """A transaction's sends are seen by nobody before the commit; with it they arrive and the request is gone."""
+        requests, replies = queue(fresh()), queue(fresh())
+        inbox, witness = Inbox(accept=False), Inbox()
+        with connection.consume(requests, inbox), other.consume(replies, witness):
+            send(other, text(requests, "request"))
+            transaction = connection.begin()
+            connection.send(text(replies, "reply 1"), transaction).result(PATIENCE)
+            transaction.send(text(replies, "reply 2"))
+            transaction.accept(inbox.next())
+            send(connection, text(replies, "outside"))
+            assert witness.bodies(1) == ["outside"]
+            transaction.commit().result(PATIENCE)
+            assert witness.bodies(2) == ["reply 1", "reply 2"]
+        assert next_in_queue(connection, requests) == "marker"
+
+    def test_abort(self, connection: Connection) -> None:
+        """After an abort the sends are gone, and the consumer holds the delivery as before and may accept it."""
+        requests, replies = queue(fresh()), queue(fresh())
+        inbox = Inbox(accept=False)
+        with connection.consume(requests, inbox):
+            send(connection, text(requests, "request"))
+            delivery = inbox.next()
+            transaction = connection.begin()
+            transaction.send(text(replies, "never"))
+            transaction.accept(delivery)
+            transaction.abort()
+            assert next_in_queue(connection, replies) == "marker"
+            delivery.accept()
+        assert next_in_queue(connection, requests) == "marker"
+
+    def test_accept_in_a_second_transaction(self, connection: Connection) -> None:
+        """A delivery whose transaction was aborted can be accepted in another one."""
+        requests, inbox = queue(fresh()), Inbox(accept=False)
+        with connection.consume(requests, inbox):
+            send(connection, text(requests, "request"))
+            delivery = inbox.next()
+            first = connection.begin()
+            first.accept(delivery)
+            first.abort()
+            second = connection.begin()
+            second.accept(delivery)
+            second.commit().result(PATIENCE)
+        assert next_in_queue(connection, requests) == "marker"
+
+    def test_redelivery_after_abort(self, connection: Connection) -> None:
+        """A delivery that was accepted only in an aborted transaction goes back with its consumer."""
+        requests, inbox, again = queue(fresh()), Inbox(accept=False), Inbox()
+        with connection.consume(requests, inbox):
+            send(connection, text(requests, "request"))
+            transaction = connection.begin()
+            transaction.accept(inbox.next())
+            transaction.abort()
+        with connection.consume(requests, again):
+            message = again.next().message
+        assert (message.body, message.redelivered) == ("request", True)
+
+    def test_commit_over_several_consumers(self, connection: Connection) -> None:
+        """One commit takes the deliveries of several consumers of the connection."""
+        queues, inbox = [queue(fresh()), queue(fresh())], Inbox(accept=False)
+        consumers = [connection.consume(destination, inbox) for destination in queues]
+        send(connection, *(text(destination, "a") for destination in queues))
+        transaction = connection.begin()
+        for _ in queues:
+            transaction.accept(inbox.next())
+        transaction.commit().result(PATIENCE)
+        for consumer in consumers:
+            consumer.close()
+        assert [next_in_queue(connection, destination) for destination in queues] == ["marker", "marker"]
+
+    def test_an_ended_transaction(self, connection: Connection) -> None:
+        """A transaction that was committed or aborted takes nothing more."""
+        committed, aborted = connection.begin(), connection.begin()
+        committed.commit().result(PATIENCE)
+        aborted.abort()
+        for transaction in (committed, aborted):
+            with pytest.raises(ClosedError):
+                transaction.send(text(queue(fresh()), "late"))
+            with pytest.raises(ClosedError):
+                transaction.commit()
+
+
+class LifeCycleContract(Fixtures):
+    """How connections and consumers begin and end."""
+
+    def test_connect_by_url(self, broker: BrokerUnderTest, connection: Connection) -> None:
+        """`brokers.connect` with the broker's URL reaches the same broker."""
+        destination, inbox = queue(fresh()), Inbox()
+        with connect(broker.url) as by_url, connection.consume(destination, inbox):
+            send(by_url, text(destination, "a"))
+            assert inbox.bodies(1) == ["a"]
+            assert by_url.capabilities == connection.capabilities
+            assert by_url.generation == 1
+
+    def test_close_twice(self, broker: BrokerUnderTest) -> None:
+        """Closing a connection or a consumer again does nothing."""
+        connection = broker.connect()
+        consumer = connection.consume(queue(fresh()), Inbox())
+        consumer.close()
+        consumer.close()
+        connection.close()
+        connection.close()
+        consumer.close()
+
+    def test_calls_after_close(self, broker: BrokerUnderTest) -> None:
+        """A closed connection raises ClosedError from every call, and from those of its transactions."""
+        connection = broker.connect()
+        transaction = connection.begin()
+        connection.close()
+        destination = queue(fresh())
+        for call in (
+            lambda: connection.send(text(destination, "a")),
+            lambda: connection.consume(destination, Inbox()),
+            lambda: connection.begin(),
+            lambda: connection.temporary(),
+            lambda: connection.watch(lambda state: None),
+            lambda: transaction.send(text(destination, "a")),
+            lambda: transaction.commit(),
+        ):
+            with pytest.raises(ClosedError):
+                call()
+
+    def test_watch(self, broker: BrokerUnderTest) -> None:
+        """Who watches a connection is told that it was closed."""
+        states: SimpleQueue[ConnectionState] = SimpleQueue()
+        connection = broker.connect()
+        connection.watch(states.put)
+        connection.close()
+        assert states.get(timeout=PATIENCE) is ConnectionState.CLOSED
+
+    def test_close_from_on_delivery(self, broker: BrokerUnderTest, connection: Connection) -> None:
+        """`on_delivery` may close its consumer and its connection."""
+        destination, done = queue(fresh()), Event()
+        leaving = broker.connect()
+
+        def on_delivery(delivery: Delivery) -> None:
+            delivery.accept()
+            consumer.close()
+            leaving.close()
+            done.set()
+
+        consumer = leaving.consume(destination, on_delivery)
+        send(connection, text(destination, "a"))
+        assert done.wait(PATIENCE)
+        assert next_in_queue(connection, destination) == "marker"
+
+    def test_a_closed_consumer_gets_nothing(self, connection: Connection) -> None:
+        """After `close` no further `on_delivery` starts; what is sent then reaches others."""
+        destination, inbox, witness = queue(fresh()), Inbox(), Inbox()
+        closed = connection.consume(destination, inbox)
+        closed.close()
+        with connection.consume(destination, witness):
+            send(connection, *(text(destination, body) for body in "abc"))
+            assert witness.bodies(3) == ["a", "b", "c"]
+
+    def test_missing_capabilities_are_refused(self, connection: Connection) -> None:
+        """Asking for what the broker lacks raises UnsupportedError, which names the capability."""
+        if not connection.capabilities.selectors:
+            with pytest.raises(UnsupportedError, match="selector"):
+                connection.consume(queue(fresh()), Inbox(), selector="a = 1")
+        if not connection.capabilities.durable_topics:
+            with pytest.raises(UnsupportedError, match="durable"):
+                connection.consume(topic(fresh("topic")), Inbox(), durable_name="me")
+        if not connection.capabilities.transactions:
+            with pytest.raises(UnsupportedError, match="transaction"):
+                connection.begin()
+
+    def test_prefetch_must_be_positive(self, connection: Connection) -> None:
+        """A consumer that may hold nothing is the caller's error."""
+        with pytest.raises(ValueError, match="prefetch"):
+            connection.consume(queue(fresh()), Inbox(), prefetch=0)

@@ -1,0 +1,326 @@
+"""The part of the broker contract about messages and about who gets them."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from threading import Barrier, get_ident
+from typing import Final
+
+import pytest
+from broker_contract_kit import (
+    PATIENCE,
+    BrokerUnderTest,
+    Fixtures,
+    Inbox,
+    as_received,
+    fresh,
+    next_in_queue,
+    round_trip,
+    send,
+    text,
+)
+
+from brokers import (
+    BrokerError,
+    Connection,
+    Delivery,
+    DeliveryMode,
+    DestinationKind,
+    Element,
+    Message,
+    MessageType,
+    Properties,
+    PropertyType,
+    SendFailedError,
+    properties,
+    queue,
+    topic,
+    typed,
+)
+
+AWKWARD_VALUES: Final = {
+    "SOAPJMS_requestURI": "jms:jndi:orders?replyToName=a&b=c:d",
+    "Content_$_Type": 'text/xml; charset="utf-8"',
+    "colon": "a:b::c",
+    "backslash": "a\\b\\n\\c\\",
+    "newline": "a\nb\n",
+    "carriage_return": "a\rb\r\nc",
+    "spaces": "  a b  ",
+    "tab": "a\tb",
+    "non_ascii": "Grüße, 東京 🙂",
+    "empty": "",
+}
+
+
+class MessageContract(Fixtures):
+    """What a message is when it arrives."""
+
+    @pytest.mark.parametrize("body", [bytes(range(256)), b"\0", b"\0\0a\0", b"", b"<a/>\n", b"\xff\xfe"])
+    def test_bytes_arrive_unchanged(self, connection: Connection, body: bytes) -> None:
+        """A BytesMessage arrives as one, octet for octet, NUL and empty ones too."""
+        received = round_trip(connection, Message(message_type=MessageType.BYTES, body=body))
+        assert (received.message_type, received.body) == (MessageType.BYTES, body)
+
+    @pytest.mark.parametrize("body", ["<a/>", "Grüße, 東京 🙂", "one\ntwo\r\n\n", " spaces ", "a:b\\c\\n"])
+    def test_text_arrives_unchanged(self, connection: Connection, body: str) -> None:
+        """A TextMessage arrives as one, character for character."""
+        received = round_trip(connection, Message(message_type=MessageType.TEXT, body=body))
+        assert (received.message_type, received.body) == (MessageType.TEXT, body)
+
+    def test_empty_text(self, connection: Connection) -> None:
+        """An empty TextMessage arrives as one, or as unknown where the broker cannot tell the types."""
+        received = round_trip(connection, Message(message_type=MessageType.TEXT, body=""))
+        if connection.capabilities.message_types:
+            assert (received.message_type, received.body) == (MessageType.TEXT, "")
+        else:
+            assert received.message_type in (MessageType.TEXT, MessageType.UNKNOWN)
+            assert not received.body
+
+    def test_a_view_is_sent_as_bytes(self, connection: Connection) -> None:
+        """A body may be a view of a larger one; what arrives is bytes."""
+        received = round_trip(
+            connection, Message(message_type=MessageType.BYTES, body=memoryview(b"head body tail")[5:9])
+        )
+        assert received.body == b"body"
+        assert type(received.body) is bytes
+
+    def test_a_mebibyte(self, connection: Connection) -> None:
+        """A body of 1 MiB arrives unchanged."""
+        body = bytes(range(256)) * 4096
+        assert round_trip(connection, Message(message_type=MessageType.BYTES, body=body)).body == body
+
+    @pytest.mark.parametrize(
+        "message",
+        [
+            Message(message_type=MessageType.MAP, body=properties({"a": 1})),
+            Message(message_type=MessageType.STREAM, body=(Element(PropertyType.INT, 1),)),
+            Message(message_type=MessageType.OBJECT, body=b"\xac\xed"),
+            Message(message_type=MessageType.MESSAGE),
+        ],
+        ids=lambda message: message.message_type,
+    )
+    def test_other_message_types(self, connection: Connection, message: Message) -> None:
+        """The other types arrive unchanged, or sending them raises ValueError; they never arrive as something else."""
+        if connection.capabilities.message_types:
+            received = round_trip(connection, message)
+            assert (received.message_type, received.body) == (message.message_type, message.body)
+        else:
+            with pytest.raises(ValueError, match=message.message_type):
+                round_trip(connection, message)
+
+    def test_a_message_needs_a_destination(self, connection: Connection) -> None:
+        """A message without a destination is the caller's error, raised at once."""
+        with pytest.raises(ValueError, match="destination"):
+            connection.send(Message(message_type=MessageType.TEXT, body="lost"))
+
+    @pytest.mark.parametrize("mode", list(DeliveryMode))
+    def test_headers_arrive(self, connection: Connection, mode: DeliveryMode) -> None:
+        """The headers that a sender sets arrive as they were set."""
+        in_an_hour = int(time.time() * 1000) + 3_600_000
+        sent = Message(
+            message_type=MessageType.TEXT,
+            body="x",
+            correlation_id="ID:a\\b:c 1",
+            reply_to=queue("contract.replies"),
+            delivery_mode=mode,
+            priority=7,
+            expiration=in_an_hour,
+            type="urn:example:order",
+        )
+        received = round_trip(connection, sent)
+        assert received.correlation_id == sent.correlation_id
+        assert received.reply_to is not None
+        assert (received.reply_to.kind, received.reply_to.name) == (DestinationKind.QUEUE, "contract.replies")
+        assert received.delivery_mode == mode
+        assert (received.priority, received.expiration, received.type) == (7, in_an_hour, "urn:example:order")
+
+    def test_headers_of_the_broker(self, connection: Connection) -> None:
+        """The broker sets message id, timestamp and destination, and says that this is no redelivery."""
+        destination, inbox = queue(fresh()), Inbox()
+        before = int(time.time() * 1000)
+        with connection.consume(destination, inbox):
+            result = connection.send(text(destination, "x")).result(PATIENCE)
+            delivery = inbox.next()
+        received = delivery.message
+        assert received.message_id
+        assert result.message_id == (received.message_id if connection.capabilities.tells_message_id else None)
+        assert received.timestamp is not None
+        assert abs(received.timestamp - before) < 60_000
+        assert received.destination is not None
+        assert (received.destination.kind, received.destination.name) == (DestinationKind.QUEUE, destination.name)
+        assert not received.redelivered
+        assert delivery.delivery_count == (1 if connection.capabilities.delivery_count else None)
+        assert delivery.generation == connection.generation
+
+    def test_what_is_not_set_is_not_there(self, connection: Connection) -> None:
+        """Headers that have no default stay None; there are no properties of the way's own."""
+        received = round_trip(connection, Message(message_type=MessageType.TEXT, body="x"))
+        assert (received.correlation_id, received.reply_to, received.type) == (None, None, None)
+        assert received.expiration in (None, 0)
+        assert received.properties == Properties()
+
+    def test_awkward_properties(self, connection: Connection) -> None:
+        """Names and values that need escaping on some wire arrive unchanged."""
+        sent = properties(AWKWARD_VALUES)
+        received = round_trip(connection, Message(message_type=MessageType.TEXT, body="x", properties=sent))
+        assert set(received.properties) == set(sent)
+        assert len(received.properties) == len(sent)
+
+    def test_typed_properties(self, connection: Connection) -> None:
+        """Properties of every JMS type arrive typed if the capability says so, else as their JMS string forms."""
+        sent = Properties(
+            [
+                typed("yes", True),
+                typed("no", False),
+                typed("byte", -128, PropertyType.BYTE),
+                typed("short", 32767, PropertyType.SHORT),
+                typed("int", -5),
+                typed("long", 2**62),
+                typed("float", 0.5, PropertyType.FLOAT),
+                typed("double", -1.25),
+                typed("string", "1"),
+            ]
+        )
+        received = round_trip(connection, Message(message_type=MessageType.TEXT, body="x", properties=sent))
+        assert sorted(received.properties) == sorted(as_received(sent, connection.capabilities))
+        assert received.untyped is not connection.capabilities.typed_properties
+
+
+class DestinationContract(Fixtures):
+    """Who gets a message, and in what order."""
+
+    def test_competing_consumers(self, connection: Connection, other: Connection) -> None:
+        """Consumers of one queue share its messages: each message reaches one of them, and both are at work at once."""
+        destination, inbox = queue(fresh()), Inbox()
+        both_at_work = Barrier(2)
+        first_of: set[int] = set()
+
+        def on_delivery(delivery: Delivery) -> None:
+            if get_ident() not in first_of:
+                first_of.add(get_ident())
+                both_at_work.wait(PATIENCE)
+            inbox(delivery)
+
+        with connection.consume(destination, on_delivery), other.consume(destination, on_delivery):
+            bodies = [str(number) for number in range(20)]
+            send(connection, *(text(destination, body) for body in bodies))
+            assert sorted(inbox.bodies(20), key=str) == sorted(bodies)
+        assert next_in_queue(connection, destination) == "marker"
+
+    def test_topic(self, connection: Connection, other: Connection) -> None:
+        """Every current subscriber of a topic gets every message, in order."""
+        destination = topic(fresh("topic"))
+        inboxes = Inbox(), Inbox(), Inbox()
+        with (
+            connection.consume(destination, inboxes[0]),
+            connection.consume(destination, inboxes[1]),
+            other.consume(destination, inboxes[2]),
+        ):
+            send(connection, *(text(destination, body) for body in "abc"))
+            for inbox in inboxes:
+                assert inbox.bodies(3) == ["a", "b", "c"]
+
+    def test_topic_before_subscribing(self, connection: Connection) -> None:
+        """A topic delivers what is sent after `consume` returned, and nothing older."""
+        destination, inbox = topic(fresh("topic")), Inbox()
+        send(connection, text(destination, "too early"))
+        with connection.consume(destination, inbox):
+            send(connection, text(destination, "in time"))
+            assert inbox.bodies(1) == ["in time"]
+
+    def test_reply_to_a_temporary_queue(self, connection: Connection, other: Connection) -> None:
+        """A service on another connection answers to the temporary queue that it finds as reply_to."""
+        requests, replies = queue(fresh()), Inbox()
+        kinds: list[DestinationKind] = []
+
+        def serve(delivery: Delivery) -> None:
+            reply_to = delivery.message.reply_to
+            assert reply_to is not None
+            kinds.append(reply_to.kind)
+            other.send(text(reply_to, "reply")).result(PATIENCE)
+            delivery.accept()
+
+        mine = connection.temporary()
+        with other.consume(requests, serve), connection.consume(mine, replies):
+            send(connection, text(requests, "request", reply_to=mine))
+            assert replies.next().message.body == "reply"
+        assert mine.kind is DestinationKind.TEMPORARY_QUEUE
+        assert kinds == [DestinationKind.TEMPORARY_QUEUE]
+
+    def test_temporary_queues_are_apart(self, connection: Connection) -> None:
+        """Each call of `temporary` gives a queue of its own."""
+        first, second = connection.temporary(), connection.temporary()
+        inbox, witness = Inbox(), Inbox()
+        with connection.consume(first, inbox), connection.consume(second, witness):
+            send(connection, text(first, "1"), text(second, "2"))
+            assert (inbox.bodies(1), witness.bodies(1)) == (["1"], ["2"])
+
+    def test_temporary_topic(self, connection: Connection) -> None:
+        """A temporary topic gives each subscriber a copy."""
+        destination = connection.temporary(DestinationKind.TEMPORARY_TOPIC)
+        inboxes = Inbox(), Inbox()
+        with connection.consume(destination, inboxes[0]), connection.consume(destination, inboxes[1]):
+            send(connection, text(destination, "a"))
+            assert [inbox.bodies(1) for inbox in inboxes] == [["a"], ["a"]]
+
+    def test_temporary_needs_a_temporary_kind(self, connection: Connection) -> None:
+        """Asking for a temporary destination of a lasting kind is the caller's error."""
+        with pytest.raises(ValueError, match="queue"):
+            connection.temporary(DestinationKind.QUEUE)
+
+    def test_only_the_owner_consumes_from_a_temporary_queue(self, connection: Connection, other: Connection) -> None:
+        """Another connection cannot subscribe to a temporary queue, neither as made nor as it sees it in reply_to."""
+        requests, inbox = queue(fresh()), Inbox()
+        mine = connection.temporary()
+        with other.consume(requests, inbox):
+            send(connection, text(requests, "request", reply_to=mine))
+            seen = inbox.next().message.reply_to
+        assert seen is not None
+        for destination in (mine, seen):
+            with pytest.raises(BrokerError):
+                other.consume(destination, Inbox())
+
+    def test_reply_to_a_client_that_left(self, broker: BrokerUnderTest, connection: Connection) -> None:
+        """A reply to a temporary queue that is gone harms nobody: it fails alone or vanishes."""
+        gone = self.abandoned_reply_queue(broker, connection).message.reply_to
+        assert gone is not None
+        future = connection.send(text(gone, "reply"))
+        assert isinstance(future.exception(PATIENCE), SendFailedError | None)
+        assert next_in_queue(connection, queue(fresh())) == "marker"
+
+    def test_commit_with_a_reply_to_a_client_that_left(self, broker: BrokerUnderTest, connection: Connection) -> None:
+        """A commit stands though one of its replies has nobody left to go to."""
+        delivery = self.abandoned_reply_queue(broker, connection)
+        assert delivery.message.reply_to is not None
+        destination = queue(fresh())
+        transaction = connection.begin()
+        transaction.send(text(delivery.message.reply_to, "reply"))
+        transaction.send(text(destination, "other"))
+        transaction.accept(delivery)
+        transaction.commit().result(PATIENCE)
+        assert next_in_queue(connection, destination) == "other"
+
+    def abandoned_reply_queue(self, broker: BrokerUnderTest, connection: Connection) -> Delivery:
+        """Return a delivery, not accepted, whose sender closed its connection and with it its reply queue."""
+        requests, inbox = queue(fresh()), Inbox(accept=False)
+        with broker.connect() as client:
+            mine = client.temporary()
+            client.consume(mine, Inbox())
+            connection.consume(requests, inbox)
+            send(client, text(requests, "request", reply_to=mine))
+            return inbox.next()
+
+    def test_priority(self, connection: Connection) -> None:
+        """What waits in a queue is delivered by priority, 9 first, and by arrival within a priority."""
+        destination, inbox = queue(fresh()), Inbox()
+        for body, priority in (("a", 1), ("b", 9), ("c", 4), ("d", 9), ("e", 0), ("f", 5)):
+            send(connection, replace(text(destination, body), priority=priority, delivery_mode=DeliveryMode.PERSISTENT))
+        with connection.consume(destination, inbox):
+            assert inbox.bodies(6) == ["b", "d", "f", "c", "a", "e"]
+
+    def test_expired(self, connection: Connection) -> None:
+        """A message whose time is over is not delivered."""
+        destination = queue(fresh())
+        send(connection, replace(text(destination, "late"), expiration=int(time.time() * 1000) - 1000))
+        assert next_in_queue(connection, destination) == "marker"
