@@ -196,7 +196,7 @@ def pair(records: Iterable[Record], window: timedelta = DEFAULT_WINDOW) -> Itera
     """Merge and pair the records of one correlation key.
 
     Args:
-        records: in order of time. A silence longer than the window ends a stretch, whose exchanges are given out at once,
+        records: in order of time. A silence longer than the window ends a stretch, whose exchanges are given out,
             so that a key that recurs for weeks needs the memory of one stretch.
         window: how far apart copies, and a request and its response, may be.
 

@@ -170,7 +170,14 @@ CR_2009: Final = Profile(
     subcodes=CR_SUBCODES,
     content_encodings=None,
     text_encoding_ignored=False,
-    assertion_ids=MappingProxyType({"Local-2.2.3-missingSoapAction": None, "Local-2.2.3-contentEncoding": None}),
+    assertion_ids=MappingProxyType(
+        {
+            "Local-2.2.3-missingSoapAction": None,
+            "Local-2.2.3-contentEncoding": None,
+            "Local-2.4.1-textEncoding": None,
+            "Local-2.6.2.3-copied": None,  # Protocol-2039 asserts it
+        }
+    ),
 )
 REC_2012: Final = Profile(
     name="rec-2012",

@@ -1,0 +1,43 @@
+"""The conformance assertions: one table, one judge, verdicts.
+
+`table.py` holds every assertion once; the checks behind it are in `messages.py`, `headers.py` and `pairs.py`;
+`judge.py` turns an exchange into verdicts; `habits.py` knows what real stacks do that breaks nothing.
+
+Spec: SOAP/JMS appendix E.
+"""
+
+from soapjms.protocol.assertions.habits import HABITS, Habit, habits
+from soapjms.protocol.assertions.judge import REQUEST_FAULTS, judge, judge_readings, not_observable, violations
+from soapjms.protocol.assertions.model import (
+    Assertion,
+    Binds,
+    Case,
+    Level,
+    Need,
+    Outcome,
+    Sees,
+    Setting,
+    Verdict,
+)
+from soapjms.protocol.assertions.table import ASSERTIONS
+
+__all__ = [
+    "ASSERTIONS",
+    "HABITS",
+    "REQUEST_FAULTS",
+    "Assertion",
+    "Binds",
+    "Case",
+    "Habit",
+    "Level",
+    "Need",
+    "Outcome",
+    "Sees",
+    "Setting",
+    "Verdict",
+    "habits",
+    "judge",
+    "judge_readings",
+    "not_observable",
+    "violations",
+]

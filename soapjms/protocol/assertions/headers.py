@@ -1,0 +1,195 @@
+"""Checks of the JMS headers of a request or one-way message, and of its requestURI."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from brokers.message import DeliveryMode
+from soapjms.protocol import names
+from soapjms.protocol.assertions.model import Case
+from soapjms.protocol.names import Mep
+from soapjms.protocol.properties import BINDING_PROPERTIES, EXCLUDED, MUST_EXCLUDE, row_of
+from soapjms.protocol.record import Direction
+from soapjms.protocol.uri import Severity
+
+CLOCK_TOLERANCE: Final = 2000
+"""Milliseconds by which JMSExpiration may differ from JMSTimestamp plus timeToLive: provider clocks vary."""
+
+
+# Headers
+
+
+def delivery_mode(case: Case) -> str | None:
+    """Spec: SOAP/JMS 2.2.2 deliveryMode; Protocol-2005."""
+    seen = case.message.message.delivery_mode
+    if seen not in tuple(DeliveryMode):
+        return f"JMSDeliveryMode is {seen}; it is 1 or 2"
+    wanted = _read(case, "deliveryMode")
+    return None if wanted in (None, seen) else f"deliveryMode was set to {wanted}, JMSDeliveryMode is {seen}"
+
+
+def priority(case: Case) -> str | None:
+    """Spec: SOAP/JMS 2.2.2 priority; Protocol-2007."""
+    seen = case.message.message.priority
+    if seen is None or not 0 <= seen <= 9:
+        return f"JMSPriority is {seen}; it is 0 to 9"
+    wanted = _read(case, "priority")
+    return None if wanted in (None, seen) else f"priority was set to {wanted}, JMSPriority is {seen}"
+
+
+def expiration(case: Case) -> str | None:
+    """JMSExpiration is JMSTimestamp plus timeToLive, 0 for a timeToLive of 0. Spec: SOAP/JMS 2.2.2; Protocol-2006."""
+    wanted, seen, sent = _read(case, "timeToLive"), case.message.message.expiration, case.message.message.timestamp
+    if not isinstance(wanted, int) or seen is None or sent is None:
+        return None
+    right = sent + wanted if wanted else 0
+    if abs(seen - right) <= (CLOCK_TOLERANCE if wanted else 0):
+        return None
+    return f"timeToLive was set to {wanted}, JMSExpiration is {seen} where {right} follows"
+
+
+def states_time_to_live(case: Case) -> bool:
+    """A timeToLive is known to have been set."""
+    return _read(case, "timeToLive") is not None
+
+
+def _read(case: Case, name: str) -> object | None:
+    """Return a property that the sender is known to have set, as its type; None if its value is no such thing."""
+    value = case.stated(name)
+    if not isinstance(value, str):
+        return value
+    try:
+        return BINDING_PROPERTIES[name].type.read(value)
+    except (ValueError, KeyError):
+        return None
+
+
+def reply_queue(case: Case) -> str | None:
+    """Spec: SOAP/JMS 2.2.2 replyToName; Protocol-2008."""
+    return _reply_shows(case, "replyToName", is_topic=False)
+
+
+def reply_topic(case: Case) -> str | None:
+    """Spec: SOAP/JMS 2.2.2 topicReplyToName; Protocol-2070."""
+    return _reply_shows(case, "topicReplyToName", is_topic=True)
+
+
+def _reply_shows(case: Case, name: str, *, is_topic: bool) -> str | None:
+    wanted, reply = case.stated(name), case.message.message.reply_to
+    if reply is not None and reply.name == wanted and reply.kind.is_topic is is_topic:
+        return None
+    return f"{name} was set to {wanted!r}, JMSReplyTo is {reply}"
+
+
+def states_reply_queue(case: Case) -> bool:
+    """A replyToName is known, and it is the name of a queue itself (for jndi it is a name to be looked up)."""
+    return case.stated("replyToName") is not None and _variant(case) != "jndi"
+
+
+def states_reply_topic(case: Case) -> bool:
+    """A topicReplyToName is known, and relevant."""
+    return (
+        case.stated("topicReplyToName") is not None and case.stated("replyToName") is None and _variant(case) != "jndi"
+    )
+
+
+def _variant(case: Case) -> str | None:
+    return None if case.message.request_uri is None else case.message.request_uri.variant
+
+
+def reply_to_present(case: Case) -> str | None:
+    """Spec: SOAP/JMS 2.6.1.2; Protocol-2050."""
+    return None if case.message.message.reply_to is not None else "JMSReplyTo is not set on a request"
+
+
+def reply_to_absent(case: Case) -> str | None:
+    """Spec: SOAP/JMS 2.7.1; Protocol-2051."""
+    reply = case.message.message.reply_to
+    return None if reply is None else f"JMSReplyTo is {reply} on a one-way message"
+
+
+def pattern_known(case: Case) -> bool:
+    """The pattern is known from more than the presence of JMSReplyTo itself."""
+    return case.setting.mep is not None or case.message.record.direction is not None
+
+
+def is_request(case: Case) -> bool:
+    """The pattern is known, and it is request-response."""
+    return pattern_known(case) and case.setting.mep is not Mep.ONE_WAY
+
+
+def is_one_way(case: Case) -> bool:
+    """The pattern is known, and it is one-way."""
+    return case.setting.mep is Mep.ONE_WAY or case.message.record.direction is Direction.ONE_WAY
+
+
+# requestURI
+
+
+def request_uri_present(case: Case) -> str | None:
+    """Spec: SOAP/JMS 2.2.3 requestURI; Protocol-2022."""
+    return None if case.message.request_uri is not None else f"{names.REQUEST_URI} is missing or empty"
+
+
+def has_request_uri(case: Case) -> bool:
+    """There is a requestURI to judge."""
+    return case.message.request_uri is not None
+
+
+def variant_present(case: Case) -> str | None:
+    """Spec: SOAP/JMS 2.2.1 lookupVariant; Protocol-2003."""
+    uri = case.message.request_uri
+    assert uri is not None
+    return None if uri.variant else f"{uri.text!r} has no lookup variant"
+
+
+def destination_present(case: Case) -> str | None:
+    """Spec: SOAP/JMS 2.2.1 destinationName; Protocol-2004."""
+    uri = case.message.request_uri
+    assert uri is not None
+    return None if uri.destination else f"{uri.text!r} has no destination name"
+
+
+def well_formed(case: Case) -> str | None:
+    """The requestURI fits the grammar, read leniently. Spec: SOAP/JMS 2.2.4; RFC 6167 3; Protocol-2025."""
+    uri = case.message.request_uri
+    assert uri is not None
+    broken = [finding for finding in uri.findings if finding.severity is Severity.SYNTAX]
+    return f"{uri.text!r} at {broken[0].position}: {broken[0].text}" if broken else None
+
+
+def variant_supported(case: Case) -> str | None:
+    """Spec: SOAP/JMS 2.2.1 lookupVariant; Protocol-2071."""
+    uri = case.message.request_uri
+    assert uri is not None
+    if uri.variant in case.setting.variants:
+        return None
+    return f"the lookup variant is {uri.variant!r}; supported are {', '.join(sorted(case.setting.variants))}"
+
+
+def has_target_service(case: Case) -> str | None:
+    """Spec: SOAP/JMS 2.2.3 requestURI; Protocol-2021."""
+    return _left_in(case, frozenset({"targetService"}))
+
+
+def must_be_excluded(case: Case) -> str | None:
+    """Spec: SOAP/JMS 2.2.4; Protocol-2024."""
+    return _left_in(case, MUST_EXCLUDE)
+
+
+def should_be_excluded(case: Case) -> str | None:
+    """Spec: SOAP/JMS 2.2.3 requestURI, 2.2.4."""
+    return _left_in(case, EXCLUDED - MUST_EXCLUDE)
+
+
+def _left_in(case: Case, excluded: frozenset[str]) -> str | None:
+    uri = case.message.request_uri
+    assert uri is not None
+    left = [each.name for each in uri.parameters if (row := row_of(each.name)) is not None and row.name in excluded]
+    return f"the requestURI still holds {', '.join(left)}" if left else None
+
+
+def leaves_target_service(case: Case) -> bool:
+    """The breach of the table is the one that has a subcode."""
+    uri = case.message.request_uri
+    return uri is not None and any(each.name == "targetService" for each in uri.parameters)

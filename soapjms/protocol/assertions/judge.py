@@ -1,0 +1,179 @@
+"""Judging an exchange: a verdict for every assertion that its messages are subject to.
+
+The live node and the replay both judge here; they differ in which rows of the table they ask for.
+
+Spec: capture record, "Verdicts".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import Final
+
+from soapjms.protocol.assertions.model import (
+    BROKEN,
+    CARRIERS,
+    MET,
+    Assertion,
+    Case,
+    Level,
+    Need,
+    Outcome,
+    Sees,
+    Setting,
+    Verdict,
+)
+from soapjms.protocol.assertions.pairs import correlation_id
+from soapjms.protocol.assertions.table import ASSERTIONS, BODY_ASSERTIONS, PROPERTY_ASSERTIONS
+from soapjms.protocol.exchange import Exchange, Pattern
+from soapjms.protocol.names import Profile, Subcode
+from soapjms.protocol.properties import Carrier
+from soapjms.protocol.reading import Reading
+
+REQUEST_FAULTS: Final = PROPERTY_ASSERTIONS + BODY_ASSERTIONS
+"""The rows that a responding node looks at: those with a fault, and what they rest on."""
+
+Ended = dict[str, Outcome]
+
+
+def judge(exchange: Exchange, setting: Setting, among: Iterable[Assertion] = ASSERTIONS) -> Iterator[Verdict]:
+    """Yield a verdict for each assertion of the profile, for each message or pair of the exchange that it is about.
+
+    Lazy: who stops at the first violation has not read further. What no log can show is in `not_observable`.
+
+    Args:
+        exchange: what to judge.
+        setting: what is taken for granted.
+        among: rows of the table, in its order.
+    """
+    rows = tuple(among)
+    yield from judge_readings(exchange, setting, readings(exchange, setting.profile), rows)
+
+
+def readings(exchange: Exchange, profile: Profile) -> dict[Carrier, Reading]:
+    """Return the messages of an exchange as the rules look at them."""
+    first = Carrier.ONE_WAY if exchange.pattern is Pattern.ONE_WAY else Carrier.REQUEST
+    found = ((first, exchange.request), (Carrier.RESPONSE, exchange.response))
+    return {carrier: Reading(record, profile) for carrier, record in found if record is not None}
+
+
+def judge_readings(
+    exchange: Exchange, setting: Setting, messages: dict[Carrier, Reading], rows: tuple[Assertion, ...]
+) -> Iterator[Verdict]:
+    """Judge messages that were read already; see `judge`."""
+    request = messages.get(Carrier.REQUEST) or messages.get(Carrier.ONE_WAY)
+    response = messages.get(Carrier.RESPONSE)
+    subcodes: dict[str, Subcode] = {}
+    for carrier, message in messages.items():
+        case = Case(exchange, setting, message, carrier, request, response, subcodes)
+        ended: Ended = {}
+        for row in rows:
+            if carrier in CARRIERS[row.sees] and setting.profile.assertion_id(row.id) is not None:
+                yield _conclude(row, case, ended)
+    if Carrier.ONE_WAY not in messages:
+        yield from _judge_pair(exchange, setting, request, response, subcodes, rows)
+
+
+def _judge_pair(
+    exchange: Exchange,
+    setting: Setting,
+    request: Reading | None,
+    response: Reading | None,
+    subcodes: dict[str, Subcode],
+    rows: tuple[Assertion, ...],
+) -> Iterator[Verdict]:
+    message = response or request
+    assert message is not None
+    case = Case(exchange, setting, message, Carrier.RESPONSE, request, response, subcodes)
+    ended: Ended = {}
+    for row in rows:
+        if row.sees is Sees.PAIR and setting.profile.assertion_id(row.id) is not None:
+            yield _conclude(row, case, ended)
+
+
+def _conclude(row: Assertion, case: Case, ended: Ended) -> Verdict:
+    """Judge one row on one message or pair."""
+    outcome, reason = _outcome(row, case, ended)
+    ended[row.id] = outcome
+    observed = None
+    if outcome not in BROKEN:
+        return Verdict(_id(row, case), row.level, outcome, reason, case.message.record)
+    if row.subcode is not None and case.carrier is not Carrier.RESPONSE and row.faults_when(case):
+        case.subcodes[row.id] = _in_profile(row.subcode, case.setting.profile)
+    expected = _expected(row, case)
+    if expected and case.response is not None and case.response.fault is not None:
+        observed = case.response.fault.subcode
+    return Verdict(_id(row, case), row.level, outcome, reason, case.message.record, expected, observed)
+
+
+def _id(row: Assertion, case: Case) -> str:
+    return case.setting.profile.assertion_id(row.id) or row.id
+
+
+def _in_profile(subcode: Subcode, profile: Profile) -> Subcode:
+    assert subcode in profile.subcodes, f"{subcode} is no subcode of {profile.name}"
+    return subcode
+
+
+def _expected(row: Assertion, case: Case) -> tuple[Subcode, ...]:
+    if row.sees is Sees.PAIR:
+        return tuple(dict.fromkeys(case.subcodes.values())) if row.reaction_to else ()
+    return (case.subcodes[row.id],) if row.id in case.subcodes and case.carrier is not Carrier.RESPONSE else ()
+
+
+def _outcome(row: Assertion, case: Case, ended: Ended) -> tuple[Outcome, str | None]:
+    if row.reaction_to and not any(each in case.subcodes for each in row.reaction_to):
+        return Outcome.NOT_APPLICABLE, None
+    if row.sees is Sees.PAIR and (case.request is None or case.response is None):
+        half = "request" if case.request is None else "response"
+        return Outcome.MISSING_INPUT, f"the {half} was not captured"
+    for earlier in row.after:
+        if ended.get(earlier) in BROKEN or ended.get(earlier) is Outcome.PREREQ_FAILED:
+            return Outcome.PREREQ_FAILED, f"rests on {_named(earlier, case)}"
+        if ended.get(earlier) is Outcome.MISSING_INPUT:
+            return Outcome.MISSING_INPUT, f"rests on {_named(earlier, case)}, which could not be judged"
+    return _judge_input(row, case)
+
+
+def _named(cr_id: str, case: Case) -> str:
+    return case.setting.profile.assertion_id(cr_id) or cr_id
+
+
+def _judge_input(row: Assertion, case: Case) -> tuple[Outcome, str | None]:
+    if not row.applies(case):
+        return Outcome.NOT_APPLICABLE, None
+    for need in row.needs:
+        if not _is_met(need, row, case):
+            return Outcome.MISSING_INPUT, f"the capture lacks {need}"
+    assert row.check is not None
+    reason = row.check(case)
+    if reason is None:
+        return Outcome.PASSED, None
+    return (Outcome.WARNING if row.level is Level.SHOULD else Outcome.FAILED), reason
+
+
+def _is_met(need: Need, row: Assertion, case: Case) -> bool:
+    if need is Need.REQUEST_ID:
+        return correlation_id(case) is not None
+    messages = case.pair if row.sees is Sees.PAIR else (case.message,)
+    if need is Need.DESTINATION:
+        wanted, seen = case.pair[0].message.reply_to, case.pair[1].message.destination
+        return wanted is not None and seen is not None and wanted.name is not None and seen.name is not None
+    return all(MET[need](message) for message in messages)
+
+
+def violations(verdicts: Iterable[Verdict]) -> Iterator[Verdict]:
+    """Keep the verdicts of assertions that were broken."""
+    return (verdict for verdict in verdicts if verdict.outcome in BROKEN)
+
+
+@lru_cache(maxsize=8)
+def _unseen(profile: Profile) -> dict[str, str]:
+    rows = ((profile.assertion_id(row.id), row.why_not) for row in ASSERTIONS)
+    return {name: why for name, why in rows if name is not None and why is not None}
+
+
+def not_observable(setting: Setting) -> dict[str, str]:
+    """Return the assertions that no log can show, each with the reason; once for a run."""
+    return dict(_unseen(setting.profile))

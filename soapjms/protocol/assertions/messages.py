@@ -1,0 +1,266 @@
+"""Checks of one message: type, SOAPJMS_ properties, body."""
+
+from __future__ import annotations
+
+from brokers.message import MessageType
+from soapjms.protocol import names
+from soapjms.protocol.assertions.model import Case
+from soapjms.protocol.content import charset_disagreement, declared_encoding, encoding_name
+from soapjms.protocol.names import SoapVersion, Subcode
+
+PAYLOAD_TYPES = (MessageType.BYTES, MessageType.TEXT)
+
+# Binding version
+
+
+def binding_version(case: Case) -> str | None:
+    """Spec: SOAP/JMS 2.2.3 bindingVersion; Protocol-2010."""
+    seen = case.message.text(names.BINDING_VERSION)
+    if seen == names.BINDING_VERSION_VALUE:
+        return None
+    return f"{names.BINDING_VERSION} is {seen!r}, not 1.0" if seen else f"{names.BINDING_VERSION} is missing"
+
+
+def version_is_refused(case: Case) -> bool:
+    """A wrong version is always refused, a missing one only by a strict reader (some stacks never send it)."""
+    return case.setting.strict or case.message.text(names.BINDING_VERSION) is not None
+
+
+# Message type
+
+
+def message_format(case: Case) -> str | None:
+    """An empty message of unknown type is a Map, Stream, Object, plain or null-text message as STOMP shows it.
+
+    Spec: SOAP/JMS 2.4; Protocol-2027, Protocol-2034, Protocol-2040.
+    """
+    message = case.message.message
+    if message.message_type not in PAYLOAD_TYPES:
+        return f"the message is of type {message.message_type}; accepted are BytesMessage and TextMessage"
+    if message.body is None and not case.message.record.truncated:
+        return f"the body of the {message.message_type} message is null"
+    return None
+
+
+# Content type
+
+
+def content_type_present(case: Case) -> str | None:
+    """Spec: SOAP/JMS 2.2.3 contentType; Protocol-2016. An empty value counts as missing."""
+    return None if case.message.content_type else f"{names.CONTENT_TYPE} is missing or empty"
+
+
+def media_type_known(case: Case) -> str | None:
+    """Spec: SOAP/JMS 2.4."""
+    kind = case.message.content_type
+    assert kind is not None
+    if kind.problem:
+        return f"{names.CONTENT_TYPE}: {kind.problem}"
+    if kind.media_type not in names.KNOWN_MEDIA_TYPES:
+        return f"the media type is {kind.media_type}; accepted are {', '.join(sorted(names.KNOWN_MEDIA_TYPES))}"
+    return None
+
+
+def is_simple(case: Case) -> bool:
+    """An envelope without attachments."""
+    kind = case.message.content_type
+    return kind is not None and kind.media_type in names.VERSION_OF_MEDIA_TYPE
+
+
+def is_multipart(case: Case) -> bool:
+    """A payload with attachments."""
+    kind = case.message.content_type
+    return kind is not None and kind.media_type == names.MULTIPART
+
+
+def has_envelope(case: Case) -> bool:
+    """A simple payload with an envelope in it."""
+    return is_simple(case) and case.message.envelope is not None
+
+
+def media_type_fits_envelope(case: Case) -> str | None:
+    """Spec: SOAP/JMS 2.4: text/xml for SOAP 1.1, application/soap+xml for SOAP 1.2."""
+    kind, envelope = case.message.content_type, case.message.envelope
+    assert kind is not None
+    assert envelope is not None
+    if kind.media_type == envelope.version.media_type:
+        return None
+    return f"the media type is {kind.media_type}, the envelope is SOAP {envelope.version}"
+
+
+def has_charset(case: Case) -> bool:
+    """A charset that can be compared: under the REC the declaration of a TextMessage says nothing."""
+    kind = case.message.content_type
+    if kind is None or kind.charset is None or not is_simple(case) or case.message.body is None:
+        return False
+    return isinstance(case.message.body, bytes) or not case.setting.profile.text_encoding_ignored
+
+
+def charset_matches_encoding(case: Case) -> str | None:
+    """Say why the charset parameter and the encoding of the XML disagree, or None.
+
+    Spec: SOAP/JMS 2.2.3 contentType; Protocol-2012, Protocol-2013.
+    """
+    kind, body = case.message.content_type, case.message.body
+    assert kind is not None
+    assert kind.charset is not None
+    if isinstance(body, bytes):
+        return charset_disagreement(kind.charset, body)
+    return text_charset_disagreement(case)
+
+
+def text_charset_disagreement(case: Case) -> str | None:
+    """Say why the charset and the XML declaration of a TextMessage disagree, or None.
+
+    Spec: SOAP/JMS 2.2.3 contentType; REC 2.4.1 (WG-49) has the declaration ignored.
+    """
+    kind, body = case.message.content_type, case.message.body
+    declared = declared_encoding(body) if isinstance(body, str) else None
+    if kind is None or kind.charset is None or declared is None:
+        return None
+    if encoding_name(kind.charset) == encoding_name(declared):
+        return None
+    return f"charset is {kind.charset}, the XML declaration says {declared}"
+
+
+def is_text_with_charset(case: Case) -> bool:
+    """A TextMessage whose content type names a charset."""
+    kind = case.message.content_type
+    return isinstance(case.message.body, str) and is_simple(case) and kind is not None and kind.charset is not None
+
+
+def has_no_charset(case: Case) -> bool:
+    """An XML document whose encoding has to be inferred."""
+    kind = case.message.content_type
+    return is_simple(case) and kind is not None and kind.charset is None
+
+
+def is_xml(case: Case) -> str | None:
+    """Spec: SOAP/JMS 2.2.3 contentType; XML 1.0 appendix F; Protocol-2014."""
+    return None if case.message.envelope else case.message.envelope_problem
+
+
+def first_is_xml(case: Case) -> str | None:
+    """The first octet or character starts a conforming XML document; a byte order mark belongs to it.
+
+    Spec: SOAP/JMS 2.4; Protocol-2030.
+    """
+    body = case.message.body
+    if body is None:
+        return case.message.body_problem
+    first = body[:1] if isinstance(body, str) else body[:4].lstrip(b"\xef\xbb\xbf\xfe\xff\x00")[:1].decode("latin-1")
+    if first not in ("<", "\x4c", "\ufeff"):
+        return f"the body begins with {body[:20]!r}, not with an XML document"
+    return case.message.envelope_problem
+
+
+def multipart_type(case: Case) -> str | None:
+    """The `type` parameter names the media type of the first part. Spec: SOAP/JMS 2.2.3; Protocol-2015."""
+    kind, part = case.message.content_type, case.message.root_part
+    assert kind is not None
+    assert part is not None
+    stated = kind.parameters.get("type")
+    inner = None if part.content_type is None else part.content_type.media_type
+    if stated is not None and inner is not None and stated.lower() == inner:
+        return None
+    return f"the type parameter is {stated!r}, the first part's Content-Type is {inner!r}"
+
+
+def multipart_start(case: Case) -> str | None:
+    """Spec: SOAP/JMS 2.4; Protocol-2029."""
+    return case.message.multipart_problem
+
+
+# SOAP action
+
+
+def is_soap12_with_action(case: Case) -> bool:
+    """A SOAP 1.2 content type with an action parameter."""
+    kind = case.message.content_type
+    return kind is not None and kind.media_type == SoapVersion.SOAP_12.media_type and "action" in kind.parameters
+
+
+def has_both_actions(case: Case) -> bool:
+    """Both actions are there; under the CR the one that is missing is a mismatch too."""
+    if not is_soap12_with_action(case):
+        return False
+    return case.message.soap_action is not None or Subcode.MISSING_SOAP_ACTION not in case.setting.profile.subcodes
+
+
+def actions_match(case: Case) -> str | None:
+    """Spec: SOAP/JMS 2.2.3 soapAction; Protocol-2019. Quotes around the property are read as a habit."""
+    kind = case.message.content_type
+    assert kind is not None
+    action = kind.parameters["action"]
+    if action == case.message.soap_action:
+        return None
+    return f"the action parameter is {action!r}, {names.SOAP_ACTION} is {case.message.soap_action!r}"
+
+
+def soap_action_present(case: Case) -> str | None:
+    """Spec: REC 2.2.3 soapAction (WG-63)."""
+    return (
+        None if case.message.soap_action is not None else f"{names.SOAP_ACTION} is missing, the action parameter is not"
+    )
+
+
+# Content encoding
+
+
+def has_content_encoding(case: Case) -> bool:
+    """The property is there and names more than identity."""
+    return case.message.content_encoding is not None
+
+
+def content_encoding_supported(case: Case) -> str | None:
+    """Spec: REC 2.2.3 contentEncoding (WG-65): IANA names, not for TextMessage, not for composite bodies."""
+    seen = case.message.content_encoding
+    known = case.setting.profile.content_encodings or frozenset()
+    if seen not in known:
+        return f"{names.CONTENT_ENCODING} is {seen!r}; supported are {', '.join(sorted(known))}"
+    if isinstance(case.message.message.body, str):
+        return f"{names.CONTENT_ENCODING} is {seen!r} on a TextMessage"
+    return f"{names.CONTENT_ENCODING} is {seen!r} on a multipart body" if is_multipart(case) else None
+
+
+# isFault
+
+
+def is_fault_stated(case: Case) -> str | None:
+    """A fault says so in SOAPJMS_isFault, and nothing else does. Spec: SOAP/JMS 2.2.3 isFault."""
+    stated, fault = case.message.is_fault, case.message.fault
+    if stated is None:
+        return f"{names.IS_FAULT} is {case.message.text(names.IS_FAULT)!r}, neither true nor false"
+    if fault is not None and not stated:
+        return f"the body is a fault, {names.IS_FAULT} does not say so"
+    if fault is None and stated:
+        return f"{names.IS_FAULT} is true, the body is no fault"
+    return None
+
+
+# What the sender is known to have set
+
+
+def states_target_service(case: Case) -> bool:
+    """A targetService is known to have been set."""
+    return case.stated("targetService") is not None
+
+
+def states_soap_action(case: Case) -> bool:
+    """A soapAction is known to have been set."""
+    return case.stated("soapAction") is not None
+
+
+def target_service(case: Case) -> str | None:
+    """Spec: SOAP/JMS 2.2.3 targetService; Protocol-2009."""
+    return _shows(case, "targetService", case.message.text(names.TARGET_SERVICE))
+
+
+def soap_action(case: Case) -> str | None:
+    """Spec: SOAP/JMS 2.2.3 soapAction; Protocol-2018."""
+    return _shows(case, "soapAction", case.message.soap_action)
+
+
+def _shows(case: Case, name: str, seen: str | None) -> str | None:
+    wanted = case.stated(name)
+    return None if wanted == seen else f"{name} was set to {wanted!r}, the message shows {seen!r}"

@@ -1,0 +1,230 @@
+"""What an assertion, a verdict and the setting of a judgement are. No rule of the specification is in here.
+
+Spec: SOAP/JMS 1.5; capture record, "Verdicts".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from brokers.message import MessageType
+from soapjms.protocol.exchange import Exchange
+from soapjms.protocol.names import REC_2012, Mep, Profile, Subcode
+from soapjms.protocol.properties import Carrier, Effective
+from soapjms.protocol.reading import Reading
+from soapjms.protocol.record import Record
+from soapjms.protocol.uri import KNOWN_VARIANTS
+
+
+class Level(StrEnum):
+    """The RFC 2119 level as written; NONE where the assertion has no keyword, and is judged as a MUST."""
+
+    MUST = "MUST"
+    SHOULD = "SHOULD"
+    NONE = "none"
+
+
+class Binds(StrEnum):
+    """Who has to keep an assertion."""
+
+    SENDER = "any sender"
+    REQUESTING = "requesting node"
+    ONE_WAY_SENDER = "sending node"
+    CLIENT = "requesting or sending node"
+    RESPONDING = "responding node"
+    RECEIVER = "any receiver"
+    IMPLEMENTATION = "the implementation"
+    WSDL = "WSDL author or processor"
+
+
+class Sees(StrEnum):
+    """What an assertion is judged on."""
+
+    ANY = "every message"
+    SENT = "a request or one-way message"
+    REQUEST = "a request"
+    ONE_WAY = "a one-way message"
+    RESPONSE = "a response"
+    PAIR = "a request and its response"
+    NOTHING = "nothing that a log holds"
+
+
+CARRIERS: Final[Mapping[Sees, frozenset[Carrier]]] = {
+    Sees.ANY: frozenset(Carrier),
+    Sees.SENT: frozenset({Carrier.REQUEST, Carrier.ONE_WAY}),
+    Sees.REQUEST: frozenset({Carrier.REQUEST}),
+    Sees.ONE_WAY: frozenset({Carrier.ONE_WAY}),
+    Sees.RESPONSE: frozenset({Carrier.RESPONSE}),
+    Sees.PAIR: frozenset(),
+    Sees.NOTHING: frozenset(),
+}
+
+
+class Outcome(StrEnum):
+    """How the judgement of one assertion ends."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    WARNING = "warning"
+    NOT_APPLICABLE = "notApplicable"
+    MISSING_INPUT = "missingInput"
+    PREREQ_FAILED = "prereqFailed"
+
+
+BROKEN: Final = frozenset({Outcome.FAILED, Outcome.WARNING})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What a judgement takes for granted.
+
+    Attributes:
+        profile: the edition of the specification.
+        mep: the message exchange pattern, where it is known from elsewhere.
+        properties: the effective binding properties of the sender, where they are known.
+        variants: the lookup variants that the responding node supports.
+        strict: refuse what a liberal reader lets pass: a request without bindingVersion.
+    """
+
+    profile: Profile = REC_2012
+    mep: Mep | None = None
+    properties: Effective | None = None
+    variants: frozenset[str] = KNOWN_VARIANTS
+    strict: bool = False
+
+
+@dataclass(slots=True)
+class Case:
+    """What a check looks at: the message under judgement, with its partner and the setting.
+
+    Attributes:
+        message: the message under judgement; of a pair the response.
+        carrier: which message of the exchange it is.
+        subcodes: the faults that the request gives cause for, preferred first, by the assertion that says so.
+    """
+
+    exchange: Exchange
+    setting: Setting
+    message: Reading
+    carrier: Carrier
+    request: Reading | None = None
+    response: Reading | None = None
+    subcodes: dict[str, Subcode] = field(default_factory=dict)
+
+    @property
+    def pair(self) -> tuple[Reading, Reading]:
+        """Request and response, for an assertion that sees both."""
+        assert self.request is not None
+        assert self.response is not None
+        return self.request, self.response
+
+    def stated(self, name: str) -> object | None:
+        """Return the value of a binding property that is known to have been set by the sender, else None.
+
+        It is known from the setting, or from a parameter that the sender left in the requestURI.
+        """
+        if self.setting.properties is not None:
+            return self.setting.properties.stated(name)
+        return None if self.message.request_uri is None else self.message.request_uri.value(name)
+
+
+class Need(StrEnum):
+    """Input that a check cannot do without."""
+
+    BODY = "the whole body"
+    MESSAGE_TYPE = "the JMS message type"
+    TYPES = "the types of the properties"
+    DELIVERY_MODE = "JMSDeliveryMode"
+    PRIORITY = "JMSPriority"
+    EXPIRATION = "JMSExpiration"
+    TIMESTAMP = "JMSTimestamp"
+    DESTINATION = "JMSDestination of the response and JMSReplyTo of the request, by name"
+    REQUEST_ID = "the id of the request that the response has to repeat"
+    REPLY_NAME = "JMSReplyTo, by name"
+
+
+def _reply_known(reading: Reading) -> bool:
+    reply = reading.message.reply_to
+    return reply is None or reply.name is not None
+
+
+MET: Final[Mapping[Need, Callable[[Reading], bool]]] = {
+    Need.BODY: lambda reading: not reading.record.truncated,
+    Need.MESSAGE_TYPE: lambda reading: reading.message.message_type is not MessageType.UNKNOWN or reading.type_known,
+    Need.TYPES: lambda reading: not reading.message.untyped,
+    Need.DELIVERY_MODE: lambda reading: reading.message.delivery_mode is not None,
+    Need.PRIORITY: lambda reading: reading.message.priority is not None,
+    Need.EXPIRATION: lambda reading: reading.message.expiration is not None,
+    Need.TIMESTAMP: lambda reading: bool(reading.message.timestamp),
+    Need.DESTINATION: lambda reading: True,  # of the pair: see `response.destination_known`
+    Need.REQUEST_ID: lambda reading: True,
+    Need.REPLY_NAME: _reply_known,
+}
+
+Check = Callable[[Case], str | None]
+"""Say why the assertion does not hold, or None."""
+
+
+def always(case: Case) -> bool:
+    """Apply to every message."""
+    return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assertion:
+    """One row of the table of assertions.
+
+    Attributes:
+        id: of the CR, or `Local-…` for a requirement without an id; a profile may name it otherwise.
+        section: where it stands, in the CR unless it says REC.
+        title: what it says, in our words.
+        level: as written.
+        binds: who has to keep it.
+        sees: what it is judged on.
+        check: says why it does not hold; None where no log can show it, and then `why_not` says why.
+        applies: whether it says anything about the message.
+        needs: input without which it cannot be judged.
+        after: ids of assertions on which it rests, of the same message.
+        subcode: the fault that a request gets which breaks it.
+        faults_when: whether a broken one calls for the fault.
+        reaction_to: for an assertion on the responding node's answer: the ids of those whose breach it answers.
+        why_not: why no log can show it.
+    """
+
+    id: str
+    section: str
+    title: str
+    level: Level
+    binds: Binds
+    sees: Sees
+    check: Check | None = None
+    applies: Callable[[Case], bool] = always
+    needs: tuple[Need, ...] = ()
+    after: tuple[str, ...] = ()
+    subcode: Subcode | None = None
+    faults_when: Callable[[Case], bool] = always
+    reaction_to: tuple[str, ...] = ()
+    why_not: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How one assertion ended for one message.
+
+    Attributes:
+        assertion: the id that the profile gives it.
+        record: the message that it is about; for a pair the response.
+        expected_subcodes: the faults that would be right as the answer, preferred first.
+        observed_subcode: the subcode of the fault that was the answer, None if there was no such fault.
+    """
+
+    assertion: str
+    level: Level
+    outcome: Outcome
+    reason: str | None
+    record: Record
+    expected_subcodes: tuple[Subcode, ...] = ()
+    observed_subcode: str | None = None

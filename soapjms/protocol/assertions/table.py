@@ -1,0 +1,371 @@
+"""ASSERTIONS: every assertion of the specification once, and those of its requirements that carry no id.
+
+The order is the order in which a responding node looks: of several faults that a request gives cause for, the first
+counts. Property checks come before the body is read.
+
+Spec: SOAP/JMS appendix E, and the sections named in the rows.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from soapjms.protocol.assertions import headers, messages, pairs
+from soapjms.protocol.assertions.model import Assertion, Binds, Level, Need, Sees
+from soapjms.protocol.names import Subcode
+
+MUST, SHOULD, NONE = Level.MUST, Level.SHOULD, Level.NONE
+
+# Judged on one message; the first ten name the faults of the binding
+
+PROPERTY_ASSERTIONS: Final = (
+    Assertion(
+        id="Protocol-2010", section="2.2.3", level=MUST, binds=Binds.SENDER, sees=Sees.ANY,
+        title="SOAPJMS_bindingVersion is present and 1.0",
+        check=messages.binding_version,
+        subcode=Subcode.UNRECOGNIZED_BINDING_VERSION, faults_when=messages.version_is_refused,
+    ),
+    Assertion(
+        id="Protocol-2027", section="2.4", level=MUST, binds=Binds.SENDER, sees=Sees.ANY,
+        title="the message is a BytesMessage or TextMessage with the SOAP payload",
+        check=messages.message_format, needs=(Need.MESSAGE_TYPE,),
+        subcode=Subcode.UNSUPPORTED_MESSAGE_FORMAT,
+    ),
+    Assertion(
+        id="Protocol-2034", section="2.6.1.1", level=MUST, binds=Binds.REQUESTING, sees=Sees.REQUEST,
+        title="a request is a BytesMessage or TextMessage",
+        check=messages.message_format, needs=(Need.MESSAGE_TYPE,),
+        subcode=Subcode.UNSUPPORTED_MESSAGE_FORMAT,
+    ),
+    Assertion(
+        id="Protocol-2040", section="2.7.1", level=MUST, binds=Binds.ONE_WAY_SENDER, sees=Sees.ONE_WAY,
+        title="a one-way message is a BytesMessage or TextMessage",
+        check=messages.message_format, needs=(Need.MESSAGE_TYPE,),
+        subcode=Subcode.UNSUPPORTED_MESSAGE_FORMAT,
+    ),
+    Assertion(
+        id="Protocol-2016", section="2.2.3", level=MUST, binds=Binds.SENDER, sees=Sees.ANY,
+        title="SOAPJMS_contentType is present",
+        check=messages.content_type_present,
+        subcode=Subcode.MISSING_CONTENT_TYPE,
+    ),
+    Assertion(
+        id="Local-2.4-mediaType", section="2.4", level=MUST, binds=Binds.SENDER, sees=Sees.ANY,
+        title="the content type is text/xml, application/soap+xml or multipart/related",
+        check=messages.media_type_known, after=("Protocol-2016",),
+        subcode=Subcode.CONTENT_TYPE_MISMATCH,
+    ),
+    Assertion(
+        id="Local-2.2.3-contentEncoding", section="REC 2.2.3", level=MUST, binds=Binds.SENDER, sees=Sees.ANY,
+        title="SOAPJMS_contentEncoding is one that the receiver decodes, on a BytesMessage with one part",
+        check=messages.content_encoding_supported, applies=messages.has_content_encoding,
+        subcode=Subcode.CONTENT_ENCODING_NOT_SUPPORTED,
+    ),
+    Assertion(
+        id="Protocol-2022", section="2.2.3", level=MUST, binds=Binds.SENDER, sees=Sees.ANY,
+        title="SOAPJMS_requestURI is present",
+        check=headers.request_uri_present,
+        subcode=Subcode.MISSING_REQUEST_URI,
+    ),
+    Assertion(
+        id="Local-2.2.4-syntax", section="2.2.4", level=MUST, binds=Binds.CLIENT, sees=Sees.SENT,
+        title="the requestURI fits the grammar of JMS URIs",
+        check=headers.well_formed, after=("Protocol-2022",),
+        subcode=Subcode.MALFORMED_REQUEST_URI,
+    ),
+    Assertion(
+        id="Protocol-2003", section="2.2.1", level=MUST, binds=Binds.CLIENT, sees=Sees.SENT,
+        title="the JMS URI gives the lookup variant",
+        check=headers.variant_present, after=("Protocol-2022",),
+        subcode=Subcode.MALFORMED_REQUEST_URI,
+    ),
+    Assertion(
+        id="Protocol-2004", section="2.2.1", level=MUST, binds=Binds.CLIENT, sees=Sees.SENT,
+        title="the JMS URI gives the destination name",
+        check=headers.destination_present, after=("Protocol-2022",),
+        subcode=Subcode.MALFORMED_REQUEST_URI,
+    ),
+    Assertion(
+        id="Protocol-2021", section="2.2.3", level=MUST, binds=Binds.CLIENT, sees=Sees.SENT,
+        title="the requestURI does not hold targetService",
+        check=headers.has_target_service, after=("Protocol-2022",),
+        subcode=Subcode.TARGET_SERVICE_NOT_ALLOWED,
+    ),
+    Assertion(
+        id="Protocol-2024", section="2.2.4", level=MUST, binds=Binds.CLIENT, sees=Sees.SENT,
+        title="the requestURI holds neither targetService nor replyToName",
+        check=headers.must_be_excluded, after=("Protocol-2022",),
+        subcode=Subcode.TARGET_SERVICE_NOT_ALLOWED, faults_when=headers.leaves_target_service,
+    ),
+    Assertion(
+        id="Local-2.2.1-supported", section="2.2.1", level=SHOULD, binds=Binds.CLIENT, sees=Sees.SENT,
+        title="the lookup variant is one that the responding node supports",
+        check=headers.variant_supported, after=("Protocol-2003", "Local-2.2.4-syntax"),
+        subcode=Subcode.UNSUPPORTED_LOOKUP_VARIANT,
+    ),
+    Assertion(
+        id="Local-2.2.3-missingSoapAction", section="REC 2.2.3", level=MUST, binds=Binds.CLIENT, sees=Sees.SENT,
+        title="SOAPJMS_soapAction is present where the SOAP 1.2 content type has an action parameter",
+        check=messages.soap_action_present, applies=messages.is_soap12_with_action,
+        subcode=Subcode.MISSING_SOAP_ACTION,
+    ),
+    Assertion(
+        id="Protocol-2019", section="2.2.3", level=MUST, binds=Binds.CLIENT, sees=Sees.SENT,
+        title="the SOAP 1.2 action parameter equals SOAPJMS_soapAction",
+        check=messages.actions_match, applies=messages.has_both_actions,
+        subcode=Subcode.MISMATCHED_SOAP_ACTION,
+    ),
+)  # fmt: skip
+
+BODY_ASSERTIONS: Final = (
+    Assertion(
+        id="Protocol-2012", section="2.2.3", level=MUST, binds=Binds.RECEIVER, sees=Sees.ANY,
+        title="the charset parameter and the encoding of the XML agree",
+        check=messages.charset_matches_encoding, applies=messages.has_charset,
+        needs=(Need.BODY,), after=("Protocol-2016", "Protocol-2027"),
+        subcode=Subcode.CONTENT_TYPE_MISMATCH,
+    ),
+    Assertion(
+        id="Protocol-2029", section="2.4", level=MUST, binds=Binds.SENDER, sees=Sees.ANY,
+        title="a multipart body begins with the boundary of its first part",
+        check=messages.multipart_start, applies=messages.is_multipart,
+        needs=(Need.BODY,), after=("Protocol-2027",),
+    ),
+    Assertion(
+        id="Protocol-2015", section="2.2.3", level=MUST, binds=Binds.SENDER, sees=Sees.ANY,
+        title="the type parameter of a multipart content type is the media type of the first part",
+        check=messages.multipart_type, applies=messages.is_multipart,
+        needs=(Need.BODY,), after=("Protocol-2027", "Protocol-2029"),
+        subcode=Subcode.CONTENT_TYPE_MISMATCH,
+    ),
+    Assertion(
+        id="Protocol-2030", section="2.4", level=MUST, binds=Binds.SENDER, sees=Sees.ANY,
+        title="a simple body begins with a well-formed XML document, a SOAP envelope",
+        check=messages.first_is_xml, applies=messages.is_simple,
+        needs=(Need.BODY,), after=("Protocol-2027", "Protocol-2012", "Local-2.2.3-contentEncoding"),
+    ),
+    Assertion(
+        id="Local-2.4-version", section="2.4", level=MUST, binds=Binds.SENDER, sees=Sees.ANY,
+        title="text/xml goes with SOAP 1.1, application/soap+xml with SOAP 1.2",
+        check=messages.media_type_fits_envelope, applies=messages.has_envelope,
+        needs=(Need.BODY,), after=("Protocol-2030",),
+        subcode=Subcode.CONTENT_TYPE_MISMATCH,
+    ),
+    Assertion(
+        id="Protocol-2014", section="2.2.3", level=MUST, binds=Binds.RECEIVER, sees=Sees.ANY,
+        title="without a charset parameter the document reads in the encoding that its octets tell",
+        check=messages.is_xml, applies=messages.has_no_charset,
+        needs=(Need.BODY,), after=("Protocol-2016", "Protocol-2027", "Protocol-2030"),
+    ),
+    Assertion(
+        id="Local-2.4.1-textEncoding", section="REC 2.4.1", level=SHOULD, binds=Binds.SENDER, sees=Sees.ANY,
+        title="the XML declaration of a TextMessage, which says nothing, does not contradict the charset",
+        check=messages.text_charset_disagreement, applies=messages.is_text_with_charset,
+        needs=(Need.BODY,), after=("Protocol-2016",),
+    ),
+)  # fmt: skip
+
+HEADER_ASSERTIONS: Final = (
+    Assertion(
+        id="Protocol-2005", section="2.2.2", level=MUST, binds=Binds.CLIENT, sees=Sees.SENT,
+        title="JMSDeliveryMode is 1 or 2, and what deliveryMode was set to",
+        check=headers.delivery_mode, needs=(Need.DELIVERY_MODE,),
+    ),
+    Assertion(
+        id="Protocol-2006", section="2.2.2", level=MUST, binds=Binds.CLIENT, sees=Sees.SENT,
+        title="JMSExpiration follows from timeToLive",
+        check=headers.expiration, applies=headers.states_time_to_live, needs=(Need.EXPIRATION, Need.TIMESTAMP),
+    ),
+    Assertion(
+        id="Protocol-2007", section="2.2.2", level=MUST, binds=Binds.CLIENT, sees=Sees.SENT,
+        title="JMSPriority is 0 to 9, and what priority was set to",
+        check=headers.priority, needs=(Need.PRIORITY,),
+    ),
+    Assertion(
+        id="Protocol-2008", section="2.2.2", level=MUST, binds=Binds.REQUESTING, sees=Sees.REQUEST,
+        title="JMSReplyTo derives from replyToName",
+        check=headers.reply_queue, applies=headers.states_reply_queue, needs=(Need.REPLY_NAME,),
+    ),
+    Assertion(
+        id="Protocol-2070", section="2.2.2", level=MUST, binds=Binds.REQUESTING, sees=Sees.REQUEST,
+        title="JMSReplyTo derives from topicReplyToName where that is relevant",
+        check=headers.reply_topic, applies=headers.states_reply_topic, needs=(Need.REPLY_NAME,),
+    ),
+    Assertion(
+        id="Protocol-2009", section="2.2.3", level=MUST, binds=Binds.CLIENT, sees=Sees.SENT,
+        title="SOAPJMS_targetService is what targetService was set to",
+        check=messages.target_service, applies=messages.states_target_service,
+    ),
+    Assertion(
+        id="Protocol-2018", section="2.2.3", level=MUST, binds=Binds.CLIENT, sees=Sees.SENT,
+        title="SOAPJMS_soapAction is what soapAction was set to",
+        check=messages.soap_action, applies=messages.states_soap_action,
+    ),
+    Assertion(
+        id="Protocol-2050", section="2.6.1.2", level=MUST, binds=Binds.REQUESTING, sees=Sees.REQUEST,
+        title="JMSReplyTo is set on a request",
+        check=headers.reply_to_present, applies=headers.is_request,
+    ),
+    Assertion(
+        id="Protocol-2051", section="2.7.1", level=MUST, binds=Binds.ONE_WAY_SENDER, sees=Sees.SENT,
+        title="JMSReplyTo is not set on a one-way message",
+        check=headers.reply_to_absent, applies=headers.is_one_way,
+    ),
+    Assertion(
+        id="Local-2.2.4-shouldExclude", section="2.2.4", level=SHOULD, binds=Binds.CLIENT, sees=Sees.SENT,
+        title="the requestURI holds no parameters of JMS headers or of JNDI",
+        check=headers.should_be_excluded, after=("Protocol-2022",),
+    ),
+)  # fmt: skip
+
+# Judged on a response
+
+RESPONSE_ASSERTIONS: Final = (
+    Assertion(
+        id="Protocol-2036", section="2.6.2.3", level=MUST, binds=Binds.RESPONDING, sees=Sees.PAIR,
+        title="the response has the JMS message type of its request",
+        check=pairs.same_message_type, applies=pairs.request_is_payload, needs=(Need.MESSAGE_TYPE,),
+    ),
+    Assertion(
+        id="Protocol-2037", section="2.6.2.3", level=MUST, binds=Binds.RESPONDING, sees=Sees.PAIR,
+        title="the response goes to the request's JMSReplyTo",
+        check=pairs.sent_to_reply_destination, applies=pairs.destinations_known, needs=(Need.DESTINATION,),
+    ),
+    Assertion(
+        id="Protocol-2038", section="2.6.2.3", level=MUST, binds=Binds.RESPONDING, sees=Sees.PAIR,
+        title="the response's JMSCorrelationID repeats the id of the request that the profile says",
+        check=pairs.right_correlation, needs=(Need.REQUEST_ID,),
+    ),
+    Assertion(
+        id="Protocol-2039", section="2.6.2.3", level=NONE, binds=Binds.RESPONDING, sees=Sees.PAIR,
+        title="the response repeats the request's JMSPriority and requestURI",
+        check=pairs.copied,
+    ),
+    Assertion(
+        id="Local-2.6.2.3-copied", section="2.6.2.3", level=SHOULD, binds=Binds.RESPONDING, sees=Sees.PAIR,
+        title="the response repeats the request's JMSPriority and requestURI (shown, no longer asserted)",
+        check=pairs.copied,
+    ),
+    Assertion(
+        id="Local-2.6.2.3-deliveryMode", section="2.6.2.3", level=SHOULD, binds=Binds.RESPONDING, sees=Sees.PAIR,
+        title="the response has the request's JMSDeliveryMode",
+        check=pairs.same_delivery_mode,
+    ),
+    Assertion(
+        id="Local-2.6.2.3-expiration", section="2.6.2.3", level=SHOULD, binds=Binds.RESPONDING, sees=Sees.PAIR,
+        title="the response expires no later than its request",
+        check=pairs.expires_with_request,
+    ),
+    Assertion(
+        id="Local-2.2.3-isFault", section="2.2.3", level=SHOULD, binds=Binds.RESPONDING, sees=Sees.RESPONSE,
+        title="SOAPJMS_isFault is true on a fault, and on nothing else",
+        check=messages.is_fault_stated, needs=(Need.BODY,),
+    ),
+    Assertion(
+        id="Local-2.8-shape", section="2.8", level=NONE, binds=Binds.RESPONDING, sees=Sees.RESPONSE,
+        title="a fault of the binding has the namespace and the shape of the profile",
+        check=pairs.fault_shape, applies=pairs.is_binding_fault, needs=(Need.BODY,),
+    ),
+)  # fmt: skip
+
+
+def _reaction(number: str, section: str, level: Level, subcode: Subcode, title: str, *answers: str) -> Assertion:
+    """Make the row of an assertion that a breach of others is answered with a certain fault."""
+    return Assertion(
+        id=f"Protocol-{number}", section=section, level=level, binds=Binds.RESPONDING, sees=Sees.PAIR,
+        title=f"{title} is answered with {subcode}",
+        check=pairs.right_reaction, needs=(Need.BODY,), subcode=subcode, reaction_to=answers,
+    )  # fmt: skip
+
+
+REACTIONS: Final = (
+    _reaction(
+        "2011", "2.2.3", MUST, Subcode.UNRECOGNIZED_BINDING_VERSION, "another bindingVersion than 1.0", "Protocol-2010"
+    ),
+    _reaction(
+        "2013", "2.2.3", NONE, Subcode.CONTENT_TYPE_MISMATCH, "a charset that the XML contradicts", "Protocol-2012"
+    ),
+    _reaction("2017", "2.2.3", NONE, Subcode.MISSING_CONTENT_TYPE, "a missing contentType", "Protocol-2016"),
+    _reaction("2020", "2.2.3", NONE, Subcode.MISMATCHED_SOAP_ACTION, "an action mismatch", "Protocol-2019"),
+    _reaction("2023", "2.2.3", NONE, Subcode.MISSING_REQUEST_URI, "a missing requestURI", "Protocol-2022"),
+    _reaction(
+        "2025", "2.2.4", NONE, Subcode.MALFORMED_REQUEST_URI, "a requestURI that breaks the syntax",
+        "Local-2.2.4-syntax", "Protocol-2003", "Protocol-2004",
+    ),
+    _reaction(
+        "2026", "2.2.4", NONE, Subcode.TARGET_SERVICE_NOT_ALLOWED, "targetService in the requestURI",
+        "Protocol-2021", "Protocol-2024",
+    ),
+    _reaction(
+        "2028", "2.4", NONE, Subcode.UNSUPPORTED_MESSAGE_FORMAT, "another message type",
+        "Protocol-2027", "Protocol-2034",
+    ),
+    Assertion(
+        id="Protocol-2071", section="2.2.1", level=NONE, binds=Binds.RESPONDING, sees=Sees.PAIR,
+        title="a lookup variant that is not supported is refused with unsupportedLookupVariant, if it is refused",
+        check=pairs.right_reaction, applies=pairs.is_fault, needs=(Need.BODY,),
+        subcode=Subcode.UNSUPPORTED_LOOKUP_VARIANT, reaction_to=("Local-2.2.1-supported",),
+    ),
+    Assertion(
+        id="Local-2.8-otherReaction", section="2.8", level=SHOULD, binds=Binds.RESPONDING, sees=Sees.PAIR,
+        title="a media type, SOAP version, action or content encoding that does not fit is answered with its fault",
+        check=pairs.right_reaction, needs=(Need.BODY,),
+        reaction_to=(
+            "Local-2.4-mediaType", "Local-2.4-version", "Protocol-2015",
+            "Local-2.2.3-missingSoapAction", "Local-2.2.3-contentEncoding",
+        ),
+    ),
+    Assertion(
+        id="Local-2.8-cause", section="2.8", level=SHOULD, binds=Binds.RESPONDING, sees=Sees.PAIR,
+        title="a fault of the binding answers a request that breaks one of its rules",
+        check=pairs.fault_has_cause, applies=pairs.is_binding_fault, needs=(Need.BODY,),
+    ),
+)  # fmt: skip
+
+# No log can show these
+
+
+def _unseen(name: str, section: str, level: Level, binds: Binds, title: str, why_not: str) -> Assertion:
+    return Assertion(
+        id=name, section=section, level=level, binds=binds, sees=Sees.NOTHING, title=title, why_not=why_not
+    )
+
+
+_CAPABILITY: Final = "a capability of an implementation: messages can refute it, none can show it"
+_BY_WSDL: Final = "decidable from a WSDL, and no WSDL was given"
+_WINNER: Final = "a message shows only the value that won, not where it came from"
+
+UNSEEN: Final = (
+    _unseen("Conformance-1000", "1.6", MUST, Binds.IMPLEMENTATION, "works with JMS 1.1", _CAPABILITY),
+    _unseen("Conformance-1001", "1.6", MUST, Binds.IMPLEMENTATION, "implements all of section 2", _CAPABILITY),
+    _unseen("Conformance-1002", "1.6", MUST, Binds.IMPLEMENTATION, "implements all of the URI scheme", _CAPABILITY),
+    _unseen("Conformance-1003", "1.6", MUST, Binds.IMPLEMENTATION, "WSDL 1.1: all of it or none", _CAPABILITY),
+    _unseen("Conformance-1004", "1.6", MUST, Binds.IMPLEMENTATION, "WSDL 2.0: all of it or none", _CAPABILITY),
+    _unseen("Protocol-2001", "2.2", MUST, Binds.CLIENT, "the environment wins over the WSDL", _WINNER),
+    _unseen("Protocol-2002", "2.2", MUST, Binds.CLIENT, "of a repeated URI parameter the last counts", _WINNER),
+    _unseen("Protocol-2031", "2.5", MUST, Binds.IMPLEMENTATION, "both exchange patterns", _CAPABILITY),
+    _unseen("Protocol-2032", "2.5", MUST, Binds.IMPLEMENTATION, "the patterns of SOAP 1.2", _CAPABILITY),
+    _unseen("Protocol-2033", "2.5", MUST, Binds.IMPLEMENTATION, "both patterns with SOAP 1.1", _CAPABILITY),
+    _unseen(
+        "Protocol-2035", "2.6.1.1", NONE, Binds.REQUESTING, "the table of a request's values",
+        "its rows are judged one by one: Protocol-2005 to 2010, 2016, 2018, 2022, 2050",
+    ),
+    _unseen(
+        "Protocol-2041", "2.7.1", NONE, Binds.ONE_WAY_SENDER, "the table of a one-way message's values",
+        "its rows are judged one by one: Protocol-2005 to 2010, 2016, 2018, 2022, 2051",
+    ),
+    _unseen("Protocol-2060", "2.2.1", MUST, Binds.IMPLEMENTATION, "supports the variant jndi", _CAPABILITY),
+    _unseen("WSDLUsage-3001", "3.4.4", NONE, Binds.WSDL, "properties on binding, service, port", _BY_WSDL),
+    _unseen("WSDLUsage-3002", "3.4.4", MUST, Binds.WSDL, "port before service before binding", _BY_WSDL),
+    _unseen("WSDLUsage-3003", "3.4.5", MUST, Binds.WSDL, "the URI overrides the markup", _BY_WSDL),
+    _unseen("WSDLUsage-3004", "3.6", NONE, Binds.WSDL, "which properties may stand where", _BY_WSDL),
+)  # fmt: skip
+
+ASSERTIONS: Final = (
+    *PROPERTY_ASSERTIONS,
+    *BODY_ASSERTIONS,
+    *HEADER_ASSERTIONS,
+    *RESPONSE_ASSERTIONS,
+    *REACTIONS,
+    *UNSEEN,
+)

@@ -1,0 +1,290 @@
+"""The SOAP envelope: parsing what may be hostile, telling the SOAP version, reading and building faults.
+
+Spec: SOAP/JMS 2.4, 2.8; SOAP 1.1 4.4; SOAP 1.2 Part 1 5.4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+from typing import Final
+
+from lxml import etree
+
+from soapjms.protocol import names
+from soapjms.protocol.content import detect_encoding
+from soapjms.protocol.errors import InvalidEnvelopeError
+from soapjms.protocol.names import Profile, Soap11FaultShape, SoapVersion, Subcode
+
+# XML
+
+
+@lru_cache(maxsize=64)
+def _parser(encoding: str | None) -> etree.XMLParser:
+    """Return the parser for an encoding (None: the document's own) that loads nothing from anywhere."""
+    return etree.XMLParser(encoding=encoding, resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False)
+
+
+def parse_xml(body: bytes | str, charset: str | None = None) -> etree._Element:
+    """Parse an XML document that may be hostile: no DTD, no entity, nothing loaded, libxml2's limits on depth and size.
+
+    Args:
+        body: octets, or characters, whose declared encoding then says nothing.
+        charset: encoding to use where the octets do not tell one.
+
+    Raises:
+        ValueError: not well-formed, has a document type, or in an encoding that is unknown.
+    """
+    try:
+        octets = body.encode("utf-8") if isinstance(body, str) else body
+        encoding = "utf-8" if isinstance(body, str) else _told_encoding(body, charset)
+        root = etree.fromstring(octets, _parser(encoding))
+    except (etree.XMLSyntaxError, LookupError) as error:
+        raise ValueError(f"not well-formed XML: {error}") from None
+    if root.getroottree().docinfo.doctype:
+        raise ValueError("a document type declaration, which SOAP forbids")
+    return root
+
+
+def _told_encoding(octets: bytes, charset: str | None) -> str | None:
+    if charset is None:
+        return None
+    seen = detect_encoding(octets)
+    return charset if seen.declared is None and seen.family == "ascii" else None
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """A SOAP envelope that was parsed: version, root, header and body elements."""
+
+    version: SoapVersion
+    root: etree._Element
+    header: etree._Element | None
+    body: etree._Element
+
+    @property
+    def content(self) -> etree._Element | None:
+        """The first child element of the body: the request, the response or the fault."""
+        return next(self.body.iterchildren(etree.Element), None)
+
+
+def as_envelope(root: etree._Element) -> Envelope:
+    """Take an XML document for a SOAP envelope.
+
+    Raises:
+        ValueError: its root is no Envelope of SOAP 1.1 or 1.2, or has no Body.
+    """
+    name = etree.QName(root)
+    version = names.VERSION_OF_NAMESPACE.get(name.namespace or "")
+    if name.localname != "Envelope" or version is None:
+        raise ValueError(f"the root element is {root.tag!r}, no SOAP envelope")
+    body = root.find(f"{{{version.namespace}}}Body")
+    if body is None:
+        raise ValueError("the SOAP envelope has no Body")
+    return Envelope(version, root, root.find(f"{{{version.namespace}}}Header"), body)
+
+
+def read_envelope(envelope: bytes | str | etree._Element) -> tuple[Envelope, bytes]:
+    """Take what a caller wants to send for an envelope, and return it parsed and as octets in UTF-8 or as declared.
+
+    Raises:
+        InvalidEnvelopeError: it is none.
+    """
+    try:
+        if isinstance(envelope, bytes | str):
+            parsed = as_envelope(parse_xml(envelope))
+            return parsed, envelope if isinstance(envelope, bytes) else serialize(parsed.root)
+        return as_envelope(envelope), serialize(envelope)
+    except ValueError as error:
+        raise InvalidEnvelopeError(f"what was to be sent is no SOAP envelope: {error}") from None
+
+
+def serialize(root: etree._Element) -> bytes:
+    """Write an element as UTF-8, without XML declaration."""
+    return etree.tostring(root, encoding="utf-8", xml_declaration=False)
+
+
+def wrap(content: etree._Element, version: SoapVersion) -> etree._Element:
+    """Put an element into the body of a new envelope."""
+    space = version.namespace
+    root = etree.Element(f"{{{space}}}Envelope", nsmap={"env": space})
+    etree.SubElement(root, f"{{{space}}}Body").append(content)
+    return root
+
+
+# Faults
+
+
+class FaultShape(StrEnum):
+    """Where a fault carries its subcode."""
+
+    FAULTCODE = "SOAP 1.1 faultcode"
+    DETAIL = "SOAP 1.1 detail"
+    SUBCODE = "SOAP 1.2 Subcode"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A SOAP fault that was read.
+
+    Attributes:
+        version: of the envelope.
+        code: the fault code as a name in Clark notation (`{namespace}local`), or as it stands if no prefix resolves.
+        reason: the text for people.
+        subcode: the local name of the subcode in one of the binding's namespaces, None if the fault is another.
+        namespace: the binding's namespace that the subcode is in.
+        shape: where the subcode stood.
+        element: the Fault element.
+    """
+
+    version: SoapVersion
+    code: str
+    reason: str
+    element: etree._Element
+    subcode: str | None = None
+    namespace: str | None = None
+    shape: FaultShape | None = None
+
+
+BINDING_NAMESPACES: Final = frozenset({names.CR_NAMESPACE, names.REC_NAMESPACE})
+
+
+def read_fault(envelope: Envelope) -> Fault | None:
+    """Read the fault of an envelope, None if it holds none. Both SOAP 1.1 shapes and both namespaces are read.
+
+    Spec: SOAP/JMS 2.8.
+    """
+    space = envelope.version.namespace
+    element = envelope.body.find(f"{{{space}}}Fault")
+    if element is None:
+        return None
+    if envelope.version is SoapVersion.SOAP_12:
+        return _read_soap12(element, f"{{{space}}}")
+    return _read_soap11(element)
+
+
+def _read_soap11(element: etree._Element) -> Fault:
+    code = _qname(element.find("faultcode"))
+    reason = (element.findtext("faultstring") or "").strip()
+    detail = element.find("detail")
+    children = [] if detail is None else list(detail.iterchildren(etree.Element))
+    inside = str(children[0].tag) if len(children) == 1 else ""
+    for name, shape in ((code, FaultShape.FAULTCODE), (inside, FaultShape.DETAIL)):
+        space, local = _split(name)
+        if space in BINDING_NAMESPACES:
+            return Fault(SoapVersion.SOAP_11, code, reason, element, local, space, shape)
+    return Fault(SoapVersion.SOAP_11, code, reason, element)
+
+
+def _read_soap12(element: etree._Element, env: str) -> Fault:
+    code = _qname(element.find(f"{env}Code/{env}Value"))
+    reason = (element.findtext(f"{env}Reason/{env}Text") or "").strip()
+    space, local = _split(_qname(element.find(f"{env}Code/{env}Subcode/{env}Value")))
+    if space in BINDING_NAMESPACES:
+        return Fault(SoapVersion.SOAP_12, code, reason, element, local, space, FaultShape.SUBCODE)
+    return Fault(SoapVersion.SOAP_12, code, reason, element)
+
+
+def _qname(element: etree._Element | None) -> str:
+    """Resolve a QName in an element's text by the prefixes in scope."""
+    if element is None or not element.text:
+        return ""
+    prefix, colon, local = element.text.strip().rpartition(":")
+    space = element.nsmap.get(prefix if colon else None)
+    return f"{{{space}}}{local}" if space else element.text.strip()
+
+
+def _split(name: str) -> tuple[str, str]:
+    space, brace, local = name[1:].partition("}")
+    return (space, local) if name.startswith("{") and brace else ("", name)
+
+
+class Blame(StrEnum):
+    """Whose mistake a fault says it is: the fault codes that both SOAP versions have."""
+
+    SENDER = "Sender"
+    RECEIVER = "Receiver"
+    MUST_UNDERSTAND = "MustUnderstand"
+    VERSION_MISMATCH = "VersionMismatch"
+
+
+_SOAP11_CODES: Final = {Blame.SENDER: "Client", Blame.RECEIVER: "Server"}
+
+
+def build_fault(
+    version: SoapVersion,
+    reason: str,
+    *,
+    profile: Profile = names.DEFAULT_PROFILE,
+    subcode: Subcode | None = None,
+    blame: Blame = Blame.SENDER,
+    detail: etree._Element | None = None,
+) -> etree._Element:
+    """Build an envelope with a fault.
+
+    Args:
+        version: of the envelope.
+        reason: text for people; characters that XML cannot hold are replaced.
+        profile: whose namespace and SOAP 1.1 shape a subcode has.
+        subcode: one of the binding's subcodes.
+        blame: the fault code; every subcode goes with SENDER.
+        detail: application detail, put into the detail element.
+
+    Spec: SOAP/JMS 2.8.
+    """
+    space = version.namespace
+    env = f"{{{space}}}"
+    nsmap: dict[str | None, str] = {"env": space}
+    if subcode is not None:
+        nsmap["soapjms"] = profile.namespace
+    root = etree.Element(f"{env}Envelope", nsmap=nsmap)
+    fault = etree.SubElement(etree.SubElement(root, f"{env}Body"), f"{env}Fault")
+    reason = "".join(character if _is_xml(character) else "\ufffd" for character in reason)
+    if version is SoapVersion.SOAP_12:
+        _fill_soap12(fault, env, reason, subcode, blame, detail)
+    else:
+        _fill_soap11(fault, reason, profile, subcode, blame, detail)
+    return root
+
+
+def _is_xml(character: str) -> bool:
+    code = ord(character)
+    return code in (0x9, 0xA, 0xD) or 0x20 <= code < 0xD800 or 0xE000 <= code < 0xFFFE or code > 0xFFFF
+
+
+def _fill_soap12(
+    fault: etree._Element,
+    env: str,
+    reason: str,
+    subcode: Subcode | None,
+    blame: Blame,
+    detail: etree._Element | None,
+) -> None:
+    code = etree.SubElement(fault, f"{env}Code")
+    etree.SubElement(code, f"{env}Value").text = f"env:{blame}"
+    if subcode is not None:
+        etree.SubElement(etree.SubElement(code, f"{env}Subcode"), f"{env}Value").text = f"soapjms:{subcode}"
+    text = etree.SubElement(etree.SubElement(fault, f"{env}Reason"), f"{env}Text")
+    text.set("{http://www.w3.org/XML/1998/namespace}lang", "en")
+    text.text = reason
+    if detail is not None:
+        etree.SubElement(fault, f"{env}Detail").append(detail)
+
+
+def _fill_soap11(
+    fault: etree._Element,
+    reason: str,
+    profile: Profile,
+    subcode: Subcode | None,
+    blame: Blame,
+    detail: etree._Element | None,
+) -> None:
+    in_code = subcode is not None and profile.soap11_fault is Soap11FaultShape.FAULTCODE
+    code = f"soapjms:{subcode}" if in_code else f"env:{_SOAP11_CODES.get(blame, blame)}"
+    etree.SubElement(fault, "faultcode").text = code
+    etree.SubElement(fault, "faultstring").text = reason
+    if subcode is not None and not in_code:
+        detail = etree.Element(f"{{{profile.namespace}}}{subcode}", nsmap={"soapjms": profile.namespace})
+    if detail is not None:
+        etree.SubElement(fault, "detail").append(detail)

@@ -1,0 +1,361 @@
+"""The binding properties: ONE table, from which everything else about them is derived.
+
+Parsing and checking of values, defaults, where a property may be set, the JMS header or `SOAPJMS_` property that it
+becomes, what the requestURI keeps of it, and the precedence of its sources.
+
+Spec: SOAP/JMS 2.2, 2.2.4, 3.4.4, 3.6.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final, NamedTuple, TypeAlias
+
+from brokers.message import DEFAULT_PRIORITY, DeliveryMode
+from soapjms.protocol import names
+from soapjms.protocol.errors import InvalidPropertyError
+from soapjms.protocol.uri import JmsUri, fits_long
+
+Value: TypeAlias = str | int | bool
+
+
+class Group(StrEnum):
+    """The three groups of SOAP/JMS 2.2."""
+
+    CONNECTION = "connection to a destination"
+    HEADER = "JMS message header"
+    MESSAGE = "JMS message property"
+
+
+class Treatment(StrEnum):
+    """What a client does with a property of the URI when it forms the requestURI (SOAP/JMS 2.2.4)."""
+
+    AS_IS = "as is"
+    SHOULD_EXCLUDE = "SHOULD exclude"
+    MUST_EXCLUDE = "MUST exclude"
+    NOT_IN_URI = "never in the URI"
+
+
+class Source(StrEnum):
+    """Where a property may be set."""
+
+    ENVIRONMENT = "environment"
+    URI = "URI"
+    WSDL = "WSDL"
+
+
+class Origin(StrEnum):
+    """Where the effective value came from; the order is the precedence, the first wins."""
+
+    ENVIRONMENT = "environment"
+    URI = "URI"
+    PORT = "port"
+    SERVICE = "service"
+    BINDING = "binding"
+    DEFAULT = "default"
+
+
+class Carrier(StrEnum):
+    """The messages of an exchange."""
+
+    REQUEST = "request"
+    ONE_WAY = "one-way"
+    RESPONSE = "response"
+
+
+_PRIORITY: Final = re.compile(r"0*[0-9]")
+
+
+def _text(value: str) -> Value:
+    return value
+
+
+def _delivery_mode(value: str) -> Value:
+    return DeliveryMode[value].value
+
+
+def _priority(value: str) -> Value:
+    if not _PRIORITY.fullmatch(value):
+        raise ValueError(value)
+    return int(value[-1])
+
+
+def _milliseconds(value: str) -> Value:
+    if not value.isascii() or not value.isdigit() or not fits_long(value):
+        raise ValueError(value)
+    return int(value)
+
+
+def _boolean(value: str) -> Value:
+    return {"true": True, "1": True, "false": False, "0": False}[value]
+
+
+class Type(NamedTuple):
+    """The type of a property's value: how to read it, and how to say what is accepted."""
+
+    accepted: str
+    read: Callable[[str], Value]
+
+
+TEXT: Final = Type("any string", _text)
+DELIVERY_MODE: Final = Type("PERSISTENT or NON_PERSISTENT", _delivery_mode)
+PRIORITY: Final = Type("an integer from 0 to 9", _priority)
+MILLISECONDS: Final = Type("milliseconds, digits only, below 2 to the 63; 0 for no end", _milliseconds)
+BOOLEAN: Final = Type("true or false", _boolean)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BindingProperty:
+    """One row of the table.
+
+    Attributes:
+        name: local name in the profile's namespace; the name of its URI parameter too.
+        group: which of the three groups.
+        type: how its value is read.
+        default: the value where nobody sets it, None where there is none.
+        sources: where it may be set.
+        treatment: what the requestURI keeps of it.
+        header: the field of a `Message` that it becomes.
+        message_property: the `SOAPJMS_` property that it becomes.
+        carriers: the messages that carry it.
+        section: where it is defined.
+    """
+
+    name: str
+    group: Group
+    type: Type
+    default: Value | None = None
+    sources: frozenset[Source] = frozenset()
+    treatment: Treatment = Treatment.NOT_IN_URI
+    header: str | None = None
+    message_property: str | None = None
+    carriers: frozenset[Carrier] = frozenset()
+    section: str
+
+
+_ANYWHERE: Final = frozenset(Source)
+_SENT: Final = frozenset({Carrier.REQUEST, Carrier.ONE_WAY})
+_REQUEST: Final = frozenset({Carrier.REQUEST})
+_ALL: Final = frozenset(Carrier)
+_URI: Final = frozenset({Source.URI})
+
+BINDING_PROPERTIES: Final[Mapping[str, BindingProperty]] = MappingProxyType(
+    {
+        row.name: row
+        for row in (
+            BindingProperty(
+                name="lookupVariant", group=Group.CONNECTION, type=TEXT, section="2.2.1",
+                sources=_URI, treatment=Treatment.AS_IS,
+            ),
+            BindingProperty(
+                name="destinationName", group=Group.CONNECTION, type=TEXT, section="2.2.1",
+                sources=_URI, treatment=Treatment.AS_IS, header="destination", carriers=_SENT,
+            ),
+            BindingProperty(
+                name="jndiConnectionFactoryName", group=Group.CONNECTION, type=TEXT, section="2.2.1",
+                sources=_ANYWHERE, treatment=Treatment.SHOULD_EXCLUDE,
+            ),
+            BindingProperty(
+                name="jndiInitialContextFactory", group=Group.CONNECTION, type=TEXT, section="2.2.1",
+                sources=_ANYWHERE, treatment=Treatment.SHOULD_EXCLUDE,
+            ),
+            BindingProperty(
+                name="jndiURL", group=Group.CONNECTION, type=TEXT, section="2.2.1",
+                sources=_ANYWHERE, treatment=Treatment.SHOULD_EXCLUDE,
+            ),
+            # a family: `jndi-` and the name of a JNDI environment entry
+            BindingProperty(
+                name="jndi-", group=Group.CONNECTION, type=TEXT, section="2.2.1",
+                sources=_ANYWHERE, treatment=Treatment.SHOULD_EXCLUDE,
+            ),
+            BindingProperty(
+                name="deliveryMode", group=Group.HEADER, type=DELIVERY_MODE, section="2.2.2",
+                default=DeliveryMode.PERSISTENT.value, sources=_ANYWHERE, treatment=Treatment.SHOULD_EXCLUDE,
+                header="delivery_mode", carriers=_SENT,
+            ),
+            BindingProperty(
+                name="timeToLive", group=Group.HEADER, type=MILLISECONDS, section="2.2.2", default=0,
+                sources=_ANYWHERE, treatment=Treatment.SHOULD_EXCLUDE, header="expiration", carriers=_SENT,
+            ),
+            BindingProperty(
+                name="priority", group=Group.HEADER, type=PRIORITY, section="2.2.2", default=DEFAULT_PRIORITY,
+                sources=_ANYWHERE, treatment=Treatment.SHOULD_EXCLUDE, header="priority", carriers=_SENT,
+            ),
+            BindingProperty(
+                name="replyToName", group=Group.HEADER, type=TEXT, section="2.2.2",
+                sources=_ANYWHERE, treatment=Treatment.MUST_EXCLUDE, header="reply_to", carriers=_REQUEST,
+            ),
+            BindingProperty(
+                name="topicReplyToName", group=Group.HEADER, type=TEXT, section="2.2.2",
+                sources=_ANYWHERE, treatment=Treatment.SHOULD_EXCLUDE, header="reply_to", carriers=_REQUEST,
+            ),
+            BindingProperty(
+                name="targetService", group=Group.MESSAGE, type=TEXT, section="2.2.3",
+                sources=frozenset({Source.URI, Source.ENVIRONMENT}), treatment=Treatment.MUST_EXCLUDE,
+                message_property=names.TARGET_SERVICE, carriers=_SENT,
+            ),
+            BindingProperty(
+                name="bindingVersion", group=Group.MESSAGE, type=TEXT, section="2.2.3",
+                default=names.BINDING_VERSION_VALUE, message_property=names.BINDING_VERSION, carriers=_ALL,
+            ),
+            BindingProperty(
+                name="contentType", group=Group.MESSAGE, type=TEXT, section="2.2.3",
+                message_property=names.CONTENT_TYPE, carriers=_ALL,
+            ),
+            BindingProperty(
+                name="contentEncoding", group=Group.MESSAGE, type=TEXT, section="REC 2.2.3",
+                sources=frozenset({Source.ENVIRONMENT}), message_property=names.CONTENT_ENCODING, carriers=_ALL,
+            ),
+            BindingProperty(
+                name="soapAction", group=Group.MESSAGE, type=TEXT, section="2.2.3",
+                sources=frozenset({Source.ENVIRONMENT, Source.WSDL}),
+                message_property=names.SOAP_ACTION, carriers=_SENT,
+            ),
+            BindingProperty(
+                name="isFault", group=Group.MESSAGE, type=BOOLEAN, section="2.2.3", default=False,
+                message_property=names.IS_FAULT, carriers=frozenset({Carrier.RESPONSE}),
+            ),
+            BindingProperty(
+                name="requestURI", group=Group.MESSAGE, type=TEXT, section="2.2.3",
+                message_property=names.REQUEST_URI, carriers=_ALL,
+            ),
+        )
+    }
+)  # fmt: skip
+
+EXCLUDED: Final = frozenset(
+    row.name
+    for row in BINDING_PROPERTIES.values()
+    if row.treatment in (Treatment.SHOULD_EXCLUDE, Treatment.MUST_EXCLUDE)
+)
+MUST_EXCLUDE: Final = frozenset(
+    row.name for row in BINDING_PROPERTIES.values() if row.treatment is Treatment.MUST_EXCLUDE
+)
+
+
+def row_of(name: str) -> BindingProperty | None:
+    """Return the row of a property by its name; `jndi-` names belong to one row; None for an unknown name."""
+    if name.startswith("jndi-"):
+        name = "jndi-"
+    return BINDING_PROPERTIES.get(name)
+
+
+def request_uri(uri: JmsUri) -> str:
+    """Derive the requestURI from the URI supplied: what SHOULD or MUST be excluded is, in every occurrence.
+
+    Spec: SOAP/JMS 2.2.3 requestURI, 2.2.4; Protocol-2021, Protocol-2024.
+    """
+    return uri.without(EXCLUDED)
+
+
+# Effective values
+
+
+class EffectiveValue(NamedTuple):
+    """A value that counts, and where it came from."""
+
+    value: Value
+    origin: Origin
+
+
+class Effective(dict[str, EffectiveValue]):
+    """The effective binding properties of one port or call, by name."""
+
+    def value(self, name: str) -> Value | None:
+        """Return the value of a property whoever set it, None if nobody did."""
+        found = self.get(name)
+        return None if found is None else found.value
+
+    def stated(self, name: str) -> Value | None:
+        """Return the value if somebody set it, None where only the default would hold."""
+        found = self.get(name)
+        return None if found is None or found.origin is Origin.DEFAULT else found.value
+
+
+def read_value(name: str, text: str, origin: Origin) -> Value:
+    """Read the value of a property.
+
+    Raises:
+        InvalidPropertyError: its type does not allow the value; the message names property, value, place and rule.
+    """
+    row = row_of(name)
+    if row is None:
+        known = ", ".join(BINDING_PROPERTIES)
+        raise InvalidPropertyError(f"unknown binding property {name!r} in {origin}; known are: {known}")
+    try:
+        return row.type.read(text)
+    except (ValueError, KeyError):
+        raise InvalidPropertyError(
+            f"{name} is {text!r} in {origin}; accepted is {row.type.accepted} (SOAP/JMS {row.section})"
+        ) from None
+
+
+def resolve(
+    uri: JmsUri | None = None,
+    environment: Mapping[str, Value] = MappingProxyType({}),
+    wsdl: Mapping[Origin, Mapping[str, str]] = MappingProxyType({}),
+) -> Effective:
+    """Work out the effective properties, each with its origin: environment, URI, port, service, binding, default.
+
+    `topicReplyToName` is dropped where `replyToName` is set or the variant is jndi. Custom parameters of the URI are
+    no binding properties and stay out.
+
+    Args:
+        uri: the URI of the destination; its repeats are settled (the last counts).
+        environment: what the program sets, by property name.
+        wsdl: extension elements by level: port, service, binding.
+
+    Raises:
+        InvalidPropertyError: a value that its type does not allow, or a property where it may not be set.
+
+    Spec: SOAP/JMS 2.2, 2.2.2, 3.4.4, 3.4.5; Protocol-2001, Protocol-2002, WSDLUsage-3002, WSDLUsage-3003.
+    """
+    levels: list[tuple[Origin, Source, Mapping[str, Value]]] = [
+        (Origin.ENVIRONMENT, Source.ENVIRONMENT, environment),
+        (Origin.URI, Source.URI, _of_uri(uri)),
+        *((level, Source.WSDL, wsdl.get(level, {})) for level in (Origin.PORT, Origin.SERVICE, Origin.BINDING)),
+    ]
+    effective = Effective()
+    for origin, source, values in levels:
+        for name, value in values.items():
+            _check_source(name, source, origin)
+            read = read_value(name, _as_text(value), origin)
+            effective.setdefault(name, EffectiveValue(read, origin))
+    for row in BINDING_PROPERTIES.values():
+        if row.default is not None:
+            effective.setdefault(row.name, EffectiveValue(row.default, Origin.DEFAULT))
+    if "replyToName" in effective or effective.value("lookupVariant") == "jndi":
+        effective.pop("topicReplyToName", None)
+    return effective
+
+
+def _of_uri(uri: JmsUri | None) -> Mapping[str, Value]:
+    if uri is None:
+        return {}
+    values: dict[str, Value] = {name: value for name, value in uri.effective().items() if _settable_in_uri(name)}
+    if uri.variant is not None and uri.destination is not None:
+        values |= {"lookupVariant": uri.variant, "destinationName": uri.destination}
+    return values
+
+
+def _settable_in_uri(name: str) -> bool:
+    """Tell a binding property from a custom parameter, which may have any name."""
+    row = row_of(name)
+    return row is not None and Source.URI in row.sources
+
+
+def _check_source(name: str, source: Source, origin: Origin) -> None:
+    row = row_of(name)
+    if row is not None and source not in row.sources:
+        places = ", ".join(row.sources) or "nowhere: the binding sets it"
+        raise InvalidPropertyError(f"{name} is set in {origin}; it may be set in: {places} (SOAP/JMS {row.section})")
+
+
+def _as_text(value: Value) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)

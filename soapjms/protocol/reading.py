@@ -1,0 +1,186 @@
+"""One received message as the rules look at it: each part worked out when first asked for, and once.
+
+What is wrong with a part is a value that says why (`..._problem`), never an exception: the message is the peer's.
+Nothing
+is judged here; that is for the assertions.
+
+Spec: SOAP/JMS 2.2.3, 2.4.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from quopri import decodestring
+from typing import Final
+
+from brokers.message import Message, MessageType
+from soapjms.protocol import names
+from soapjms.protocol.content import ContentType, Part, first_part, gunzip, parse_content_type
+from soapjms.protocol.envelope import Envelope, Fault, as_envelope, parse_xml, read_fault
+from soapjms.protocol.names import Profile
+from soapjms.protocol.record import Record
+from soapjms.protocol.uri import JmsUri, parse
+
+TRUE_TEXTS: Final = frozenset({"true", "1"})
+FALSE_TEXTS: Final = frozenset({"false", "0"})
+
+
+class Reading:
+    """A received message, lazily taken apart.
+
+    Attributes:
+        record: the message with what the capture knows of it.
+        message: the message.
+        profile: decides whether a content encoding is undone.
+    """
+
+    def __init__(self, record: Record, profile: Profile) -> None:
+        self.record = record
+        self.message: Message = record.message
+        self.profile = profile
+
+    def text(self, name: str) -> str | None:
+        """Return a message property as text, None if it is absent, null or empty (an empty one counts as absent)."""
+        return self.message.properties.text(name) or None
+
+    @cached_property
+    def content_type(self) -> ContentType | None:
+        """SOAPJMS_contentType, read; None if it is missing."""
+        text = self.text(names.CONTENT_TYPE)
+        return None if text is None else parse_content_type(text)
+
+    @cached_property
+    def request_uri(self) -> JmsUri | None:
+        """SOAPJMS_requestURI, read leniently; None if it is missing."""
+        text = self.text(names.REQUEST_URI)
+        return None if text is None else parse(text)
+
+    @cached_property
+    def soap_action(self) -> str | None:
+        """SOAPJMS_soapAction without the quotes that some stacks put around it; None if it is missing."""
+        text = self.text(names.SOAP_ACTION)
+        if text is not None and len(text) > 1 and text[0] == text[-1] == '"':
+            return text[1:-1]
+        return text
+
+    @property
+    def is_fault(self) -> bool | None:
+        """SOAPJMS_isFault as the specification reads it: true, 1; false, 0 or absent; None for anything else."""
+        text = self.text(names.IS_FAULT)
+        if text is None or text in FALSE_TEXTS:
+            return False
+        return True if text in TRUE_TEXTS else None
+
+    @cached_property
+    def content_encoding(self) -> str | None:
+        """SOAPJMS_contentEncoding in lower case if the profile knows it; None for identity and absent."""
+        if self.profile.content_encodings is None:
+            return None
+        text = (self.text(names.CONTENT_ENCODING) or "identity").strip().lower()
+        return None if text == "identity" else text
+
+    @cached_property
+    def _decoded(self) -> tuple[bytes | str | None, str | None]:
+        """The body without its content encoding, and why there is none."""
+        body = self.message.body
+        if isinstance(body, memoryview):
+            body = bytes(body)
+        if not isinstance(body, bytes | str):
+            return None, f"the body of a {self.message.message_type} message is no SOAP envelope"
+        if self.content_encoding is None:
+            return body, None
+        if self.content_encoding != "gzip" or isinstance(body, str):
+            return None, f"the content encoding {self.content_encoding} of a {self.message.message_type} message"
+        try:
+            return gunzip(body), None
+        except ValueError as error:
+            return None, str(error)
+
+    @property
+    def body(self) -> bytes | str | None:
+        """The body without its content encoding; None if it is of another kind or cannot be decoded."""
+        return self._decoded[0]
+
+    @property
+    def body_problem(self) -> str | None:
+        """Why there is no `body`."""
+        return self._decoded[1]
+
+    @cached_property
+    def _root_part(self) -> tuple[Part | None, str | None]:
+        kind, body = self.content_type, self.body
+        if kind is None or kind.media_type != names.MULTIPART or body is None:
+            return None, None
+        boundary = kind.parameters.get("boundary")
+        if not boundary:
+            return None, "multipart/related without a boundary parameter"
+        try:
+            return first_part(body.encode("utf-8") if isinstance(body, str) else body, boundary), None
+        except ValueError as error:
+            return None, str(error)
+
+    @property
+    def root_part(self) -> Part | None:
+        """The first part of a multipart body; None if it is not multipart, or broken."""
+        return self._root_part[0]
+
+    @property
+    def multipart_problem(self) -> str | None:
+        """Why a multipart body has no first part."""
+        return self._root_part[1]
+
+    @cached_property
+    def document(self) -> tuple[bytes | str | None, ContentType | None]:
+        """The XML document with its content type: of the body, or of the first part of a multipart body."""
+        if self.content_type is None or self.content_type.media_type != names.MULTIPART:
+            return self.body, self.content_type
+        if self.root_part is None:
+            return None, None
+        return _transfer_decoded(self.root_part), self.root_part.content_type
+
+    @cached_property
+    def _envelope(self) -> tuple[Envelope | None, str | None]:
+        octets, kind = self.document
+        if octets is None:
+            return None, self.body_problem or self.multipart_problem
+        try:
+            return as_envelope(parse_xml(octets, kind.charset if kind else None)), None
+        except ValueError as error:
+            return None, str(error)
+
+    @property
+    def envelope(self) -> Envelope | None:
+        """The SOAP envelope; None if there is none, see `envelope_problem`."""
+        return self._envelope[0]
+
+    @property
+    def envelope_problem(self) -> str | None:
+        """Why there is no envelope."""
+        return self._envelope[1]
+
+    @cached_property
+    def fault(self) -> Fault | None:
+        """The SOAP fault that the envelope holds, None if it holds none."""
+        return None if self.envelope is None else read_fault(self.envelope)
+
+    @property
+    def type_known(self) -> bool:
+        """False where the wire does not show the JMS message type, and a body shows that there was one."""
+        return self.message.message_type is not MessageType.UNKNOWN or not self.message.size
+
+
+_TRANSFER_DECODERS: Final[Mapping[str, Callable[[bytes], bytes]]] = {
+    "base64": b64decode,
+    "quoted-printable": decodestring,
+}
+
+
+def _transfer_decoded(part: Part) -> bytes:
+    """Undo a Content-Transfer-Encoding. Octets that are no base64 stay as they are, and then are no XML either."""
+    decoder = _TRANSFER_DECODERS.get(part.transfer_encoding)
+    try:
+        return part.content if decoder is None else decoder(part.content)
+    except ValueError:
+        return part.content
