@@ -322,14 +322,18 @@ class LifeCycleContract(Fixtures):
         connection.close()
         assert states.get(timeout=PATIENCE) is ConnectionState.CLOSED
 
-    def test_close_from_on_delivery(self, broker: BrokerUnderTest, connection: Connection) -> None:
-        """`on_delivery` may close its consumer and its connection."""
+    @pytest.mark.parametrize("consumer_first", [True, False])
+    def test_close_from_on_delivery(
+        self, broker: BrokerUnderTest, connection: Connection, consumer_first: bool
+    ) -> None:
+        """`on_delivery` may close its connection, and its consumer before that."""
         destination, done = queue(fresh()), Event()
         leaving = broker.connect()
 
         def on_delivery(delivery: Delivery) -> None:
             delivery.accept()
-            consumer.close()
+            if consumer_first:
+                consumer.close()
             leaving.close()
             done.set()
 

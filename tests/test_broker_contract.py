@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-pytest.register_assert_rewrite("broker_contract_kit", "broker_contract_messages", "broker_contract_deliveries")
+pytest.register_assert_rewrite("broker_contract_messages", "broker_contract_deliveries")
 
 from broker_contract import BrokerContract  # noqa: E402 - after the line above, or its asserts explain nothing
 

@@ -72,6 +72,10 @@ class Broker:
         """Count the messages that a destination has waiting, or handed over and not settled."""
         return self._core.depth(destination)
 
+    def destinations(self) -> list[Destination]:
+        """List the destinations in use: with messages, consumers or a durable subscription, and temporary ones."""
+        return self._core.destinations()
+
     def forget_durable(self, topic: Destination, durable_name: str) -> None:
         """End a durable subscription that nobody will come back to, with the messages kept for it.
 

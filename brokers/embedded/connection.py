@@ -74,7 +74,7 @@ class EmbeddedDelivery(Delivery):
 
 
 class EmbeddedConsumer(Consumer):
-    """A subscription and the thread that calls `on_delivery`."""
+    """A subscription and the thread that calls `on_delivery`; `on_end` is told when that thread ends."""
 
     def __init__(
         self,
@@ -82,12 +82,12 @@ class EmbeddedConsumer(Consumer):
         subscription: Subscription,
         on_delivery: OnDelivery,
         name: str,
-        on_close: Callable[[EmbeddedConsumer], None],
+        on_end: Callable[[EmbeddedConsumer], None],
     ) -> None:
         self._core = core
         self._subscription = subscription
         self._on_delivery = on_delivery
-        self._on_close = on_close
+        self._on_end = on_end
         # A daemon, so that a program that forgets to close still ends.
         self._thread = Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -96,7 +96,6 @@ class EmbeddedConsumer(Consumer):
         """End the subscription; what is not accepted goes back at once, from an `on_delivery` under way too."""
         self.stop()
         self.leave()
-        self._on_close(self)
 
     def stop(self) -> None:
         """Start no further `on_delivery`; what is held may still be settled."""
@@ -119,6 +118,7 @@ class EmbeddedConsumer(Consumer):
             except BaseException:  # SystemExit too: it must not end the thread and leave the message held
                 log.exception("on_delivery failed, so message %s is released", delivery.message.message_id)
                 delivery.release()
+        self._on_end(self)
 
 
 class EmbeddedTransaction(Transaction):

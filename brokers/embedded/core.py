@@ -99,6 +99,11 @@ class Core:
             node = self._nodes.get(_key(destination))
             return sum(len(outlet.store) for outlet in node.outlets) if node else 0
 
+    def destinations(self) -> list[Destination]:
+        """List the destinations in use: with messages, consumers, a durable subscription or an owner."""
+        with self._lock:
+            return [node.destination for node in self._nodes.values() if not node.is_unused]
+
     # --- subscriptions
 
     def subscribe(
@@ -355,4 +360,4 @@ def _is_free(holding: Holding) -> bool:
 
 def _require_open(batch: Batch) -> None:
     if not batch.is_open:
-        raise ClosedError("the transaction was committed or aborted before")
+        raise ClosedError("the transaction was committed or aborted before, or its connection closed")

@@ -1,0 +1,127 @@
+"""`connect` and `Completion`; what adapters do is in the broker contract."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from queue import SimpleQueue
+from threading import current_thread, get_ident
+
+import pytest
+
+from brokers import BrokerError, Completion, Connection, UnknownSchemeError, connect
+
+PATIENCE = 20.0
+
+
+@pytest.fixture
+def executor() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(1, "callbacks") as executor:
+        yield executor
+
+
+@pytest.mark.parametrize("url", ["kafka://host", "host:61613", "", "//host"])
+def test_unknown_scheme(url: str) -> None:
+    """A URL that no adapter serves raises an error that names those that exist; it is a ValueError too."""
+    with pytest.raises(UnknownSchemeError, match="known are: embedded, stomp") as caught:
+        connect(url)
+    assert isinstance(caught.value, BrokerError)
+    assert isinstance(caught.value, ValueError)
+
+
+def test_the_scheme_in_any_case() -> None:
+    """A scheme may be in capitals."""
+    with connect("EMBEDDED:case") as connection:
+        assert isinstance(connection, Connection)
+        assert connection.capabilities.broker == "embedded"
+
+
+def test_unknown_option() -> None:
+    """An option that the adapter does not have is a TypeError, as with any call."""
+    with pytest.raises(TypeError, match="colour"):
+        connect("embedded:options", colour="red")
+
+
+def test_no_adapter_is_imported_before_it_is_asked_for() -> None:
+    """`import brokers` loads no adapter; `connect` loads the one that the scheme names."""
+    program = (
+        "import sys, brokers\n"
+        "print([name for name in ('brokers.embedded', 'brokers.stomp', 'stomp') if name in sys.modules])\n"
+        "brokers.connect('embedded:').close()\n"
+        "print([name for name in ('brokers.embedded', 'brokers.stomp', 'stomp') if name in sys.modules])\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert ran.stderr == ""
+    assert ran.stdout.splitlines() == ["[]", "['brokers.embedded']"]
+
+
+def test_a_program_that_does_not_close_still_ends() -> None:
+    """A program that leaves a connection with a consumer open ends by itself."""
+    program = (
+        "from brokers import *\n"
+        "connection = connect('embedded:')\n"
+        "connection.consume(queue('a'), lambda delivery: delivery.accept())\n"
+        "message = Message(message_type=MessageType.TEXT, body='x', destination=queue('a'))\n"
+        "connection.send(message).add_done_callback(lambda future: None)\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+class TestCompletion:
+    """A future whose callbacks run on an executor."""
+
+    def test_callbacks_run_on_the_executor(self, executor: ThreadPoolExecutor) -> None:
+        """Whether added before or after, a callback runs on the executor's thread, with the future."""
+        seen: SimpleQueue[tuple[str, Future[int], int]] = SimpleQueue()
+        future: Completion[int] = Completion(lambda: executor)
+
+        def note(done: Future[int]) -> None:
+            seen.put((current_thread().name, done, done.result()))
+
+        future.add_done_callback(note)
+        future.set_result(7)
+        future.add_done_callback(note)
+        for _ in range(2):
+            assert seen.get(timeout=PATIENCE) == ("callbacks_0", future, 7)
+        assert future.result() == 7
+
+    def test_on_settled_runs_at_once(self, executor: ThreadPoolExecutor) -> None:
+        """Book-keeping runs on the thread that settles the future, before `set_exception` returns."""
+        seen = list[int]()
+        future: Completion[int] = Completion(lambda: executor)
+        future.on_settled(lambda _: seen.append(get_ident()))
+        future.set_exception(BrokerError("no"))
+        assert seen == [get_ident()]
+        assert isinstance(future.exception(), BrokerError)
+
+    def test_cancelled(self, executor: ThreadPoolExecutor) -> None:
+        """A cancelled future calls back too."""
+        seen: SimpleQueue[bool] = SimpleQueue()
+        future: Completion[int] = Completion(lambda: executor)
+        future.add_done_callback(lambda done: seen.put(done.cancelled()))
+        assert future.cancel()
+        assert seen.get(timeout=PATIENCE) is True
+
+    def test_after_the_executor_was_shut_down(self) -> None:
+        """While the owner closes, a callback runs on the thread that settles the future."""
+        executor = ThreadPoolExecutor(1)
+        executor.shutdown()
+        seen = list[int]()
+        future: Completion[int] = Completion(lambda: executor)
+        future.add_done_callback(lambda _: seen.append(get_ident()))
+        future.set_result(1)
+        assert seen == [get_ident()]
+
+    def test_a_callback_that_fails(self, caplog: pytest.LogCaptureFixture) -> None:
+        """An exception that leaves a callback is logged, and later callbacks run."""
+        seen = list[int]()
+        with ThreadPoolExecutor(1) as executor:
+            future: Completion[int] = Completion(lambda: executor)
+            future.add_done_callback(lambda _: 1 // 0)
+            future.add_done_callback(lambda done: seen.append(done.result()))
+            future.set_result(1)
+        assert seen == [1]
+        assert "ZeroDivisionError" in caplog.text

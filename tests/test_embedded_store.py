@@ -1,0 +1,107 @@
+"""The order, expiry and counting of one embedded queue, without a thread."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brokers.embedded.store import Entry, Store
+from brokers.message import Message, MessageType
+
+PRIORITIES = st.none() | st.integers(-1, 11)
+EXPIRATIONS = st.none() | st.integers(0, 20)
+
+
+def entry(sequence: int, priority: int | None = 4, expiration: int | None = 0) -> Entry:
+    return Entry(Message(message_type=MessageType.MESSAGE, priority=priority, expiration=expiration), sequence)
+
+
+def rank(item: Entry) -> tuple[int, int]:
+    """Say the order that JMS asks for: priority within 0 to 9, 4 by default, then arrival."""
+    priority = 4 if item.message.priority is None else item.message.priority
+    return -min(max(priority, 0), 9), item.sequence
+
+
+def drain(store: Store, now: int = 0) -> list[Entry]:
+    """Take all that can be taken."""
+    taken = []
+    while (item := store.take(now)[0]) is not None:
+        taken.append(item)
+    return taken
+
+
+@given(st.lists(PRIORITIES))
+def test_order(priorities: list[int | None]) -> None:
+    """Entries leave by priority, then by arrival; a priority outside 0 to 9 counts as the nearest."""
+    store = Store(100)
+    entries = [entry(number, priority) for number, priority in enumerate(priorities)]
+    for item in entries:
+        store.put(item)
+    assert drain(store) == sorted(entries, key=rank)
+
+
+@given(st.lists(PRIORITIES, min_size=1), st.data())
+def test_order_after_coming_back(priorities: list[int | None], data: st.DataObject) -> None:
+    """Whatever is given back, in whatever order, takes its old place."""
+    store = Store(100)
+    entries = [entry(number, priority) for number, priority in enumerate(priorities)]
+    for item in entries:
+        store.put(item)
+    taken = [back for _ in range(data.draw(st.integers(0, len(entries)))) if (back := store.take(0)[0])]
+    for back in data.draw(st.permutations(taken)):
+        store.give_back(back)
+    again = drain(store)
+    assert again == sorted(entries, key=rank)
+    assert {item.sequence for item in again if item.deliveries == 2} == {item.sequence for item in taken}
+
+
+@given(st.lists(EXPIRATIONS), st.integers(0, 20))
+def test_expiry(expirations: list[int | None], now: int) -> None:
+    """`take` passes over what expired; `expire` removes the same; an expiration of 0 or None means never."""
+    taking, sweeping = Store(100), Store(100)
+    entries = [entry(number, 4, expiration) for number, expiration in enumerate(expirations)]
+    for item in entries:
+        taking.put(item)
+        sweeping.put(item)
+    dead = [item for item in entries if item.message.expiration and item.message.expiration <= now]
+    swept = sweeping.expire(now)
+    assert sorted(swept, key=rank) == dead
+    assert sweeping.expire(now) == []
+    found: list[Entry] = []
+    living: list[Entry] = []
+    while taking.waiting:
+        alive, expired = taking.take(now)
+        found += expired
+        living += [alive] if alive else []
+    assert found == dead
+    assert living == drain(sweeping, now) == [item for item in entries if item not in dead]
+    assert len(taking) == len(living)
+
+
+def test_the_next_to_expire_is_known_after_a_sweep() -> None:
+    """A sweep leaves what expires later, and a later sweep finds it."""
+    store = Store(10)
+    for number, expiration in enumerate((30, 10, 0, 20)):
+        store.put(entry(number, 4, expiration))
+    assert [[item.sequence for item in store.expire(now)] for now in (9, 10, 19, 20, 30, 99)] == [
+        [],
+        [1],
+        [],
+        [3],
+        [0],
+        [],
+    ]
+    assert [item.sequence for item in store] == [2]
+
+
+def test_limit() -> None:
+    """Waiting and taken entries count towards the limit; settled ones do not."""
+    store = Store(2)
+    store.put(entry(1))
+    assert store.has_room()
+    assert not store.has_room(2)
+    store.put(entry(2))
+    store.take(0)
+    assert (len(store), store.waiting, store.has_room()) == (2, 1, False)
+    store.settle()
+    assert (len(store), store.waiting, store.has_room()) == (1, 1, True)

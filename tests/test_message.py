@@ -1,0 +1,219 @@
+"""Messages, destinations and typed properties as values."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from dataclasses import FrozenInstanceError
+
+import pytest
+
+from brokers.message import (
+    Destination,
+    DestinationKind,
+    Element,
+    Message,
+    MessageType,
+    Properties,
+    Property,
+    PropertyType,
+    PropertyValue,
+    as_text,
+    infer_type,
+    is_finite,
+    properties,
+    queue,
+    topic,
+    typed,
+)
+
+RANGES = {
+    PropertyType.BYTE: (-128, 127),
+    PropertyType.SHORT: (-32768, 32767),
+    PropertyType.INT: (-(2**31), 2**31 - 1),
+    PropertyType.LONG: (-(2**63), 2**63 - 1),
+}
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (True, PropertyType.BOOLEAN),
+        ("", PropertyType.STRING),
+        (None, PropertyType.STRING),
+        (1.0, PropertyType.DOUBLE),
+        (0, PropertyType.INT),
+        (2**31 - 1, PropertyType.INT),
+        (-(2**31), PropertyType.INT),
+        (2**31, PropertyType.LONG),
+        (-(2**63), PropertyType.LONG),
+    ],
+)
+def test_inferred_types(value: PropertyValue, kind: PropertyType) -> None:
+    """A Python value gets the narrowest of JMS's everyday types that holds it; a bool is no integer."""
+    assert infer_type(value) is kind
+    assert typed("p", value) == Property("p", kind, value)
+
+
+def test_values_without_a_type() -> None:
+    """An integer beyond 64 bits and a value of another type have no JMS type."""
+    with pytest.raises(ValueError, match="64 bits"):
+        infer_type(2**63)
+    with pytest.raises(TypeError, match="bytes"):
+        infer_type(b"x")  # type: ignore[arg-type] # the wrong type is the point
+
+
+@pytest.mark.parametrize("kind", list(RANGES))
+def test_integer_ranges(kind: PropertyType) -> None:
+    """Each integer type takes its whole range and nothing beyond."""
+    low, high = RANGES[kind]
+    assert (typed("p", low, kind).value, typed("p", high, kind).value) == (low, high)
+    for value in (low - 1, high + 1):
+        with pytest.raises(ValueError, match=f"does not fit JMS {kind}"):
+            typed("p", value, kind)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (True, PropertyType.INT),
+        ("1", PropertyType.LONG),
+        (1.0, PropertyType.BYTE),
+        (1, PropertyType.BOOLEAN),
+        (1, PropertyType.STRING),
+        (True, PropertyType.DOUBLE),
+        ("1", PropertyType.FLOAT),
+        (1, PropertyType.BYTES),
+        (None, PropertyType.INT),
+        (None, PropertyType.DOUBLE),
+        (None, PropertyType.BOOLEAN),
+    ],
+)
+def test_values_of_another_type(value: PropertyValue, kind: PropertyType) -> None:
+    """A value is not bent to the type asked for; the error names the property."""
+    with pytest.raises(TypeError, match="property p"):
+        typed("p", value, kind)
+
+
+@pytest.mark.parametrize("kind", [PropertyType.FLOAT, PropertyType.DOUBLE])
+def test_a_whole_number_as_float(kind: PropertyType) -> None:
+    """An integer given for a floating-point type becomes a float."""
+    found = typed("p", 3, kind)
+    assert (found.type, found.value) == (kind, 3.0)
+    assert isinstance(found.value, float)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (True, PropertyType.BOOLEAN),
+        ("a", PropertyType.STRING),
+        (None, PropertyType.STRING),
+        ("YQ==", PropertyType.BYTES),
+    ],
+)
+def test_values_that_fit(value: PropertyValue, kind: PropertyType) -> None:
+    """A value of the type asked for is kept as it is."""
+    assert typed("p", value, kind) == Property("p", kind, value)
+
+
+def test_lookup() -> None:
+    """Properties are looked up by name, which is case-sensitive; what is absent is None."""
+    values: dict[str, PropertyValue] = {"a": 1, "b": True, "c": False, "d": "x", "e": 1.5, "f": None}
+    found = properties(values)
+    assert found.lookup("a") == Property("a", PropertyType.INT, 1)
+    assert found.lookup("A") is None
+    assert (found.value("b"), found.value("z")) == (True, None)
+    assert [found.text(name) for name in "abcdefz"] == ["1", "true", "false", "x", "1.5", None, None]
+    assert found.lookup("f") == Property("f", PropertyType.STRING, None)
+    assert as_text("true") == "true"
+
+
+def test_merged() -> None:
+    """Merging replaces what has the same name, in its place, and appends what is new; both sides stay as they were."""
+    base = properties({"a": 1, "b": 2})
+    merged = base.merged([typed("c", 3), typed("a", "one")])
+    assert [(entry.name, entry.value) for entry in merged] == [("a", "one"), ("b", 2), ("c", 3)]
+    assert isinstance(merged, Properties)
+    assert base == properties({"a": 1, "b": 2})
+    assert base.merged([]) == base
+
+
+def test_properties_from_entries() -> None:
+    """`properties` takes entries that are typed already as they are."""
+    entries = [typed("a", 1, PropertyType.BYTE)]
+    assert properties(entries) == Properties(entries)
+    assert properties() == ()
+
+
+def test_is_finite() -> None:
+    """NaN and the infinities are what JSON cannot carry."""
+    assert [is_finite(value) for value in (1.0, 1, "nan", True)] == [True] * 4
+    assert [is_finite(value) for value in (math.nan, math.inf, -math.inf)] == [False] * 3
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_temporary", "is_topic"),
+    [
+        (DestinationKind.QUEUE, False, False),
+        (DestinationKind.TOPIC, False, True),
+        (DestinationKind.TEMPORARY_QUEUE, True, False),
+        (DestinationKind.TEMPORARY_TOPIC, True, True),
+    ],
+)
+def test_kinds(kind: DestinationKind, is_temporary: bool, is_topic: bool) -> None:
+    """A kind says whether it is temporary and whether it is a topic."""
+    assert (kind.is_temporary, kind.is_topic) == (is_temporary, is_topic)
+
+
+def test_destinations() -> None:
+    """A destination prints as kind and name, or its address on the wire where it has no name."""
+    assert str(queue("a")) == "queue:a"
+    assert str(topic("b")) == "topic:b"
+    assert str(Destination(DestinationKind.TEMPORARY_QUEUE, None, "/temp-queue/c")) == "temporary-queue:/temp-queue/c"
+    assert queue("a") == queue("a") != topic("a")
+    assert len({queue("a"), queue("a"), queue("b")}) == 2
+
+
+@pytest.mark.parametrize(
+    ("body", "size"),
+    [
+        (b"abc", 3),
+        (memoryview(b"abcd"), 4),
+        ("Grüße", 5),
+        (properties({"a": 1, "b": 2}), 2),
+        ((Element(PropertyType.INT, 1),), 1),
+        (None, 0),
+    ],
+)
+def test_size(body: object, size: int) -> None:
+    """The size of a body counts octets, characters, or elements."""
+    assert Message(message_type=MessageType.UNKNOWN, body=body).size == size  # type: ignore[arg-type] # any of them
+
+
+@pytest.mark.parametrize(
+    "body", [b"\x00\xff", "Grüße", properties({"a": 1}), (Element(PropertyType.LONG, 2**40),), None]
+)
+def test_pickle(body: bytes | str | Properties | tuple[Element, ...] | None) -> None:
+    """A message survives pickling, with the types of all that is in it."""
+    message = Message(
+        message_type=MessageType.UNKNOWN,
+        body=body,
+        properties=properties({"a": True, "b": 2**40}),
+        destination=queue("a"),
+        reply_to=Destination(DestinationKind.TEMPORARY_QUEUE, None, "/temp-queue/c"),
+        priority=4,
+    )
+    copy = pickle.loads(pickle.dumps(message))
+    assert copy == message
+    assert hash(copy) == hash(message)
+    assert isinstance(copy.properties, Properties)
+    assert type(copy.body) is type(body)
+
+
+def test_frozen() -> None:
+    """A message cannot be changed, only replaced."""
+    message = Message(message_type=MessageType.TEXT, body="a")
+    with pytest.raises(FrozenInstanceError):
+        message.body = "b"  # type: ignore[misc] # that it cannot be assigned is the point
+    assert message.properties == Properties()
