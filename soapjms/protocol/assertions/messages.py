@@ -91,7 +91,7 @@ def media_type_fits_envelope(case: Case) -> str | None:
 def has_charset(case: Case) -> bool:
     """A charset that can be compared: under the REC the declaration of a TextMessage says nothing."""
     kind = case.message.content_type
-    if kind is None or kind.charset is None or not is_simple(case) or case.message.body is None:
+    if kind is None or kind.charset is None or not is_simple(case) or not starts_as_xml(case.message.body):
         return False
     return isinstance(case.message.body, bytes) or not case.setting.profile.text_encoding_ignored
 
@@ -148,10 +148,28 @@ def first_is_xml(case: Case) -> str | None:
     body = case.message.body
     if body is None:
         return case.message.body_problem
-    first = body[:1] if isinstance(body, str) else body[:4].lstrip(b"\xef\xbb\xbf\xfe\xff\x00")[:1].decode("latin-1")
-    if first not in ("<", "\x4c", "\ufeff"):
+    if not starts_as_xml(body):
         return f"the body begins with {body[:20]!r}, not with an XML document"
     return case.message.envelope_problem
+
+
+def starts_as_xml(body: bytes | str | None) -> bool:
+    """Say whether a body begins as an XML document may, in any encoding that its first octets can tell."""
+    if isinstance(body, str):
+        return body.startswith(("<", "\ufeff<"))
+    return body is not None and body[:6].startswith(XML_STARTS)
+
+
+XML_STARTS = (
+    b"<",
+    b"\xef\xbb\xbf<",
+    b"\xfe\xff\x00<",
+    b"\xff\xfe<\x00",
+    b"\x00<\x00",
+    b"\x00\x00\xfe\xff",
+    b"\x00\x00\x00<",
+    b"\x4c\x6f\xa7\x94",
+)
 
 
 def multipart_type(case: Case) -> str | None:

@@ -1,0 +1,327 @@
+"""The requesting node, and the sending node of one-way messages: one object for each exchange.
+
+`start` makes the message; whoever drives the node sends it, tells how that went, and hands over what arrives. Time
+is an argument; what the peer does wrong comes back as an event.
+
+Spec: SOAP/JMS 2.6.1, 2.7.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from lxml import etree
+
+from brokers.message import Destination, Message, MessageType, Properties, Property, PropertyType
+from soapjms.protocol import names
+from soapjms.protocol.assertions import Setting, Verdict, judge, violations
+from soapjms.protocol.content import detect_encoding
+from soapjms.protocol.envelope import Envelope, Fault, read_envelope
+from soapjms.protocol.errors import LocalProtocolError
+from soapjms.protocol.exchange import Exchange, Pattern
+from soapjms.protocol.mep import Input, Machine, State
+from soapjms.protocol.names import FailureReason, Mep, Profile, Role, SoapVersion
+from soapjms.protocol.properties import BINDING_PROPERTIES, Carrier, Effective, Value, request_uri
+from soapjms.protocol.reading import Reading
+from soapjms.protocol.record import Direction, Record
+from soapjms.protocol.uri import JmsUri
+
+EPOCH: Final = datetime.fromtimestamp(0, UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where requests go, worked out once: the URI, the effective binding properties, and what follows from them.
+
+    Attributes:
+        uri: as supplied.
+        properties: effective values, each with its origin.
+        profile: the edition to write by.
+        message_type: BYTES or TEXT.
+        request_uri: what SOAPJMS_requestURI says.
+    """
+
+    uri: JmsUri
+    properties: Effective
+    profile: Profile
+    message_type: MessageType
+    request_uri: str
+
+    @classmethod
+    def of(
+        cls,
+        uri: JmsUri,
+        properties: Effective,
+        profile: Profile = names.DEFAULT_PROFILE,
+        message_type: MessageType = MessageType.BYTES,
+    ) -> Endpoint:
+        """Derive the requestURI and put everything together."""
+        return cls(uri, properties, profile, message_type, request_uri(uri))
+
+    @property
+    def time_to_live(self) -> int:
+        """Milliseconds that a request lives, 0 for no end."""
+        value = self.properties.value("timeToLive")
+        return value if isinstance(value, int) else 0
+
+
+# Events
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseReceived:
+    """The correlated response came, and is a SOAP envelope.
+
+    Attributes:
+        message: as it came.
+        envelope: parsed.
+        fault: the fault that it holds, None for a plain response.
+    """
+
+    message: Message
+    envelope: Envelope
+    fault: Fault | None
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeFailed:
+    """The exchange ended in Fail.
+
+    Attributes:
+        reason: the failure reason.
+        text: for people.
+        message: what came, if something did.
+    """
+
+    reason: FailureReason
+    text: str
+    message: Message | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseIgnored:
+    """Something arrived that is not this exchange's response: another's, a late or a second one. No state moved."""
+
+    message: Message
+    text: str
+
+
+class RequestingNode:
+    """One exchange at the side that asks. Not thread-safe: one driver at a time.
+
+    Attributes:
+        machine: state and failure reason.
+        request: the message, once started.
+        deadline: epoch milliseconds at which `handle_timeout` ends the exchange; None for a one-way message.
+    """
+
+    def __init__(self, endpoint: Endpoint, mep: Mep = Mep.REQUEST_RESPONSE) -> None:
+        self.endpoint = endpoint
+        self.machine = Machine(Role.REQUESTING if mep is Mep.REQUEST_RESPONSE else Role.SENDING)
+        self.request: Message | None = None
+        self.deadline: int | None = None
+
+    def start(
+        self,
+        envelope: bytes | str | etree._Element,
+        *,
+        destination: Destination,
+        now: int,
+        soap_action: str | None = None,
+        correlation_id: str | None = None,
+        reply_to: Destination | None = None,
+        timeout: int | None = None,
+    ) -> Message:
+        """Make the request, and begin to wait for its response.
+
+        Args:
+            envelope: octets, text or element. Octets are sent as they are in a BytesMessage.
+            destination: what the URI's destination name resolved to.
+            now: epoch milliseconds.
+            soap_action: over the effective property soapAction.
+            correlation_id: unique; request-response only.
+            reply_to: where the response is to go; request-response only.
+            timeout: milliseconds to wait for the response.
+
+        Raises:
+            InvalidEnvelopeError: `envelope` is no SOAP envelope.
+            LocalProtocolError: started before, or JMSReplyTo does not fit the pattern.
+
+        Spec: SOAP/JMS 2.6.1.1, 2.7.1; Protocol-2005 to 2010, 2016 to 2024, 2034, 2040, 2050, 2051.
+        """
+        one_way = self.machine.role is Role.SENDING
+        if (reply_to is None) is not one_way:
+            rule = "a one-way message has no JMSReplyTo (Protocol-2051)" if one_way else "a request has a JMSReplyTo"
+            raise LocalProtocolError(f"{rule}; given was {reply_to}")
+        parsed, octets = read_envelope(envelope)
+        action = soap_action or _text(self.endpoint.properties.value("soapAction"))
+        carrier = Carrier.ONE_WAY if one_way else Carrier.REQUEST
+        body, kind = body_and_type(parsed, octets, self.endpoint.message_type, action)
+        self.request = Message(
+            message_type=self.endpoint.message_type,
+            body=body,
+            destination=destination,
+            reply_to=reply_to,
+            correlation_id=correlation_id,
+            properties=message_properties(
+                carrier, self._values(request_uri=self.endpoint.request_uri, content_type=kind, action=action)
+            ),
+            **self._headers(now),
+        )
+        if not one_way:
+            self.machine.step(Input.REQUEST_STARTED)
+            self.deadline = None if timeout is None else now + timeout
+        return self.request
+
+    def _values(self, request_uri: str, content_type: str, action: str | None) -> dict[str, Value | None]:
+        return {
+            "requestURI": request_uri,
+            "bindingVersion": names.BINDING_VERSION_VALUE,
+            "contentType": content_type,
+            "soapAction": action,
+            "targetService": self.endpoint.properties.value("targetService"),
+        }
+
+    def _headers(self, now: int) -> dict[str, Any]:
+        """The JMS headers that somebody set; the others are left to the provider (SOAP/JMS 2.6.1.1)."""
+        headers: dict[str, Any] = {}
+        for name, header in (("deliveryMode", "delivery_mode"), ("priority", "priority")):
+            value = self.endpoint.properties.stated(name)
+            if isinstance(value, int):
+                headers[header] = value
+        if self.endpoint.time_to_live:
+            headers["expiration"] = now + self.endpoint.time_to_live
+        return headers
+
+    def sent(self) -> None:
+        """Tell that the broker has the message. Ends a one-way exchange."""
+        if self.machine.role is Role.SENDING:
+            self.machine.step(Input.MESSAGE_SENT)
+
+    def send_failed(self, text: str) -> ExchangeFailed:
+        """Tell that the message could not be sent. Ends the exchange."""
+        self.machine.step(Input.SENDING_FAILED)
+        return ExchangeFailed(FailureReason.TRANSMISSION_FAILURE, text)
+
+    def receive(
+        self, message: Message, message_id: str | None = None
+    ) -> ResponseReceived | ExchangeFailed | ResponseIgnored:
+        """Take what arrived on the reply destination.
+
+        Both profiles' correlation is accepted: by our JMSCorrelationID, or by our JMSMessageID where it is known.
+
+        Args:
+            message: what arrived.
+            message_id: the JMSMessageID that the broker gave the request, where it told.
+
+        Spec: SOAP/JMS 2.6.1.2, 2.6.1.3.
+        """
+        if not self.machine.allows(Input.RESPONSE_ARRIVED):
+            return ResponseIgnored(message, f"the exchange is in state {self.machine.state}")
+        assert self.request is not None
+        ours = {self.request.correlation_id, self.request.message_id, message_id} - {None}
+        if message.correlation_id not in ours:
+            return ResponseIgnored(message, f"JMSCorrelationID {message.correlation_id!r} is of another exchange")
+        self.machine.step(Input.RESPONSE_ARRIVED)
+        reading = Reading(capture_of(message, Direction.RESPONSE), self.endpoint.profile)
+        if reading.envelope is None:
+            self.machine.step(Input.RESPONSE_BROKEN)
+            text = f"the response is no SOAP envelope: {reading.envelope_problem}"
+            return ExchangeFailed(FailureReason.RECEPTION_FAILURE, text, message)
+        self.machine.step(Input.RESPONSE_READ)
+        return ResponseReceived(message, reading.envelope, reading.fault)
+
+    def receive_failed(self, text: str) -> ExchangeFailed | None:
+        """Tell that no response can come any more: the connection is gone, the caller gave up.
+
+        None if it was over before.
+        """
+        if not self.machine.allows(Input.RECEIVING_FAILED):
+            return None
+        self.machine.step(Input.RECEIVING_FAILED)
+        return ExchangeFailed(FailureReason.RECEPTION_FAILURE, text)
+
+    def handle_timeout(self, now: int) -> ExchangeFailed | None:
+        """End the exchange if its deadline has passed; None if it has not, or if it was over before.
+
+        Spec: SOAP/JMS 2.6.1.2.
+        """
+        if self.deadline is None or now < self.deadline:
+            return None
+        return self.receive_failed("no correlated response came in time")
+
+    @property
+    def is_over(self) -> bool:
+        """True in the states Success and Fail."""
+        return self.machine.state in (State.SUCCESS, State.FAIL)
+
+
+# Writing a message: shared with the responding node
+
+
+def body_and_type(
+    parsed: Envelope, octets: bytes, message_type: MessageType, action: str | None = None
+) -> tuple[bytes | str, str]:
+    """Return the body for a message type, and its content type.
+
+    A BytesMessage gets the octets as they are, with their own encoding as charset; a TextMessage the characters,
+    without XML declaration, which would say nothing.
+
+    Spec: SOAP/JMS 2.2.3 contentType, 2.4; REC 2.4.1.
+    """
+    if message_type is MessageType.TEXT:
+        return etree.tostring(parsed.root, encoding="unicode"), content_type(parsed.version, "utf-8", action)
+    seen = detect_encoding(octets)
+    charset = seen.declared or ("utf-8" if seen.family == "ascii" else seen.family)
+    return octets, content_type(parsed.version, charset, action)
+
+
+def content_type(version: SoapVersion, charset: str, action: str | None = None) -> str:
+    """Write a content type as SOAP over HTTP has it; the action parameter is SOAP 1.2's."""
+    text = f"{version.media_type}; charset={charset}"
+    if version is SoapVersion.SOAP_12 and action:
+        escaped = action.replace("\\", "\\\\").replace('"', '\\"')
+        text += f'; action="{escaped}"'
+    return text
+
+
+_CARRIED: Final[Mapping[Carrier, tuple[tuple[str, str], ...]]] = {
+    carrier: tuple(
+        (row.name, row.message_property)
+        for row in BINDING_PROPERTIES.values()
+        if row.message_property is not None and carrier in row.carriers
+    )
+    for carrier in Carrier
+}
+
+
+def message_properties(carrier: Carrier, values: Mapping[str, Value | None]) -> Properties:
+    """Return the SOAPJMS_ properties of a message: those of the table that it carries and that have a value."""
+    return Properties(
+        Property(carried, PropertyType.BOOLEAN if isinstance(value, bool) else PropertyType.STRING, value)
+        for name, carried in _CARRIED[carrier]
+        if (value := values.get(name)) is not None
+    )
+
+
+def _text(value: Value | None) -> str | None:
+    return None if value is None else str(value)
+
+
+def capture_of(message: Message, direction: Direction) -> Record:
+    """Wrap a live message as the rules look at it; its time of capture plays no part in them."""
+    return Record(message=message, time=EPOCH, direction=direction)
+
+
+def findings(request: Message, response: Message | None, setting: Setting) -> tuple[Verdict, ...]:
+    """Judge a live exchange by every assertion that can be judged, and return those that were broken."""
+    exchange = Exchange(
+        id=request.message_id or request.correlation_id or "",
+        pattern=Pattern.REQUEST_RESPONSE if request.reply_to is not None else Pattern.ONE_WAY,
+        request=capture_of(request, Direction.REQUEST if request.reply_to is not None else Direction.ONE_WAY),
+        response=None if response is None else capture_of(response, Direction.RESPONSE),
+    )
+    return tuple(violations(judge(exchange, setting)))

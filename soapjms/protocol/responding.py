@@ -1,0 +1,251 @@
+"""The responding node, and the receiving node of one-way messages: one object for each exchange.
+
+`receive` judges the request by the same assertions as the replay does; the first that is broken and has a subcode
+becomes the fault. `respond` makes the response. Whoever drives the node sends it and tells how that went.
+
+Spec: SOAP/JMS 2.6.2, 2.7.2, 2.8.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lxml import etree
+
+from brokers.message import Message, MessageType
+from soapjms.protocol import names
+from soapjms.protocol.assertions import REQUEST_FAULTS, Setting, Verdict, judge_readings, violations
+from soapjms.protocol.envelope import Blame, Envelope, Fault, build_fault, read_envelope, read_fault
+from soapjms.protocol.exchange import Exchange, Pattern
+from soapjms.protocol.mep import Input, Machine
+from soapjms.protocol.names import FailureReason, Role, SoapVersion, Subcode
+from soapjms.protocol.properties import Carrier
+from soapjms.protocol.reading import Reading
+from soapjms.protocol.record import Direction
+from soapjms.protocol.requesting import body_and_type, capture_of, message_properties
+
+
+@dataclass(frozen=True, slots=True)
+class RequestAccepted:
+    """The request keeps the rules, and is a SOAP envelope.
+
+    Attributes:
+        message: as it came.
+        envelope: parsed.
+        one_way: nobody waits for a response.
+        soap_action: without the quotes that some stacks put around it.
+        target_service: as it came.
+        tolerated: what was broken and let pass; each names its assertion.
+    """
+
+    message: Message
+    envelope: Envelope
+    one_way: bool
+    soap_action: str | None
+    target_service: str | None
+    tolerated: tuple[Verdict, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRefused:
+    """The request breaks a rule.
+
+    Attributes:
+        message: as it came.
+        one_way: there is nowhere to send the fault.
+        subcode: of the fault; None for a body that is no SOAP envelope, for which the binding has none.
+        reason: for people, and in the fault.
+        fault: the envelope with the fault.
+        verdict: the assertion that was broken, None where no assertion has it.
+    """
+
+    message: Message
+    one_way: bool
+    subcode: Subcode | None
+    reason: str
+    fault: etree._Element
+    verdict: Verdict | None
+
+
+class RespondingNode:
+    """One exchange at the side that answers. Not thread-safe: one driver at a time.
+
+    Attributes:
+        setting: profile, supported variants, strictness.
+        machine: state and failure reason; its role is known once a message arrived.
+        default_version: of a fault for a request that does not show its SOAP version.
+    """
+
+    def __init__(self, setting: Setting, default_version: SoapVersion = SoapVersion.SOAP_11) -> None:
+        self.setting = setting
+        self.default_version = default_version
+        self.machine = Machine(Role.RESPONDING)
+        self._request: Message | None = None
+
+    def receive(self, message: Message) -> RequestAccepted | RequestRefused:
+        """Take a request or a one-way message. Never raises for what is in it.
+
+        Spec: SOAP/JMS 2.6.2.2, 2.8.
+        """
+        one_way = message.reply_to is None
+        self.machine = Machine(Role.RECEIVING if one_way else Role.RESPONDING)
+        self.machine.step(Input.REQUEST_ARRIVED)
+        self._request = message
+        carrier = Carrier.ONE_WAY if one_way else Carrier.REQUEST
+        record = capture_of(message, Direction.ONE_WAY if one_way else Direction.REQUEST)
+        reading = Reading(record, self.setting.profile)
+        pattern = Pattern.ONE_WAY if one_way else Pattern.REQUEST_RESPONSE
+        exchange = Exchange(id="", pattern=pattern, request=record)
+        broken = violations(judge_readings(exchange, self.setting, {carrier: reading}, REQUEST_FAULTS))
+        tolerated: list[Verdict] = []
+        for verdict in broken:
+            if verdict.expected_subcodes:
+                return self._refuse(reading, verdict.expected_subcodes[0], verdict.reason or "", verdict)
+            tolerated.append(verdict)
+        envelope = reading.envelope
+        if envelope is None:
+            return self._refuse(reading, None, reading.envelope_problem or "", tolerated[0] if tolerated else None)
+        if one_way:
+            self.machine.step(Input.MESSAGE_READ)
+        target = reading.text(names.TARGET_SERVICE)
+        return RequestAccepted(message, envelope, one_way, reading.soap_action, target, tuple(tolerated))
+
+    def _refuse(
+        self, reading: Reading, subcode: Subcode | None, reason: str, verdict: Verdict | None
+    ) -> RequestRefused:
+        one_way = self.machine.role is Role.RECEIVING
+        if one_way:
+            self.machine.step(Input.RECEIVING_FAILED)
+        version = self._version_of(reading)
+        fault = build_fault(version, reason, profile=self.setting.profile, subcode=subcode)
+        return RequestRefused(reading.message, one_way, subcode, reason, fault, verdict)
+
+    def _version_of(self, reading: Reading) -> SoapVersion:
+        """Tell the SOAP version of a request that was refused, without reading its body if its content type tells."""
+        kind = reading.content_type
+        if kind is not None and kind.media_type in names.VERSION_OF_MEDIA_TYPE:
+            return names.VERSION_OF_MEDIA_TYPE[kind.media_type]
+        return reading.envelope.version if reading.envelope is not None else self.default_version
+
+    def respond(self, envelope: bytes | str | etree._Element) -> Message:
+        """Make the response from an envelope: a plain one or a fault.
+
+        It has the request's message type, priority, delivery mode and expiration, goes to its JMSReplyTo, and repeats
+        its JMSCorrelationID (CR: its JMSMessageID) and requestURI.
+
+        Raises:
+            InvalidEnvelopeError: `envelope` is no SOAP envelope.
+            LocalProtocolError: there is no request to respond to, or it was one-way.
+
+        Spec: SOAP/JMS 2.6.2.3; Protocol-2036 to 2039.
+        """
+        parsed, octets = read_envelope(envelope)
+        self.machine.step(Input.RESPONSE_READY)
+        request = self._request
+        assert request is not None
+        as_text = request.message_type is MessageType.TEXT
+        body, kind = body_and_type(parsed, octets, MessageType.TEXT if as_text else MessageType.BYTES)
+        return Message(
+            message_type=MessageType.TEXT if as_text else MessageType.BYTES,
+            body=body,
+            destination=request.reply_to,
+            correlation_id=self._correlation_id(request),
+            delivery_mode=request.delivery_mode,
+            priority=request.priority,
+            expiration=request.expiration or None,
+            properties=message_properties(
+                Carrier.RESPONSE,
+                {
+                    "requestURI": request.properties.text(names.REQUEST_URI),
+                    "bindingVersion": names.BINDING_VERSION_VALUE,
+                    "contentType": kind,
+                    "isFault": read_fault(parsed) is not None,
+                },
+            ),
+        )
+
+    def _correlation_id(self, request: Message) -> str | None:
+        """Spec: SOAP/JMS 2.6.2.3; Protocol-2038."""
+        if self.setting.profile.correlation is names.CorrelationRule.MESSAGE_ID:
+            return request.message_id
+        return request.correlation_id or request.message_id
+
+    def sent(self) -> None:
+        """Tell that the broker has the response. Ends the exchange."""
+        self.machine.step(Input.RESPONSE_SENT)
+
+    def send_failed(self) -> FailureReason:
+        """Tell that the response could not be sent. Ends the exchange."""
+        self.machine.step(Input.SENDING_FAILED)
+        return FailureReason.TRANSMISSION_FAILURE
+
+
+def server_fault(version: SoapVersion, reason: str) -> etree._Element:
+    """Build the fault for a failure of the service itself: nothing of its insides, as the peer may be anybody."""
+    return build_fault(version, reason, blame=Blame.RECEIVER)
+
+
+# Replay
+
+
+@dataclass(frozen=True, slots=True)
+class Reaction:
+    """What a responding node makes of a captured request, beside what was captured as its answer.
+
+    Attributes:
+        accepted: the node accepts the request.
+        expected: the subcode of the node's fault, None where it accepts or where the binding has no subcode.
+        fits: every subcode that would be right.
+        answered: a response was captured.
+        observed: the subcode of the captured fault, None if it has none or there is no fault.
+        is_fault: the captured response is a fault of whatever kind.
+    """
+
+    accepted: bool
+    expected: str | None
+    fits: tuple[str, ...]
+    answered: bool
+    observed: str | None
+    is_fault: bool
+
+    @property
+    def agrees(self) -> bool | None:
+        """True if node and capture agree, None where no answer was captured.
+
+        A fault of the application is no disagreement with a request that is accepted.
+        """
+        if not self.answered:
+            return None
+        if self.accepted:
+            return self.observed is None
+        return self.observed in self.fits if self.fits else self.is_fault
+
+
+def reaction(exchange: Exchange, setting: Setting) -> Reaction | None:
+    """Run the captured request through a responding node; None where there is no request, or its body was cut."""
+    if exchange.request is None or exchange.request.truncated or exchange.pattern is Pattern.ONE_WAY:
+        return None
+    event = RespondingNode(setting).receive(exchange.request.message)
+    fault = _captured_fault(exchange, setting)
+    fits: tuple[str, ...] = ()
+    if isinstance(event, RequestRefused) and event.subcode is not None:
+        fits = _fitting(exchange, setting)
+    return Reaction(
+        accepted=isinstance(event, RequestAccepted),
+        expected=str(event.subcode) if isinstance(event, RequestRefused) and event.subcode else None,
+        fits=fits,
+        answered=exchange.response is not None,
+        observed=None if fault is None else fault.subcode,
+        is_fault=fault is not None,
+    )
+
+
+def _captured_fault(exchange: Exchange, setting: Setting) -> Fault | None:
+    return None if exchange.response is None else Reading(exchange.response, setting.profile).fault
+
+
+def _fitting(exchange: Exchange, setting: Setting) -> tuple[str, ...]:
+    assert exchange.request is not None
+    reading = Reading(exchange.request, setting.profile)
+    verdicts = judge_readings(exchange, setting, {Carrier.REQUEST: reading}, REQUEST_FAULTS)
+    return tuple(dict.fromkeys(str(each) for verdict in verdicts for each in verdict.expected_subcodes))
