@@ -297,9 +297,8 @@ class LifeCycleContract(Fixtures):
         consumer.close()
 
     def test_calls_after_close(self, broker: BrokerUnderTest) -> None:
-        """A closed connection raises ClosedError from every call, and from those of its transactions."""
+        """A closed connection raises ClosedError from every call."""
         connection = broker.connect()
-        transaction = connection.begin()
         connection.close()
         destination = queue(fresh())
         for call in (
@@ -308,11 +307,19 @@ class LifeCycleContract(Fixtures):
             lambda: connection.begin(),
             lambda: connection.temporary(),
             lambda: connection.watch(lambda state: None),
-            lambda: transaction.send(text(destination, "a")),
-            lambda: transaction.commit(),
         ):
             with pytest.raises(ClosedError):
                 call()
+
+    def test_a_transaction_of_a_closed_connection(self, broker: BrokerUnderTest, connection: Connection) -> None:
+        """A transaction that is open when its connection closes cannot be committed, and its sends are gone."""
+        destination = queue(fresh())
+        with broker.connect() as leaving:
+            transaction = leaving.begin()
+            transaction.send(text(destination, "never"))
+        with pytest.raises(ClosedError):
+            transaction.commit().result(PATIENCE)
+        assert next_in_queue(connection, destination) == "marker"
 
     def test_watch(self, broker: BrokerUnderTest) -> None:
         """Who watches a connection is told that it was closed."""
