@@ -216,7 +216,7 @@ class Connection(ABC):
         """Call `on_state` at every change of the connection's state, on the connection's executor."""
 
     @abstractmethod
-    def send(self, message: Message, transaction: Transaction | None = None) -> Future[SendResult]:
+    def send(self, message: Message, transaction: Transaction | None = None) -> Completion[SendResult]:
         """Send `message` to its `destination`.
 
         The future is done when the broker has the message if its delivery mode is persistent, else when it is
@@ -236,6 +236,7 @@ class Connection(ABC):
         prefetch: int = 1,
         selector: str | None = None,
         durable_name: str | None = None,
+        auto_accept: bool = False,
     ) -> Consumer:
         """Subscribe, and return once the broker confirmed it.
 
@@ -246,6 +247,8 @@ class Connection(ABC):
             prefetch: how many deliveries the broker may hand over before one is accepted.
             selector: a JMS message selector; needs the capability `selectors`.
             durable_name: name of a durable topic subscription; needs the capability `durable_topics`.
+            auto_accept: the broker takes every delivery for accepted when it handed it over, and sends as it can; for a
+                temporary destination, whose messages end with the connection anyway. Then `accept` does nothing.
 
         Raises:
             UnsupportedError: the broker lacks a capability asked for.

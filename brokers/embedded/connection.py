@@ -215,7 +215,7 @@ class EmbeddedConnection(Connection):
             self._require_open()
             self._watchers.append(on_state)
 
-    def send(self, message: Message, transaction: Transaction | None = None) -> Future[SendResult]:
+    def send(self, message: Message, transaction: Transaction | None = None) -> Completion[SendResult]:
         """Send; the future is done when this returns, with the message id.
 
         The future raises DestinationGoneError for a temporary destination that ended, SendFailedError for one that
@@ -243,6 +243,7 @@ class EmbeddedConnection(Connection):
         prefetch: int = 1,
         selector: str | None = None,
         durable_name: str | None = None,
+        auto_accept: bool = False,
     ) -> Consumer:
         """Subscribe. Messages stay in the broker until `on_delivery` is called, so a consumer hoards none.
 
@@ -259,6 +260,8 @@ class EmbeddedConnection(Connection):
             raise ValueError(f"a consumer with prefetch {prefetch} would never get a message")
         if durable_name is not None and destination.kind is not DestinationKind.TOPIC:
             raise ValueError(f"a durable subscription needs a topic, and {destination} is none")
+        if auto_accept:
+            on_delivery = partial(_accept_first, on_delivery)
         with self._lock:
             self._require_not_closing()
             subscription = self._core.subscribe(destination, self, prefetch, durable_name)
@@ -344,3 +347,8 @@ class EmbeddedConnection(Connection):
     def _forget_transaction(self, transaction: EmbeddedTransaction) -> None:
         with self._lock:
             self._transactions.discard(transaction)
+
+
+def _accept_first(on_delivery: OnDelivery, delivery: Delivery) -> None:
+    delivery.accept()
+    on_delivery(delivery)

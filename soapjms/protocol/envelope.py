@@ -14,7 +14,7 @@ from lxml import etree
 
 from soapjms.protocol import names
 from soapjms.protocol.content import detect_encoding
-from soapjms.protocol.errors import InvalidEnvelopeError
+from soapjms.protocol.errors import InvalidEnvelopeError, SoapFaultError
 from soapjms.protocol.names import Profile, Soap11FaultShape, SoapVersion, Subcode
 
 # XML
@@ -105,15 +105,26 @@ def serialize(root: etree._Element) -> bytes:
     return etree.tostring(root, encoding="utf-8", xml_declaration=False)
 
 
-def wrap(content: etree._Element, version: SoapVersion) -> etree._Element:
-    """Put an element into the body of a new envelope."""
+def wrap(content: etree._Element | None, version: SoapVersion) -> etree._Element:
+    """Put an element into the body of a new envelope; None makes an empty body."""
     space = version.namespace
     root = etree.Element(f"{{{space}}}Envelope", nsmap={"env": space})
-    etree.SubElement(root, f"{{{space}}}Body").append(content)
+    body = etree.SubElement(root, f"{{{space}}}Body")
+    if content is not None:
+        body.append(content)
     return root
 
 
 # Faults
+
+
+class Blame(StrEnum):
+    """Whose mistake a fault says it is: the fault codes that both SOAP versions have."""
+
+    SENDER = "Sender"
+    RECEIVER = "Receiver"
+    MUST_UNDERSTAND = "MustUnderstand"
+    VERSION_MISMATCH = "VersionMismatch"
 
 
 class FaultShape(StrEnum):
@@ -145,6 +156,24 @@ class Fault:
     subcode: str | None = None
     namespace: str | None = None
     shape: FaultShape | None = None
+
+    def as_error(self) -> SoapFaultError:
+        """Make the exception for a caller who wants the fault raised."""
+        local = self.code.rpartition("}")[2].rpartition(":")[2]
+        sender = self.subcode is not None or local.startswith(("Sender", "Client"))
+        return SoapFaultError(
+            self.reason,
+            blame=Blame.SENDER if sender else Blame.RECEIVER,
+            detail=self.detail,
+            subcode=self.subcode,
+            code=self.code,
+        )
+
+    @property
+    def detail(self) -> etree._Element | None:
+        """The detail element (`detail` in SOAP 1.1, `Detail` in SOAP 1.2), None if there is none."""
+        name = "detail" if self.version is SoapVersion.SOAP_11 else f"{{{self.version.namespace}}}Detail"
+        return self.element.find(name)
 
 
 BINDING_NAMESPACES: Final = frozenset({names.CR_NAMESPACE, names.REC_NAMESPACE})
@@ -198,15 +227,6 @@ def _qname(element: etree._Element | None) -> str:
 def _split(name: str) -> tuple[str, str]:
     space, brace, local = name[1:].partition("}")
     return (space, local) if name.startswith("{") and brace else ("", name)
-
-
-class Blame(StrEnum):
-    """Whose mistake a fault says it is: the fault codes that both SOAP versions have."""
-
-    SENDER = "Sender"
-    RECEIVER = "Receiver"
-    MUST_UNDERSTAND = "MustUnderstand"
-    VERSION_MISMATCH = "VersionMismatch"
 
 
 _SOAP11_CODES: Final = {Blame.SENDER: "Client", Blame.RECEIVER: "Server"}

@@ -5,6 +5,8 @@ What the peer did wrong is an event or a finding, never one of these out of a no
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class SoapJmsError(Exception):
     """Root of everything that soapjms raises of its own."""
@@ -47,3 +49,33 @@ class CallFailedError(SoapJmsError):
 
 class CallTimeoutError(CallFailedError, TimeoutError):
     """No correlated response came in time."""
+
+
+class SoapFaultError(SoapJmsError):
+    """A SOAP fault: raised for a response that holds one, and raised or returned by a service to answer with one.
+
+    Args:
+        reason: text for people.
+        blame: whose mistake it was: `Sender` or `Receiver`.
+        detail: an element with application detail, if there is any.
+
+    Attributes:
+        subcode: the subcode of the binding in a fault that was received, None if it had none.
+        code: the fault code of a fault that was received, in Clark notation.
+    """
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        blame: str = "Receiver",
+        detail: Any = None,
+        subcode: str | None = None,
+        code: str | None = None,
+    ) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.blame = blame
+        self.detail = detail
+        self.subcode = subcode
+        self.code = code

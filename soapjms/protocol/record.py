@@ -334,7 +334,13 @@ BODY_READERS: Final[Mapping[Any, Callable[[Any], Body]]] = {
 
 def to_json(record: Record) -> str:
     """Write a record as one line, without the line break; members that are unknown or at their default are left out."""
-    return json.dumps(to_members(record), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    members = to_members(record)
+    line = json.dumps(members, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    try:
+        line.encode("utf-8")
+    except UnicodeEncodeError:  # a lone surrogate, which JSON can write but UTF-8 cannot
+        return json.dumps(members, allow_nan=False, separators=(",", ":"))
+    return line
 
 
 def to_members(record: Record) -> dict[str, Any]:

@@ -1,0 +1,60 @@
+"""SOAP over JMS 1.0 for Python: call, serve, capture, and replay for conformance.
+
+The names here are the public ones. `soapjms.replay` replays captured logs; `soapjms.protocol` is the binding itself.
+"""
+
+from pathlib import Path as _Path
+
+import brokers as _brokers
+
+# A folder called `brokers` of the user's own is easily in the way of ours: say so here, where the file can be named.
+if not hasattr(_brokers, "Connection") or not (_Path(_brokers.__file__ or "").parent / "connection.py").exists():
+    raise ImportError(
+        f"soapjms needs its package `brokers`, and Python found another at {_brokers.__file__ or _brokers.__path__}; "
+        "rename that one, or start Python from another folder"
+    )
+
+from brokers import connect
+from brokers.naming import Names
+from soapjms.client import Client, Response
+from soapjms.dispatcher import Dispatcher
+from soapjms.protocol.errors import (
+    CallFailedError,
+    CallTimeoutError,
+    InvalidEnvelopeError,
+    InvalidPropertyError,
+    InvalidRecordError,
+    InvalidUriError,
+    SoapFaultError,
+    SoapJmsError,
+    UsageError,
+)
+from soapjms.protocol.names import CR_2009, REC_2012, Profile, SoapVersion, Subcode
+from soapjms.recorder import Recorder, Tap
+from soapjms.service import Request, Service
+
+__all__ = [
+    "CR_2009",
+    "REC_2012",
+    "CallFailedError",
+    "CallTimeoutError",
+    "Client",
+    "Dispatcher",
+    "InvalidEnvelopeError",
+    "InvalidPropertyError",
+    "InvalidRecordError",
+    "InvalidUriError",
+    "Names",
+    "Profile",
+    "Recorder",
+    "Request",
+    "Response",
+    "Service",
+    "SoapFaultError",
+    "SoapJmsError",
+    "SoapVersion",
+    "Subcode",
+    "Tap",
+    "UsageError",
+    "connect",
+]

@@ -1,0 +1,91 @@
+"""What a `jms:` URI means on a connection: the destination, the fixed reply destination, and where replies may go.
+
+Spec: RFC 6167 4.2, 4.3; SOAP/JMS 2.2.1, 2.2.2 replyToName.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from brokers.message import Destination, DestinationKind, Message, queue, topic
+from brokers.naming import Names
+from soapjms.protocol.errors import UsageError
+from soapjms.protocol.properties import Effective, Value, resolve
+from soapjms.protocol.uri import JmsUri, checked
+
+VARIANTS: Final[Mapping[str, Callable[[Names, str], Destination]]] = {
+    "jndi": lambda names, name: names.lookup(name),
+    "queue": lambda names, name: queue(name),
+    "topic": lambda names, name: topic(name),
+}
+"""The lookup variants, each with how it finds a destination."""
+
+
+def read_uri(uri: str | JmsUri, environment: Mapping[str, Value]) -> tuple[JmsUri, Effective]:
+    """Read a URI that the caller wants to use, and work out the effective properties.
+
+    Raises:
+        InvalidUriError, InvalidPropertyError: the URI or a property is not as the specification has it.
+    """
+    parsed = uri if isinstance(uri, JmsUri) else checked(uri)
+    return parsed, resolve(parsed, environment)
+
+
+def destination_of(uri: JmsUri, names: Names) -> Destination:
+    """Find the destination that a URI names.
+
+    Raises:
+        UsageError: a lookup variant that is not supported.
+        NameNotFoundError: a JNDI name that is not registered.
+    """
+    return _find(uri, str(uri.destination), names)
+
+
+def reply_destination_of(uri: JmsUri, properties: Effective, names: Names) -> Destination | None:
+    """Find the fixed reply destination of the effective properties, None if the reply queue is ours to choose.
+
+    For the variants queue and topic `replyToName` is a queue, `topicReplyToName` a topic.
+
+    Raises:
+        NameNotFoundError: a JNDI name that is not registered.
+
+    Spec: SOAP/JMS 2.2.2; Protocol-2008, Protocol-2070.
+    """
+    name, topic_name = properties.value("replyToName"), properties.value("topicReplyToName")
+    if name is not None:
+        return names.lookup(str(name)) if uri.variant == "jndi" else queue(str(name))
+    return None if topic_name is None else topic(str(topic_name))
+
+
+def _find(uri: JmsUri, name: str, names: Names) -> Destination:
+    try:
+        return VARIANTS[str(uri.variant)](names, name)
+    except KeyError:
+        raise UsageError(f"the lookup variant {uri.variant!r} is none of: {', '.join(VARIANTS)}") from None
+
+
+# Where a reply may go
+
+FORBIDDEN_PREFIXES: Final = ("activemq.", "dlq.", "expiryqueue", "$sys")
+"""Advisory, management and dead-letter destinations, in lower case."""
+
+
+def reply_refusal(request: Message) -> str | None:
+    """Say why a reply must not go to the request's JMSReplyTo, None if it may.
+
+    It may go to any queue or temporary destination but the request's own and those of the broker itself: a request is
+    anybody's, and its JMSReplyTo would make the service write wherever its sender likes.
+    """
+    reply = request.reply_to
+    if reply is None:
+        return "the message has no JMSReplyTo"
+    if reply.kind is DestinationKind.TOPIC:
+        return f"JMSReplyTo is {reply}; a reply goes to a queue or temporary destination"
+    name = (reply.name or "").lower()
+    if name == "dlq" or name.startswith(FORBIDDEN_PREFIXES):
+        return f"JMSReplyTo is {reply}, a destination of the broker's own"
+    own = request.destination
+    if own is not None and own.name is not None and own.name == reply.name:
+        return f"JMSReplyTo is {reply}, the destination of the request itself"
+    return None

@@ -1,0 +1,169 @@
+"""A service: which function answers which request, and what a function gets and may return.
+
+No broker in here: a `Dispatcher` runs a service over a connection.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias, TypeVar
+
+from lxml import etree
+
+from brokers.message import Message, Properties
+from soapjms.protocol.envelope import Blame, Envelope, build_fault, wrap
+from soapjms.protocol.errors import SoapFaultError, UsageError
+from soapjms.protocol.names import SoapVersion
+from soapjms.protocol.responding import RequestAccepted
+
+log = logging.getLogger("soapjms.service")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A request as a function of a service gets it: the element in the SOAP body, and what came with it.
+
+    Attributes:
+        element: the first element of the SOAP body.
+        envelope: the SOAP envelope.
+        message: the JMS message.
+        soap_action: SOAPJMS_soapAction, None if it did not come.
+        target_service: SOAPJMS_targetService, None if it did not come.
+        one_way: nobody waits for a response; what the function returns is dropped.
+        delivery_count: 1 for the first delivery; None where the broker does not tell.
+        deadline: JMSExpiration in epoch milliseconds: after it nobody waits; None if the request never expires.
+    """
+
+    element: etree._Element
+    envelope: Envelope
+    message: Message
+    soap_action: str | None
+    target_service: str | None
+    one_way: bool
+    delivery_count: int | None
+    deadline: int | None
+
+    @property
+    def name(self) -> str:
+        """The element's name in Clark notation: `{namespace}local`."""
+        return str(self.element.tag)
+
+    @property
+    def properties(self) -> Properties:
+        """The properties of the JMS message."""
+        return self.message.properties
+
+    def find(self, path: str) -> etree._Element | None:
+        """Find an element below the request's; see lxml."""
+        return self.element.find(path)
+
+    def findtext(self, path: str, default: str | None = None) -> str | None:
+        """Return the text of an element below the request's; see lxml."""
+        return self.element.findtext(path, default)
+
+
+Answer: TypeAlias = etree._Element | SoapFaultError | None
+"""An element for the SOAP body (or a whole Envelope), a fault, or None for an empty body."""
+
+Operation: TypeAlias = Callable[[Request], Answer]
+F = TypeVar("F", bound=Callable[[Any], Any])
+
+
+class Service:
+    """Functions by the name of the element that they answer. Register them before a dispatcher runs the service."""
+
+    def __init__(self) -> None:
+        self._operations: dict[str, Operation] = {}
+
+    def operation(self, name: str) -> Callable[[F], F]:
+        """Register the decorated function for requests whose body element is called `name`.
+
+        Args:
+            name: in Clark notation, `{namespace}local`.
+
+        Raises:
+            UsageError: the name is taken, or is no name.
+        """
+        try:
+            etree.QName(name)
+        except ValueError:
+            raise UsageError(f"{name!r} is no name of an element; write it {{namespace}}local") from None
+        if name in self._operations:
+            raise UsageError(f"the operation {name} is registered already, as {self._operations[name]}")
+
+        def register(function: F) -> F:
+            self._operations[name] = function
+            return function
+
+        return register
+
+    @property
+    def operations(self) -> Mapping[str, Operation]:
+        """The functions by name."""
+        return dict(self._operations)
+
+    def answer(self, accepted: RequestAccepted, delivery_count: int | None = None) -> etree._Element:
+        """Run the function for a request and return the envelope to answer with; never raises.
+
+        A SoapFaultError that the function raises or returns becomes a fault. Any other exception is logged and becomes
+        a fault of the receiver that tells nothing of it.
+        """
+        version = accepted.envelope.version
+        try:
+            return as_envelope_of(version, self._run(accepted, delivery_count))
+        except SoapFaultError as error:
+            return fault_of(version, error)
+        except Exception:
+            log.exception("the function for %s failed", _name_of(accepted.envelope.content))
+            return build_fault(version, "the service failed", blame=Blame.RECEIVER)
+
+    def _run(self, accepted: RequestAccepted, delivery_count: int | None) -> Answer:
+        element = accepted.envelope.content
+        operation = self._operations.get(_name_of(element))
+        if element is None or operation is None:
+            known = ", ".join(sorted(self._operations)) or "none"
+            raise SoapFaultError(
+                f"no operation for the element {_name_of(element) or '(none)'}; there are: {known}", blame=Blame.SENDER
+            )
+        return operation(
+            Request(
+                element=element,
+                envelope=accepted.envelope,
+                message=accepted.message,
+                soap_action=accepted.soap_action,
+                target_service=accepted.target_service,
+                one_way=accepted.one_way,
+                delivery_count=delivery_count,
+                deadline=accepted.message.expiration or None,
+            )
+        )
+
+
+def _name_of(element: etree._Element | None) -> str:
+    return "" if element is None else str(element.tag)
+
+
+def as_envelope_of(version: SoapVersion, answer: Answer) -> etree._Element:
+    """Turn what a function returned into an envelope.
+
+    Raises:
+        SoapFaultError: the function returned one.
+        TypeError: it returned something else than an element, a fault or None.
+    """
+    if answer is None:
+        return wrap(None, version)
+    if isinstance(answer, SoapFaultError):
+        raise answer
+    if not isinstance(answer, etree._Element):
+        raise TypeError(f"an operation returns an element, a SoapFaultError or None, not {type(answer).__name__}")
+    return answer if answer.tag in ENVELOPE_TAGS else wrap(answer, version)
+
+
+ENVELOPE_TAGS: Final = frozenset(f"{{{version.namespace}}}Envelope" for version in SoapVersion)
+
+
+def fault_of(version: SoapVersion, error: SoapFaultError) -> etree._Element:
+    """Build the envelope for a fault that a function raised or returned."""
+    return build_fault(version, error.reason, blame=Blame(error.blame), detail=error.detail)
