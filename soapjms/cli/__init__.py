@@ -1,0 +1,24 @@
+"""The command `soapjms`: a group whose commands are imported when they are asked for.
+
+Only what turns words of a command line into arguments and results into words on a terminal belongs in here.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+USAGE: Final = 2
+MISSING: Final = "soapjms: {name} is not installed. Type: pip install 'soapjms[all]'"
+
+
+def main() -> None:
+    """Run the command line; exit with its status: 0, 1 for findings, 2 for usage or parts that are not installed."""
+    try:
+        from soapjms.cli.commands import soapjms
+    except ImportError as error:
+        if error.name not in ("click", "rich"):
+            raise
+        print(MISSING.format(name=error.name), file=sys.stderr)
+        sys.exit(USAGE)
+    soapjms(prog_name="soapjms")

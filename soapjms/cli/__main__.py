@@ -1,0 +1,6 @@
+"""`python -m soapjms.cli` is the command `soapjms`."""
+
+from soapjms.cli import main
+
+if __name__ == "__main__":
+    main()

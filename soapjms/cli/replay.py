@@ -1,0 +1,160 @@
+"""`soapjms replay`: judge capture logs and say on the terminal what came of it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from soapjms.cli import USAGE
+from soapjms.protocol.errors import UsageError
+from soapjms.protocol.exchange import DEFAULT_WINDOW
+from soapjms.protocol.names import DEFAULT_PROFILE, PROFILES
+from soapjms.replay import Progress, SparkFailedError, Summary, replay
+from soapjms.replay.report import visible
+
+PLAIN_WIDTH: Final = 160
+"""Characters in a line where the output is no terminal."""
+MAX_WINDOW: Final = timedelta(days=3650).total_seconds()
+COLOURS: Final[Mapping[str, str]] = {"failed": "bold red", "warning": "yellow", "passed": "green"}
+
+
+def _settings(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    settings: dict[str, str] = {}
+    for each in values:
+        name, equals, value = each.partition("=")
+        if not equals or not name.strip():
+            raise click.BadParameter(f"{each!r} is not NAME=VALUE, such as spark.driver.memory=2g")
+        settings[name.strip()] = value
+    return settings
+
+
+@click.command("replay")
+@click.argument("logs", metavar="LOG...", nargs=-1, required=True)
+@click.option("--out", "-o", required=True, metavar="DIR", help="Folder for the results; an earlier run's is replaced.")
+@click.option(
+    "--profile",
+    type=click.Choice(sorted(PROFILES)),
+    default=DEFAULT_PROFILE.name,
+    show_default=True,
+    help="Edition of the specification to judge by.",
+)
+@click.option("--local", is_flag=True, help="Run in this process, without Spark or Java. The results are the same.")
+@click.option(
+    "--window",
+    type=click.FloatRange(min=0, min_open=True, max=MAX_WINDOW),
+    default=DEFAULT_WINDOW.total_seconds(),
+    show_default=True,
+    metavar="SECONDS",
+    help="How far apart a request and its response, or copies of a message, may be.",
+)
+@click.option("--master", metavar="URL", help="Where Spark runs.  [default: local[2]]")
+@click.option("--conf", multiple=True, callback=_settings, metavar="NAME=VALUE", help="A setting of Spark; repeatable.")
+@click.option("--json", "as_json", is_flag=True, help="Print summary.json instead of a table.")
+def command(
+    logs: tuple[str, ...],
+    out: str,
+    profile: str,
+    local: bool,
+    window: float,
+    master: str | None,
+    conf: dict[str, str],
+    as_json: bool,
+) -> None:
+    """Judge every exchange in capture logs for conformance.
+
+    LOG is a file, a folder (its .jsonl and .jsonl.gz, recursively) or a glob. DIR gets summary.json, verdicts/,
+    rejected/, report.html and junit.xml.
+
+    Exit status: 0 nothing failed, 1 failed verdicts or rejected records, 2 usage, or no input that can be read.
+    """
+    if local and (master or conf):
+        raise click.UsageError("--master and --conf are for Spark; leave them out, or leave out --local")
+    try:
+        with _progress() as progress:
+            summary = replay(
+                logs,
+                out,
+                profile,
+                "local" if local else "spark",
+                window=timedelta(seconds=window),
+                master=master,
+                conf=conf,
+                progress=progress,
+            )
+    except UsageError as error:
+        raise click.UsageError(visible_lines(str(error))) from None
+    except (SparkFailedError, OSError) as error:
+        click.echo(f"Error: {visible_lines(str(error))}\nNothing was written.", err=True)
+        sys.exit(USAGE)
+    if as_json:
+        click.echo(summary.to_json(), nl=False)
+    else:
+        show(summary, Path(out), _console())
+    sys.exit(summary.exit_status)
+
+
+def visible_lines(text: str) -> str:
+    """Show a text of several lines without what a terminal would act on."""
+    return "\n".join(visible(line) for line in text.splitlines())
+
+
+def _console(*, stderr: bool = False) -> Console:
+    console = Console(stderr=stderr, highlight=False)
+    return console if console.is_terminal else Console(stderr=stderr, highlight=False, width=PLAIN_WIDTH)
+
+
+@contextmanager
+def _progress() -> Iterator[Progress]:
+    """Show what goes on, on the terminal; say nothing where there is none."""
+    console = _console(stderr=True)
+    if not console.is_terminal:
+        yield lambda text: None
+        return
+    with console.status("") as status:
+        yield lambda text: status.update(Text(visible(text)))
+
+
+def show(summary: Summary, out: Path, console: Console) -> None:
+    """Print the result: verdict, counts, what failed or warned, what was rejected, notes, and where the report is."""
+    members = summary.members
+    verdict = Text(members["verdict"].upper(), style=COLOURS[members["verdict"]])
+    console.print(verdict, Text(f"by profile {members['profile']}: {_counts(members)}"))
+    broken = {name: each for name, each in members["assertions"].items() if each["failed"] or each["warning"]}
+    if broken:
+        console.print(_findings(summary, broken))
+    for reject in summary.rejects:
+        where = reject.file if reject.line is None else f"{reject.file}:{reject.line}"
+        console.print(Text(f"rejected {visible(where)}: {visible(reject.reason)}"), soft_wrap=True)
+    if members["rejected"] > len(summary.rejects):
+        console.print(Text(f"and {members['rejected'] - len(summary.rejects)} more under {out / 'rejected'}"))
+    for note in members["notes"].values():
+        console.print(Text(f"note: {visible(note['text'])} ({note['count']} times)"), soft_wrap=True)
+    console.print(Text(f"report: {visible(out / 'report.html')}"), soft_wrap=True)
+
+
+def _counts(members: Mapping[str, Any]) -> str:
+    unpaired = sum(members["unpaired"].values())
+    return (
+        f"{members['records']} records, {members['messages']} messages, {members['exchanges']} exchanges, "
+        f"{members['one_way']} one-way, {unpaired} unpaired, {members['rejected']} rejected"
+    )
+
+
+def _findings(summary: Summary, broken: Mapping[str, Mapping[str, Any]]) -> Table:
+    table = Table("assertion", "level", "failed", "warnings", "what it says", "first reason")
+    for name in sorted(broken, key=lambda each: (not broken[each]["failed"], each)):
+        each = broken[name]
+        kind = "failed" if each["failed"] else "warning"
+        first = min(summary.samples[name, kind]).reason
+        cells = [each["level"], str(each["failed"]), str(each["warning"]), each["title"], visible(first)]
+        table.add_row(Text(name, style=COLOURS[kind]), *map(Text, cells))
+    return table

@@ -1,0 +1,108 @@
+"""Replay: capture logs in, a judgement of every exchange out, on Spark or without it.
+
+Spec: capture record, version 1.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from soapjms.protocol.assertions import Setting
+from soapjms.protocol.errors import UsageError
+from soapjms.protocol.exchange import DEFAULT_WINDOW
+from soapjms.protocol.names import DEFAULT_PROFILE, Profile
+from soapjms.protocol.names import profile as profile_of
+from soapjms.replay import report
+from soapjms.replay.errors import INSTALL_SPARK, NoInputError, SparkFailedError, SparkMissingError
+from soapjms.replay.job import Job, Progress
+from soapjms.replay.output import staging
+from soapjms.replay.read import Rejected, expand
+from soapjms.replay.summary import Summary, Tally, summarise
+
+__all__ = ["ENGINES", "NoInputError", "Progress", "SparkFailedError", "SparkMissingError", "Summary", "replay"]
+
+ENGINES: Final = ("spark", "local")
+SPARK_PACKAGES: Final = frozenset({"pyspark", "pandas", "py4j"})
+
+LogArgument: TypeAlias = str | os.PathLike[str]
+
+
+def replay(
+    logs: LogArgument | Iterable[LogArgument],
+    out: str | os.PathLike[str],
+    profile: str = DEFAULT_PROFILE.name,
+    engine: str = "spark",
+    *,
+    window: timedelta = DEFAULT_WINDOW,
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    progress: Progress = lambda text: None,
+) -> Summary:
+    """Judge the exchanges of capture logs and write the results as a folder.
+
+    The folder is written whole or not at all; one from an earlier run is replaced. What cannot be read is counted and
+    kept under rejected/, and the rest is judged.
+
+    Args:
+        logs: files, folders (their .jsonl and .jsonl.gz, recursively) and globs.
+        out: the folder for the results.
+        profile: the name of the edition of the specification to judge by.
+        engine: "spark", or "local" for one process without Spark or Java; the results are the same.
+        window: how far apart in time the copies of a message, or a request and its response, may be.
+        master: where Spark runs; local[2] by default. Without meaning for the local engine.
+        conf: further settings of Spark.
+        progress: called with a few words whenever there is something new to tell.
+
+    Raises:
+        UsageError: unknown profile or engine, a window that is not positive, an output folder that holds other things.
+        NoInputError: none of the logs can be read.
+        SparkMissingError: PySpark or Java is not installed, or Spark did not start.
+        SparkFailedError: Spark gave up in the middle.
+    """
+    setting = Setting(profile=_profile(profile))
+    run = _engine(engine, master, conf)
+    if window <= timedelta(0):
+        raise UsageError(f"a window of {window.total_seconds():g} seconds; it must be longer than 0")
+    target = Path(out).resolve()
+    found, refused = expand([logs] if isinstance(logs, str | os.PathLike) else logs, leave_out=target)
+    if not found:
+        raise NoInputError("no input can be read: " + "; ".join(f"{each.file}: {each.reason}" for each in refused))
+    job = Job(logs=tuple(found), rejected=tuple(refused), setting=setting, window=window)
+    with staging(target) as result:
+        tally, rejects = run(job, result, progress)
+        summary = summarise(tally, rejects, setting)
+        progress("writing the report")
+        report.write(summary, result)
+    return summary
+
+
+Engine: TypeAlias = Callable[[Job, Path, Progress], tuple[Tally, list[Rejected]]]
+
+
+def _profile(name: str) -> Profile:
+    try:
+        return profile_of(name)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def _engine(name: str, master: str | None, conf: Mapping[str, str] | None) -> Engine:
+    """Import the engine asked for: neither needs what the other is made of."""
+    if name == "local":
+        from soapjms.replay import local
+
+        return local.run
+    if name == "spark":
+        try:
+            from soapjms.replay import spark
+        except ImportError as error:
+            if (error.name or "").split(".")[0] not in SPARK_PACKAGES:
+                raise
+            raise SparkMissingError(f"{error.name} is not installed. {INSTALL_SPARK}") from None
+        return partial(spark.run, master=master, conf=conf)
+    raise UsageError(f"unknown engine {name!r}; known are: {', '.join(ENGINES)}")

@@ -1,0 +1,29 @@
+"""What an engine is given: the logs, what was rejected before they were read, and how to judge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypeAlias
+
+from soapjms.protocol.assertions import Setting
+from soapjms.replay.read import LogFile, Rejected
+
+Progress: TypeAlias = Callable[[str], None]
+"""Called with a few words whenever there is something new to tell."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One run over some logs."""
+
+    logs: tuple[LogFile, ...]
+    rejected: tuple[Rejected, ...]
+    setting: Setting
+    window: timedelta
+
+
+def place(found: Rejected) -> tuple[str, int, str]:
+    """Order what was rejected by file and line, whole files first."""
+    return found.file, -1 if found.line is None else found.line, found.reason

@@ -1,0 +1,162 @@
+"""Judging a stream of records: one generator, which every engine runs over the records that it has sorted.
+
+An engine only moves data: it groups records by correlation key, in order of time, and writes what comes out of here.
+
+Spec: capture record, version 1, "Copies and pairing" and "Verdicts".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import groupby
+from operator import itemgetter
+from typing import Final, NamedTuple
+
+from brokers.message import Destination
+from soapjms.protocol.assertions import Outcome, Setting, Verdict, habits, judge
+from soapjms.protocol.exchange import Exchange, Pattern, alias, correlation_key, pair
+from soapjms.protocol.record import Record, format_time
+from soapjms.protocol.responding import reaction
+from soapjms.replay.summary import Sample, Tally
+
+ROW_OUTCOMES: Final = frozenset({Outcome.FAILED, Outcome.WARNING, Outcome.PREREQ_FAILED, Outcome.MISSING_INPUT})
+"""The verdicts that get a row; the others are counted only."""
+
+
+class VerdictRow(NamedTuple):
+    """One row of verdicts/, in the order of its columns. A destination is written as `queue:orders`."""
+
+    exchange_id: str
+    message_id: str | None
+    time: datetime
+    destination: str | None
+    assertion: str
+    level: str
+    verdict: str
+    reason: str | None
+    expected_subcodes: list[str]
+    observed_subcode: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """What an engine sorts and joins by.
+
+    Attributes:
+        key: where the record meets its copies and its partner, unless an alias sends it elsewhere.
+        by_alias: True for a record that answers: `key` may be the message id of a request, whose key is then its own.
+        announces: the message id that is an alias of `key`, on a request that has both ids.
+    """
+
+    key: str
+    by_alias: bool
+    announces: str | None
+
+
+def keys(record: Record) -> Keys:
+    """Return the keys of one record, without knowledge of the others."""
+    key = correlation_key(record, {})
+    announced = alias(record)
+    return Keys(
+        key=key,
+        by_alias=correlation_key(record, {key: ELSEWHERE}) == ELSEWHERE,
+        announces=announced[0] if announced is not None and announced[0] != key else None,
+    )
+
+
+ELSEWHERE: Final = "\0elsewhere"
+
+
+def judge_all(
+    keyed: Iterable[tuple[str, Record]], setting: Setting, window: timedelta, tally: Tally
+) -> Iterator[VerdictRow]:
+    """Pair and judge records.
+
+    Args:
+        keyed: records with their keys: those of one key together, in order of time. The memory this needs is that of
+            one stretch of one key.
+        setting: what to judge by.
+        window: how far apart copies, and a request and its response, may be.
+        tally: counts everything; it is complete when the iterator ends.
+
+    Yields:
+        a row for each verdict that has one.
+    """
+    for _, group in groupby(keyed, key=itemgetter(0)):
+        for exchange in pair((record for _, record in group), window):
+            _count(exchange, setting, tally)
+            yield from _judged(exchange, setting, tally)
+
+
+def _judged(exchange: Exchange, setting: Setting, tally: Tally) -> Iterator[VerdictRow]:
+    for verdict in judge(exchange, setting):
+        tally.count("assertion", verdict.assertion, verdict.outcome)
+        if verdict.outcome in ROW_OUTCOMES:
+            row = _row(exchange, verdict)
+            tally.sample(row.assertion, row.verdict, _sample(row))
+            yield row
+
+
+def _row(exchange: Exchange, verdict: Verdict) -> VerdictRow:
+    message = verdict.record.message
+    return VerdictRow(
+        exchange_id=exchange.id,
+        message_id=message.message_id,
+        time=verdict.record.time,
+        destination=_destination(message.destination),
+        assertion=verdict.assertion,
+        level=str(verdict.level),
+        verdict=str(verdict.outcome),
+        reason=_whole(verdict.reason),
+        expected_subcodes=[str(each) for each in verdict.expected_subcodes],
+        observed_subcode=_whole(verdict.observed_subcode),
+    )
+
+
+def _destination(destination: Destination | None) -> str | None:
+    if destination is None:
+        return None
+    return str(destination.kind) if destination.name is None else f"{destination.kind}:{destination.name}"
+
+
+def _whole(text: str | None) -> str | None:
+    """Make a text one that UTF-8 can carry: a reason may quote octets that were none."""
+    return None if text is None else text.encode("utf-8", "backslashreplace").decode()
+
+
+def _sample(row: VerdictRow) -> Sample:
+    return Sample(
+        time=format_time(row.time),
+        exchange_id=row.exchange_id,
+        message_id=row.message_id or "",
+        destination=row.destination or "",
+        reason=row.reason or "",
+        expected_subcodes=", ".join(row.expected_subcodes),
+        observed_subcode=row.observed_subcode or "",
+    )
+
+
+def _count(exchange: Exchange, setting: Setting, tally: Tally) -> None:
+    tally.count("records", by=exchange.records)
+    tally.count("messages", by=len(exchange.messages))
+    tally.count(*_kind(exchange))
+    for code, text in habits(exchange, setting):
+        tally.note(code, text)
+    outcome = reaction(exchange, setting)
+    if outcome is None:
+        return
+    if outcome.expected is not None:
+        tally.count("expected", str(outcome.expected))
+    if outcome.observed is not None:
+        tally.count("observed", str(outcome.observed))
+    tally.count("reaction", "unanswered" if outcome.agrees is None else "agree" if outcome.agrees else "disagree")
+
+
+def _kind(exchange: Exchange) -> tuple[str, ...]:
+    if exchange.pattern is Pattern.ONE_WAY:
+        return ("one_way",)
+    if exchange.unpaired:
+        return ("unpaired", "responsesWithoutRequest" if exchange.request is None else "missingResponses")
+    return ("exchanges",)

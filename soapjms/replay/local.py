@@ -1,0 +1,142 @@
+"""The engine without Spark: one process, memory that does not grow with the log, Parquet through pyarrow.
+
+It does what the Spark engine does, with SQLite where that has its shuffle: join the aliases, sort by key and time.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from heapq import nsmallest
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from soapjms.protocol.record import Record, from_json
+from soapjms.replay.job import Job, Progress, place
+from soapjms.replay.judging import judge_all, keys
+from soapjms.replay.read import Captured, Rejected, Split, read
+from soapjms.replay.schema import REJECTED, VERDICTS, to_batch
+from soapjms.replay.summary import REJECTS_SHOWN, Tally
+
+BATCH: Final = 2000
+REPORT_EVERY: Final = 10_000
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND: Final = timedelta(microseconds=1)
+
+TABLES: Final = """
+CREATE TABLE staged (key TEXT, by_alias INTEGER, announces TEXT, time INTEGER, file INTEGER, line INTEGER, text TEXT);
+CREATE TABLE aliases (alias TEXT PRIMARY KEY, key TEXT) WITHOUT ROWID;
+"""
+ALIASES: Final = """
+INSERT INTO aliases SELECT announces, min(key) FROM staged WHERE announces IS NOT NULL GROUP BY announces
+"""
+SORTED: Final = """
+SELECT coalesce(aliases.key, staged.key) AS place, text
+FROM staged LEFT JOIN aliases ON staged.by_alias AND aliases.alias = staged.key
+ORDER BY place, time, file, line
+"""
+
+
+def run(job: Job, result: Path, progress: Progress) -> tuple[Tally, list[Rejected]]:
+    """Judge a job's logs and write verdicts/ and rejected/ under `result`.
+
+    Returns:
+        the counts, and the first of the rejected records.
+    """
+    tally, first = Tally(), list(job.rejected)
+    with closing(_Sorter(result.parent / "sorting.sqlite")) as sorter:
+        with _Rows(result / "rejected", REJECTED) as rows:
+            for found in _read(job, sorter, progress):
+                rows.write(found)
+                tally.count("rejected")
+                first = nsmallest(REJECTS_SHOWN, [*first, found], key=place)
+        with _Rows(result / "verdicts", VERDICTS) as rows:
+            for row in judge_all(_counted(sorter.sorted(), progress), job.setting, job.window, tally):
+                rows.write(row)
+    return tally, first[:REJECTS_SHOWN]
+
+
+def _read(job: Job, sorter: _Sorter, progress: Progress) -> Iterator[Rejected]:
+    """Put all records into the sorter and give out what could not be read."""
+    yield from job.rejected
+    for number, log in enumerate(job.logs, 1):
+        progress(f"reading {log.name} ({number} of {len(job.logs)})")
+        for found in read(Split(log, 0, None)):
+            if isinstance(found, Rejected):
+                yield found
+            else:
+                sorter.add(found)
+
+
+def _counted(records: Iterable[tuple[str, Record]], progress: Progress) -> Iterator[tuple[str, Record]]:
+    for number, each in enumerate(records):
+        if number and number % REPORT_EVERY == 0:
+            progress(f"judging: {number} records")
+        yield each
+
+
+class _Sorter:
+    """Records in a temporary database, which sorts what does not fit into memory."""
+
+    def __init__(self, path: Path) -> None:
+        self._database = sqlite3.connect(path)
+        self._database.executescript("PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF;" + TABLES)
+        self._waiting: list[tuple[Any, ...]] = []
+
+    def add(self, found: Captured) -> None:
+        """Take in one record."""
+        key, time = keys(found.record), (found.record.time - EPOCH) // MICROSECOND
+        self._waiting.append((key.key, key.by_alias, key.announces, time, found.file, found.line, found.text))
+        if len(self._waiting) >= BATCH:
+            self._flush()
+
+    def sorted(self) -> Iterator[tuple[str, Record]]:
+        """Give out all records with their keys: those of a key together, in order of time."""
+        self._flush()
+        self._database.execute(ALIASES)
+        for key, text in self._database.execute(SORTED):
+            yield key, from_json(text)
+
+    def close(self) -> None:
+        """Give the database up."""
+        self._database.close()
+
+    def _flush(self) -> None:
+        self._database.executemany("INSERT INTO staged VALUES (?, ?, ?, ?, ?, ?, ?)", self._waiting)
+        self._waiting.clear()
+
+
+class _Rows:
+    """A folder with one Parquet file, written in batches; also without rows it says its columns."""
+
+    def __init__(self, folder: Path, schema: pa.Schema) -> None:
+        folder.mkdir()
+        self._schema = schema
+        self._writer = pq.ParquetWriter(folder / "part-00000.parquet", schema)
+        self._waiting: list[tuple[Any, ...]] = []
+
+    def __enter__(self) -> _Rows:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self._flush()
+        self._writer.close()
+
+    def write(self, row: tuple[Any, ...]) -> None:
+        """Write one row, its values in the order of the columns."""
+        self._waiting.append(row)
+        if len(self._waiting) >= BATCH:
+            self._flush()
+
+    def _flush(self) -> None:
+        self._writer.write_batch(to_batch(self._waiting, self._schema))
+        self._waiting.clear()

@@ -1,0 +1,78 @@
+"""Where results go: built in a folder beside the output folder, then put in its place, whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from soapjms.protocol.errors import UsageError
+from soapjms.replay.summary import PRODUCER
+
+FILES: Final = frozenset({"summary.json", "verdicts", "rejected", "report.html", "junit.xml"})
+
+
+@contextmanager
+def staging(out: Path) -> Iterator[Path]:
+    """Give a folder to build results in; when the block ends well, it takes the place of `out`.
+
+    A block that raises leaves `out` as it was. What is beside the folder that this gives is scratch, and goes.
+
+    Raises:
+        UsageError: `out` is there and holds anything but an earlier run's results, or cannot be made.
+    """
+    check_replaceable(out)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+    except OSError as error:
+        raise UsageError(f"{out} cannot be written: {error.strerror}: {error.filename}") from None
+    try:
+        result = scratch / "result"
+        result.mkdir()
+        yield result
+        _put_in_place(result, out, scratch / "former")
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def check_replaceable(out: Path) -> None:
+    """Refuse an output folder that holds what this program did not make.
+
+    Raises:
+        UsageError: it does; the message says what.
+    """
+    if not os.path.lexists(out):
+        return
+    if not out.is_dir():
+        raise UsageError(f"{out} is no folder; name one that is not there yet, or an earlier run's")
+    inside = sorted(each.name for each in out.iterdir())
+    foreign = [name for name in inside if name not in FILES]
+    if foreign:
+        raise UsageError(f"{out} holds {foreign[0]}, which replay did not write; name a new folder")
+    if inside and not _is_ours(out / "summary.json"):
+        raise UsageError(f"{out} does not look like the results of a replay; name a new folder")
+
+
+def _is_ours(summary: Path) -> bool:
+    try:
+        members = json.loads(summary.read_text("utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(members, dict) and members.get("producer") == PRODUCER
+
+
+def _put_in_place(result: Path, out: Path, former: Path) -> None:
+    if out.exists():
+        out.rename(former)
+    try:
+        result.rename(out)
+    except OSError:
+        if former.exists():
+            former.rename(out)
+        raise

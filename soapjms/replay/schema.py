@@ -1,0 +1,233 @@
+"""The Arrow schemas of everything replay reads or writes as rows: records, verdicts, rejected lines.
+
+A row of a record and its JSON line say the same thing; `to_row` and `from_row` go both ways without loss. No file and
+no engine in here.
+
+Spec: capture record, version 1, "Parquet" and "Verdicts".
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from datetime import UTC
+from typing import Any, Final
+
+import pyarrow as pa
+
+from brokers.message import MessageType, Property, PropertyType
+from soapjms.protocol.errors import InvalidRecordError
+from soapjms.protocol.record import (
+    MEMBERS,
+    NESTED,
+    NON_FINITE,
+    VERSION,
+    Record,
+    body_to_json,
+    format_time,
+    from_members,
+    to_members,
+)
+
+TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
+STRINGS: Final = pa.list_(pa.field("element", pa.string()))
+DESTINATION: Final = pa.struct([("kind", pa.string()), ("name", pa.string())])
+
+RECORDS: Final = pa.schema(
+    [
+        ("v", pa.int64()),
+        ("time", TIMESTAMP),
+        ("direction", pa.string()),
+        ("node", pa.string()),
+        ("destination", DESTINATION),
+        (
+            "jms",
+            pa.struct(
+                [
+                    ("message_id", pa.string()),
+                    ("correlation_id", pa.string()),
+                    ("reply_to", DESTINATION),
+                    ("delivery_mode", pa.int64()),
+                    ("priority", pa.int64()),
+                    ("expiration", pa.int64()),
+                    ("timestamp", pa.int64()),
+                    ("type", pa.string()),
+                    ("redelivered", pa.bool_()),
+                ]
+            ),
+        ),
+        ("properties", pa.map_(pa.string(), pa.struct([("type", pa.string()), ("value", pa.string())]))),
+        ("untyped", pa.bool_()),
+        ("message_type", pa.string()),
+        ("body", pa.binary()),
+        ("truncated", pa.bool_()),
+        ("sha256", pa.string()),
+        ("meta", pa.map_(pa.string(), pa.string())),
+        ("extra", pa.string()),
+    ]
+)
+"""The Parquet form of a capture record. `types` has no column: each property's struct holds its type."""
+
+VERDICTS: Final = pa.schema(
+    [
+        ("exchange_id", pa.string()),
+        ("message_id", pa.string()),
+        ("time", TIMESTAMP),
+        ("destination", pa.string()),
+        ("assertion", pa.string()),
+        ("level", pa.string()),
+        ("verdict", pa.string()),
+        ("reason", pa.string()),
+        ("expected_subcodes", STRINGS),
+        ("observed_subcode", pa.string()),
+    ]
+)
+
+REJECTED: Final = pa.schema(
+    [("file", pa.string()), ("line", pa.int64()), ("reason", pa.string()), ("raw", pa.string())]
+)
+
+
+def to_batch(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
+    """Turn rows, each with its values in the order of the columns, into one batch."""
+    columns = zip(*rows, strict=True) if rows else ((),) * len(schema)
+    return pa.record_batch([pa.array(values, each.type) for values, each in zip(columns, schema, strict=True)], schema)
+
+
+def check_text(record: Record) -> None:
+    """Refuse a record that no row can carry: one with half of a surrogate pair in a string.
+
+    Raises:
+        InvalidRecordError: it has one; the message says where.
+    """
+    for name, value in to_members(record).items():
+        place = _lone_surrogate(value, name)
+        if place is not None:
+            raise InvalidRecordError(f"{place} holds a lone surrogate, which UTF-8 cannot carry")
+
+
+def _lone_surrogate(value: Any, place: str) -> str | None:
+    if isinstance(value, str):
+        return place if _is_broken(value) else None
+    if isinstance(value, dict):
+        for name, each in value.items():
+            found = f"a name in {place}" if _is_broken(name) else _lone_surrogate(each, f"{place}.{name}")
+            if found is not None:
+                return found
+    if isinstance(value, list):
+        for index, each in enumerate(value):
+            found = _lone_surrogate(each, f"{place}[{index}]")
+            if found is not None:
+                return found
+    return None
+
+
+def _is_broken(text: str) -> bool:
+    return not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def to_row(record: Record) -> dict[str, Any]:
+    """Return a record as a row of `RECORDS`.
+
+    Raises:
+        InvalidRecordError: a string in it holds a lone surrogate, which UTF-8 and so Parquet cannot carry.
+    """
+    check_text(record)
+    members = to_members(record)
+    jms = members["jms"]
+    return {
+        "v": VERSION,
+        "time": record.time,
+        "direction": record.direction,
+        "node": record.node,
+        "destination": _known(members.get("destination"), DESTINATION),
+        "jms": {**_known(jms, RECORDS.field("jms").type), "reply_to": _known(jms.get("reply_to"), DESTINATION)},
+        "properties": [(each.name, _value_of(each)) for each in record.message.properties],
+        "untyped": record.message.untyped,
+        "message_type": record.message.message_type,
+        "body": _body_octets(record),
+        "truncated": record.truncated,
+        "sha256": record.sha256,
+        "meta": [(name, _dumps(value)) for name, value in record.meta.items()],
+        "extra": _dumps(dict(record.extra)) if record.extra else None,
+    }
+
+
+def _known(value: Mapping[str, Any] | None, kind: pa.StructType) -> Any:
+    """Keep a struct's own members; unknown ones travel in `extra`."""
+    return None if value is None else {each.name: value.get(each.name) for each in kind}
+
+
+def _value_of(entry: Property) -> dict[str, str | None]:
+    value = entry.value
+    return {"type": entry.type, "value": value if value is None or isinstance(value, str) else _dumps(value)}
+
+
+def _body_octets(record: Record) -> bytes | None:
+    body = record.message.body
+    if body is None or isinstance(body, bytes):
+        return body
+    if isinstance(body, memoryview):
+        return bytes(body)
+    return body.encode() if isinstance(body, str) else _dumps(body_to_json(body)).encode()
+
+
+def _dumps(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def from_row(row: Mapping[str, Any]) -> Record:
+    """Read a record from a row, as pyarrow's `to_pylist` gives it (maps as pairs).
+
+    Columns that are absent count as null; columns that this version does not know are dropped.
+
+    Raises:
+        InvalidRecordError: a column is not as the format says.
+    """
+    time = row.get("time")
+    members = {name: row[name] for name in PLAIN_COLUMNS if row.get(name) is not None}
+    members["time"] = None if time is None else format_time(time if time.tzinfo else time.replace(tzinfo=UTC))
+    members["properties"], members["types"] = _typed(row.get("properties") or ())
+    members["meta"] = {name: _loads(f"meta.{name}", value) for name, value in row.get("meta") or ()}
+    if row.get("body") is not None:
+        members["body"] = _body_member(row.get("message_type"), row["body"])
+    for name, value in _loads("extra", row.get("extra") or "{}").items():
+        members[name] = {**(members.get(name) or {}), **value} if name in NESTED else value
+    return from_members(members)
+
+
+PLAIN_COLUMNS: Final = MEMBERS - {"time", "properties", "types", "body", "meta"}
+
+
+def _typed(entries: Any) -> tuple[dict[str, Any], dict[str, str]]:
+    values: dict[str, Any] = {}
+    types: dict[str, str] = {}
+    for name, entry in entries:
+        kind, text = entry["type"], entry["value"]
+        types[name] = kind
+        as_it_is = text is None or kind == PropertyType.STRING or text in NON_FINITE
+        values[name] = text if as_it_is else _loads(f"properties.{name}", text)
+    return values, types
+
+
+def _body_member(kind: str | None, octets: bytes) -> Any:
+    if kind == MessageType.TEXT:
+        return _text("body", octets)
+    if kind in (MessageType.MAP, MessageType.STREAM):
+        return _loads("body", _text("body", octets))
+    return b64encode(octets).decode("ascii")
+
+
+def _text(column: str, octets: bytes) -> str:
+    try:
+        return octets.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidRecordError(f"column {column} is not UTF-8: {error}") from None
+
+
+def _loads(column: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidRecordError(f"column {column} is not JSON: {error}") from None

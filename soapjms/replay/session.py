@@ -1,0 +1,139 @@
+"""A Spark session for a replay: quiet, without a web page, with this Python in its workers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it ships no types
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from brokers import message
+from soapjms.protocol import names
+from soapjms.protocol.errors import UsageError
+from soapjms.replay.errors import WITHOUT_SPARK, SparkMissingError
+
+DEFAULT_MASTER: Final = "local[2]"
+
+SETTINGS: Final[Mapping[str, str]] = {
+    "spark.app.name": "soapjms replay",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+LOCAL_SETTINGS: Final[Mapping[str, str]] = {
+    # A laptop's host name often leads nowhere, or to an interface that is down.
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+SQL_SETTINGS: Final[Mapping[str, str]] = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
+}
+
+
+@contextmanager
+def session(master: str | None, conf: Mapping[str, str], scratch: Path) -> Iterator[SparkSession]:
+    """Give a session: of the Spark that runs in this process already, else of one that is stopped at the end.
+
+    Args:
+        master: where to run; local[2] by default, or what spark-submit said.
+        conf: further settings; they win over this module's.
+        scratch: a folder for what Spark leaves behind.
+
+    Raises:
+        SparkMissingError: there is no Java, or Spark did not start.
+        UsageError: a master was given, and a Spark with another one runs already.
+    """
+    running = SparkContext._active_spark_context
+    if running is not None and master not in (None, running.master):
+        raise UsageError(f"a Spark with master {running.master} runs in this process already; stop it first")
+    if running is None:
+        _start(master, conf, scratch)
+    whole = SparkSession.builder.getOrCreate()
+    try:
+        spark = whole.newSession()  # with settings of its own: those of the user's session stay
+        for name, value in {**SQL_SETTINGS, **conf}.items():
+            if spark.conf.isModifiable(name):
+                spark.conf.set(name, value)
+        yield spark
+    finally:
+        if running is None:
+            whole.stop()
+
+
+def _start(master: str | None, conf: Mapping[str, str], scratch: Path) -> None:
+    """Start a Spark whose words go to a file: of its start, and of the JVM's, there is no other way to be quiet."""
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # by spark-submit, which chose the master and runs the JVM
+    if not submitted:
+        _find_java()
+    settings = _settings(master if submitted else master or conf.get("spark.master", DEFAULT_MASTER), conf, scratch)
+    log = scratch / "spark.log"
+    with _worker_python(settings), open(log, "wb") as stream:
+        try:
+            # A JVM that an earlier session left running serves again.
+            gateway = SparkContext._gateway or launch_gateway(  # type: ignore[no-untyped-call]  # it has no types
+                settings, {"stdout": stream, "stderr": stream}
+            )
+            context = SparkContext(conf=settings, gateway=gateway)
+        except (PySparkException, Py4JError, OSError, ValueError) as error:
+            said = log.read_text("utf-8", "replace").strip().splitlines()[-5:]
+            raise SparkMissingError("\n".join([f"Spark did not start: {error}", *said, WITHOUT_SPARK])) from error
+    context.setLogLevel("ERROR")
+
+
+def _settings(master: str | None, conf: Mapping[str, str], scratch: Path) -> SparkConf:
+    settings = SparkConf()
+    if master is not None:
+        settings.setMaster(master)
+    if _is_local(settings):
+        settings.setAll(list(LOCAL_SETTINGS.items()))
+        settings.set("spark.executorEnv.PYTHONPATH", os.pathsep.join(_roots()))
+    settings.set("spark.sql.warehouse.dir", str(scratch / "warehouse"))
+    settings.setAll([*SETTINGS.items(), *conf.items()])
+    return settings
+
+
+def _is_local(settings: SparkConf) -> bool:
+    return (settings.get("spark.master", None) or "").startswith("local")
+
+
+def _roots() -> list[str]:
+    """Return the folders that the packages were imported from: the workers must find the same ones."""
+    return list(dict.fromkeys(str(Path(each).resolve().parents[1]) for each in (message.__file__, names.__file__)))
+
+
+@contextmanager
+def _worker_python(settings: SparkConf) -> Iterator[None]:
+    """Have the workers run this Python: always on this machine, on a cluster unless the environment names another."""
+    before = os.environ.get(WORKER_PYTHON)
+    if before is None or _is_local(settings):
+        os.environ[WORKER_PYTHON] = sys.executable
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(WORKER_PYTHON, None)
+        else:
+            os.environ[WORKER_PYTHON] = before
+
+
+def _find_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    if shutil.which("java", path=str(Path(home, "bin"))) if home else shutil.which("java"):
+        return
+    where = f"JAVA_HOME is {home}, which holds no bin/java" if home else "there is no java on the PATH"
+    raise SparkMissingError(f"Spark needs Java 17 or later, and {where}. {INSTALL_JAVA}\n{WITHOUT_SPARK}")
+
+
+WORKER_PYTHON: Final = "PYSPARK_PYTHON"
+INSTALL_JAVA: Final = "On Debian or Ubuntu: apt-get install openjdk-17-jre-headless"

@@ -1,0 +1,187 @@
+"""What a run found, as numbers: counts that add up whichever engine took them, and the summary made of them.
+
+Spec: capture record, version 1, "Verdicts".
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from heapq import nsmallest
+from typing import Any, Final, NamedTuple
+
+from soapjms.protocol.assertions import ASSERTIONS, Outcome, Setting, not_observable
+from soapjms.protocol.names import REC_2012
+from soapjms.replay.read import Rejected
+
+SAMPLES: Final = 5
+"""How many offenders of each assertion and verdict the report shows."""
+REJECTS_SHOWN: Final = 20
+
+RECONSTRUCTED: Final = (
+    "The profile rec-2012 is reconstructed: the Candidate Recommendation of 2009 plus the changes that the working "
+    "group is known to have made, under the assertion ids of 2009 where no other is known."
+)
+
+
+class Sample(NamedTuple):
+    """One finding that the report shows. The order of its members makes the earliest sample the smallest."""
+
+    time: str
+    exchange_id: str
+    message_id: str
+    destination: str
+    reason: str
+    expected_subcodes: str
+    observed_subcode: str
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts of one part of a run; parts add up in any order.
+
+    Attributes:
+        counts: how often each thing was seen, by a path of words such as ("assertion", id, verdict).
+        notes: what each code of a note says.
+        samples: the earliest findings of each assertion and verdict.
+    """
+
+    counts: Counter[tuple[str, ...]] = field(default_factory=Counter)
+    notes: dict[str, str] = field(default_factory=dict)
+    samples: dict[tuple[str, str], list[Sample]] = field(default_factory=dict)
+
+    def count(self, *path: str, by: int = 1) -> None:
+        """Add to one count."""
+        self.counts[path] += by
+
+    def note(self, code: str, text: str) -> None:
+        """Count a note; of several texts for one code the first in order of the alphabet stays."""
+        self.counts["note", code] += 1
+        self.notes[code] = min(text, self.notes.get(code, text))
+
+    def sample(self, assertion: str, verdict: str, sample: Sample) -> None:
+        """Keep a finding if it is among the earliest."""
+        kept = self.samples.setdefault((assertion, verdict), [])
+        kept.append(sample)
+        if len(kept) > 4 * SAMPLES:
+            kept[:] = nsmallest(SAMPLES, kept)
+
+    def add(self, other: Tally) -> None:
+        """Add another part's counts."""
+        self.counts.update(other.counts)
+        for code, text in other.notes.items():
+            self.notes[code] = min(text, self.notes.get(code, text))
+        for place, samples in other.samples.items():
+            self.samples[place] = nsmallest(SAMPLES, [*self.samples.get(place, ()), *samples])
+
+    def to_json(self) -> str:
+        """Write the tally as a string that can travel in a row."""
+        return json.dumps(
+            {
+                "counts": [[*path, number] for path, number in self.counts.items()],
+                "notes": self.notes,
+                "samples": [[*place, nsmallest(SAMPLES, samples)] for place, samples in self.samples.items()],
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Tally:
+        """Read what `to_json` wrote."""
+        members = json.loads(text)
+        return cls(
+            counts=Counter({tuple(path): number for *path, number in members["counts"]}),
+            notes=members["notes"],
+            samples={(one, two): [Sample(*each) for each in samples] for one, two, samples in members["samples"]},
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """The result of a run.
+
+    Attributes:
+        members: what summary.json holds; the same whichever engine ran.
+        samples: the earliest findings of each assertion and verdict.
+        rejects: the first of what could not be read, in order of file and line.
+    """
+
+    members: Mapping[str, Any]
+    samples: Mapping[tuple[str, str], list[Sample]]
+    rejects: tuple[Rejected, ...]
+
+    @property
+    def exit_status(self) -> int:
+        """0 where nothing failed, 1 with failed verdicts or rejected records."""
+        return 1 if self.members["verdict"] == Outcome.FAILED else 0
+
+    def to_json(self) -> str:
+        """Write what summary.json holds."""
+        return json.dumps(self.members, ensure_ascii=False, indent=2) + "\n"
+
+
+def summarise(tally: Tally, rejects: Iterable[Rejected], setting: Setting) -> Summary:
+    """Make the summary of a whole run from the sum of its parts.
+
+    Args:
+        tally: the sum of all parts, with the number of rejected records in it.
+        rejects: the first of what could not be read.
+        setting: what was judged by.
+    """
+    counts = tally.counts
+    unseen = not_observable(setting)
+    members: dict[str, Any] = {
+        "producer": PRODUCER,
+        "profile": setting.profile.name,
+        "profileNote": RECONSTRUCTED if setting.profile is REC_2012 else None,
+        "verdict": str(_verdict(counts)),
+        **{name: counts[name,] for name in ("records", "messages")},
+        "copies": counts["records",] - counts["messages",],
+        "exchanges": counts["exchanges",],
+        "unpaired": {name: counts["unpaired", name] for name in UNPAIRED},
+        "one_way": counts["one_way",],
+        "rejected": counts["rejected",],
+        "assertions": {name: {**said, **_outcomes(counts, name)} for name, said in _assertions(setting).items()},
+        "subcodes": _subcodes(counts, setting),
+        "reactions": {name: counts["reaction", name] for name in REACTIONS},
+        "notes": {code: {"text": tally.notes[code], "count": counts["note", code]} for code in sorted(tally.notes)},
+        "notObservable": dict(sorted(unseen.items())),
+    }
+    samples = {place: nsmallest(SAMPLES, kept) for place, kept in tally.samples.items()}
+    return Summary(members=members, samples=samples, rejects=tuple(rejects))
+
+
+PRODUCER: Final = "soapjms replay"
+"""Tells a folder that replay made from any other."""
+UNPAIRED: Final = ("missingResponses", "responsesWithoutRequest")
+SUBCODE_COUNTS: Final = ("expected", "observed")
+REACTIONS: Final = ("agree", "disagree", "unanswered")
+
+
+def _verdict(counts: Counter[tuple[str, ...]]) -> Outcome:
+    seen = {path[2] for path, number in counts.items() if path[0] == "assertion" and number}
+    if Outcome.FAILED in seen or counts["rejected",]:
+        return Outcome.FAILED
+    return Outcome.WARNING if Outcome.WARNING in seen else Outcome.PASSED
+
+
+def _assertions(setting: Setting) -> dict[str, dict[str, str]]:
+    """List the profile's assertions; one that the profile merged from several speaks with the first one's words."""
+    listed: dict[str, dict[str, str]] = {}
+    for each in ASSERTIONS:
+        name = setting.profile.assertion_id(each.id)
+        if name is not None:
+            listed.setdefault(name, {"title": each.title, "section": each.section, "level": str(each.level)})
+    return listed
+
+
+def _outcomes(counts: Counter[tuple[str, ...]], assertion: str) -> dict[str, int]:
+    return {str(outcome): counts["assertion", assertion, outcome] for outcome in Outcome}
+
+
+def _subcodes(counts: Counter[tuple[str, ...]], setting: Setting) -> dict[str, dict[str, int]]:
+    """Count expected and observed subcodes: all of the profile's, and whatever else a peer came up with."""
+    seen = {path[1] for path in counts if path[0] in SUBCODE_COUNTS}
+    names = sorted(seen.union(map(str, setting.profile.subcodes)))
+    return {name: {kind: counts[kind, name] for kind in SUBCODE_COUNTS} for name in names}

@@ -1,0 +1,102 @@
+"""Replay on Spark gives what replay without Spark gives: the same rows, the same summary, the same report."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+from replay_logs import CXF, at, bad_logs, request, response, rows, summary, three_observers, write_log
+
+from soapjms.protocol.errors import UsageError
+from soapjms.protocol.record import Direction, capture
+from soapjms.replay import Summary, replay, spark
+from soapjms.replay.schema import REJECTED, VERDICTS
+from soapjms.replay.session import session
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Start one Spark for the module, as replay does; each replay finds it and leaves it running."""
+    with session(None, {}, tmp_path_factory.mktemp("spark")) as running:
+        yield running
+
+
+def both(logs: Any, folder: Path, profile: str = "rec-2012") -> tuple[Summary, Summary]:
+    """Replay with both engines and assert that the results are the same."""
+    results = [replay(logs, folder / engine, profile, engine) for engine in ("spark", "local")]
+    for name in ("verdicts", "rejected"):
+        assert rows(folder / "spark", name) == rows(folder / "local", name)
+    assert results[0] == results[1]
+    for name in ("summary.json", "report.html", "junit.xml"):
+        assert (folder / "spark" / name).read_bytes() == (folder / "local" / name).read_bytes()
+    return results[0], results[1]
+
+
+@pytest.mark.parametrize("profile", ["rec-2012", "cr-2009"])
+def test_the_traffic_of_another_stack(tmp_path: Path, profile: str) -> None:
+    """The CXF log gives the same rows on both engines, under both profiles."""
+    result, _ = both(CXF, tmp_path, profile)
+    assert result.exit_status == 1
+    assert rows(tmp_path / "spark", "verdicts")
+    assert pq.read_table(tmp_path / "spark" / "verdicts").schema.equals(VERDICTS)
+    assert pq.read_table(tmp_path / "spark" / "rejected").schema.equals(REJECTED)
+    assert SparkContext._active_spark_context is not None  # it was ours, not replay's
+
+
+def test_bad_input(tmp_path: Path) -> None:
+    """What cannot be read is rejected alike: lines, versions, bodies, surrogates, octets, gzip, a missing file."""
+    both(bad_logs(tmp_path), tmp_path)
+    assert summary(tmp_path / "spark")["rejected"] == 8
+
+
+def test_copies_and_aliases_across_files(tmp_path: Path) -> None:
+    """Records of one call meet, whichever file they came in and whichever id they know."""
+    (tmp_path / "logs").mkdir()
+    for number, record in enumerate(three_observers()):
+        write_log(tmp_path / "logs" / f"{number}.jsonl", record)
+    both(tmp_path / "logs", tmp_path)
+    assert summary(tmp_path / "spark")["exchanges"] == 4
+    assert summary(tmp_path / "spark")["copies"] == 5
+
+
+def test_a_file_read_in_parts_has_right_line_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log larger than a part is read by several tasks; what they reject has the line of the file."""
+    log = tmp_path / "log.jsonl"
+    records = [capture(request(n), at(n), Direction.REQUEST) for n in range(40)]
+    records += [capture(response(n), at(n + 0.5), Direction.RESPONSE) for n in range(40)]
+    write_log(log, *records)
+    lines = log.read_bytes().splitlines(keepends=True)
+    lines[1:1] = [b"first\n", b"\n"]
+    lines[70:70] = [b"seventieth\n"]
+    log.write_bytes(b"".join(lines))
+    monkeypatch.setattr(spark, "SPLIT", 5000)
+    both(log, tmp_path)
+    assert [row["line"] for row in rows(tmp_path / "spark", "rejected")] == [2, 71]
+    assert summary(tmp_path / "spark")["exchanges"] == 40
+
+
+def test_an_empty_log_gives_empty_rows_with_their_columns(tmp_path: Path) -> None:
+    """Parquet without rows is still Parquet."""
+    (tmp_path / "log.jsonl").touch()
+    both(tmp_path / "log.jsonl", tmp_path)
+    assert pq.read_table(tmp_path / "spark" / "verdicts").schema.equals(VERDICTS)
+
+
+def test_another_master_than_the_running_one_is_refused(tmp_path: Path) -> None:
+    """One process has one Spark; the error names the one that runs, and nothing is written."""
+    with pytest.raises(UsageError, match=r"master local\[2\] runs in this process"):
+        replay(CXF, tmp_path / "out", master="local[1]")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_environment_is_left_as_it_was() -> None:
+    """The workers' Python is named for Spark only while it starts."""
+    assert "PYSPARK_PYTHON" not in os.environ or os.environ["PYSPARK_PYTHON"]
