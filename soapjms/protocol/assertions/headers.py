@@ -8,7 +8,7 @@ from brokers.message import DeliveryMode
 from soapjms.protocol import names
 from soapjms.protocol.assertions.model import Case
 from soapjms.protocol.names import Mep
-from soapjms.protocol.properties import BINDING_PROPERTIES, EXCLUDED, MUST_EXCLUDE, row_of
+from soapjms.protocol.properties import BINDING_PROPERTIES, EXCLUDED, MUST_EXCLUDE, Carrier, row_of
 from soapjms.protocol.record import Direction
 from soapjms.protocol.uri import Severity
 
@@ -129,6 +129,13 @@ def is_one_way(case: Case) -> bool:
 def request_uri_present(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.2.3 requestURI; Protocol-2022."""
     return None if case.message.request_uri is not None else f"{names.REQUEST_URI} is missing or empty"
+
+
+def owes_request_uri(case: Case) -> bool:
+    """A response to a request without one has nothing to copy."""
+    if case.carrier is not Carrier.RESPONSE or case.request is None:
+        return True
+    return case.request.request_uri is not None
 
 
 def has_request_uri(case: Case) -> bool:

@@ -128,6 +128,8 @@ def _outcome(row: Assertion, case: Case, ended: Ended) -> tuple[Outcome, str | N
     if row.sees is Sees.PAIR and (case.request is None or case.response is None):
         half = "request" if case.request is None else "response"
         return Outcome.MISSING_INPUT, f"the {half} was not captured"
+    if not row.applies(case):
+        return Outcome.NOT_APPLICABLE, None
     for earlier in row.after:
         if ended.get(earlier) in BROKEN or ended.get(earlier) is Outcome.PREREQ_FAILED:
             return Outcome.PREREQ_FAILED, f"rests on {_named(earlier, case)}"
@@ -141,8 +143,6 @@ def _named(cr_id: str, case: Case) -> str:
 
 
 def _judge_input(row: Assertion, case: Case) -> tuple[Outcome, str | None]:
-    if not row.applies(case):
-        return Outcome.NOT_APPLICABLE, None
     for need in row.needs:
         if not _is_met(need, row, case):
             return Outcome.MISSING_INPUT, f"the capture lacks {need}"

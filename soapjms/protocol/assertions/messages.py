@@ -73,11 +73,6 @@ def is_multipart(case: Case) -> bool:
     return kind is not None and kind.media_type == names.MULTIPART
 
 
-def has_envelope(case: Case) -> bool:
-    """A simple payload with an envelope in it."""
-    return is_simple(case) and case.message.envelope is not None
-
-
 def media_type_fits_envelope(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.4: text/xml for SOAP 1.1, application/soap+xml for SOAP 1.2."""
     kind, envelope = case.message.content_type, case.message.envelope

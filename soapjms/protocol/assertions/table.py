@@ -64,7 +64,7 @@ PROPERTY_ASSERTIONS: Final = (
     Assertion(
         id="Protocol-2022", section="2.2.3", level=MUST, binds=Binds.SENDER, sees=Sees.ANY,
         title="SOAPJMS_requestURI is present",
-        check=headers.request_uri_present,
+        check=headers.request_uri_present, applies=headers.owes_request_uri,
         subcode=Subcode.MISSING_REQUEST_URI,
     ),
     Assertion(
@@ -147,7 +147,7 @@ BODY_ASSERTIONS: Final = (
     Assertion(
         id="Local-2.4-version", section="2.4", level=MUST, binds=Binds.SENDER, sees=Sees.ANY,
         title="text/xml goes with SOAP 1.1, application/soap+xml with SOAP 1.2",
-        check=messages.media_type_fits_envelope, applies=messages.has_envelope,
+        check=messages.media_type_fits_envelope, applies=messages.is_simple,
         needs=(Need.BODY,), after=("Protocol-2030",),
         subcode=Subcode.CONTENT_TYPE_MISMATCH,
     ),
