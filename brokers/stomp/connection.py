@@ -1,0 +1,311 @@
+"""A STOMP broker as a `brokers.Connection`: state, life cycle and capabilities around one `Link`."""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import count
+from secrets import token_hex
+from threading import Lock
+from time import monotonic
+from typing import Final, TypeVar
+
+from brokers.connection import (
+    Capabilities,
+    Completion,
+    Connection,
+    ConnectionState,
+    Consumer,
+    Delivery,
+    OnDelivery,
+    OnState,
+    SendResult,
+    Transaction,
+)
+from brokers.embedded.callbacks import Callbacks
+from brokers.errors import BrokerError, ClosedError, ConnectionLostError, StaleDestinationError, UnsupportedError
+from brokers.message import DeliveryMode, Destination, DestinationKind, Message
+from brokers.stomp.consumer import StompConsumer, StompDelivery
+from brokers.stomp.frames import Headers, to_frame
+from brokers.stomp.link import Link, Login, Settle, pack
+from brokers.stomp.transaction import StompTransaction
+
+T = TypeVar("T")
+
+SENT: Final = SendResult()
+"""STOMP never tells a sender the JMSMessageID."""
+
+FAREWELL_SHARE: Final = 0.25
+"""The part of `close`'s deadline that is kept for taking leave of the broker."""
+
+
+class StompConnection(Connection):
+    """One program's way to a STOMP broker. `brokers.connect` makes it."""
+
+    def __init__(self, login: Login, timeout: float) -> None:
+        self._login = login
+        self._timeout = timeout
+        self._callbacks = Callbacks(f"{login}")
+        self._ids = count(1)
+        self._lock = Lock()
+        self._telling = Lock()
+        self._news: deque[tuple[OnState, ConnectionState]] = deque()
+        self._watchers: list[OnState] = []
+        self._consumers: set[StompConsumer] = set()
+        self._temporaries: dict[str, int] = {}
+        self._is_closing = False
+        self._state: ConnectionState | None = None
+        self._generation = 0
+        self._link = Link(login, timeout, self._session_ended)
+
+    def open(self) -> None:
+        """Make the first session. A later generation is another `Link` in the same place.
+
+        Raises:
+            ConnectionFailedError: nobody answers in time, or the broker refused the login.
+            ValueError: a login that cannot be put in a frame.
+        """
+        self._link.open()
+        with self._lock:
+            self._generation += 1
+            self._state = ConnectionState.CONNECTED
+        if not self._link.is_up:  # it ended before anybody was there to notice
+            self._session_ended()
+
+    def __repr__(self) -> str:
+        return f"<StompConnection {self._login} {self._state} generation {self._generation}>"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the broker can do: `release` gives back all that a consumer holds, empty text arrives as `unknown`."""
+        return Capabilities(
+            broker=self._link.server,
+            typed_properties=False,
+            message_types=False,
+            transactions=True,
+            stable_message_id=self._link.dialect.stable_message_id,
+            tells_message_id=False,
+            delivery_count=False,
+            release=False,
+            cumulative_accept=False,
+            selectors=True,
+            durable_topics=False,
+        )
+
+    @property
+    def generation(self) -> int:
+        """Counts sessions from 1."""
+        return self._generation
+
+    def watch(self, on_state: OnState) -> None:
+        """Call `on_state` on the executor, for one change at a time and in their order."""
+        self._session()
+        with self._lock:
+            self._watchers.append(on_state)
+
+    def send(self, message: Message, transaction: Transaction | None = None) -> Completion[SendResult]:
+        """Send. The broker is asked for a receipt if the message is persistent, else a refusal is only logged.
+
+        Raises:
+            ValueError: no destination, or something that STOMP cannot carry; see `to_frame`.
+            StaleDestinationError: a temporary destination that this generation of the connection did not make.
+        """
+        link = self._session()
+        future: Completion[SendResult] = self.completion()
+        if transaction is not None:
+            self._own(transaction).send(message)
+            future.set_result(SENT)
+            return future
+        headers, body = self.frame(message)
+        if message.delivery_mode == DeliveryMode.PERSISTENT:
+            headers["receipt"] = receipt = self.new_id("receipt")
+            future.on_settled(lambda _: link.forget(receipt))
+            link.request(pack("SEND", headers, body), {receipt: settle(future, SENT)})
+            return future
+        try:
+            link.write(pack("SEND", headers, body))
+        except ConnectionLostError as error:
+            future.set_exception(error)
+        else:
+            future.set_result(SENT)
+        return future
+
+    def consume(
+        self,
+        destination: Destination,
+        on_delivery: OnDelivery,
+        *,
+        prefetch: int = 1,
+        selector: str | None = None,
+        durable_name: str | None = None,
+        auto_accept: bool = False,
+    ) -> Consumer:
+        """Subscribe. With a `prefetch` above 1, transactions get slower with every message (ActiveMQ).
+
+        With `auto_accept` the broker hands over all it has, whatever the `prefetch`: what waits, waits in this process.
+
+        Raises:
+            UnsupportedError: a `durable_name`.
+            StaleDestinationError: a temporary destination that this generation of the connection did not make.
+            BrokerError: the broker refused, as it does a selector that it cannot read.
+            ValueError: a `prefetch` below 1.
+        """
+        if durable_name is not None:
+            raise UnsupportedError(
+                "no durable topics over STOMP (capability `durable_topics`); the embedded broker has"
+            )
+        if prefetch < 1:
+            raise ValueError(f"a consumer with prefetch {prefetch} would never get a message")
+        if destination.kind.is_temporary:
+            self._require_own(destination)
+        link = self._session(to_begin=True)
+        consumer = StompConsumer(
+            destination,
+            on_delivery,
+            owner=self,
+            prefetch=prefetch,
+            selector=selector,
+            auto_accept=auto_accept,
+            new_id=self.new_id,
+            timeout=self._timeout,
+            on_close=self._forget,
+        )
+        with self._lock:
+            self._consumers.add(consumer)
+        try:
+            consumer.start(link, self._generation)
+        except BaseException:
+            self._forget(consumer)
+            raise
+        return consumer
+
+    def begin(self) -> Transaction:
+        """Begin a transaction; the broker hears of it at the commit."""
+        return StompTransaction(self, self._session())
+
+    def temporary(self, kind: DestinationKind = DestinationKind.TEMPORARY_QUEUE) -> Destination:
+        """Make a temporary destination; the broker makes it when it is first consumed from or named as a reply-to.
+
+        Raises:
+            ValueError: a kind that is not temporary.
+        """
+        if not kind.is_temporary:
+            raise ValueError(f"{kind} is no temporary kind of destination")
+        link = self._session(to_begin=True)
+        address = f"{link.dialect.own_prefixes[kind]}r-{token_hex(16)}"
+        with self._lock:
+            self._temporaries[address] = self._generation
+        return Destination(kind, None, address=address)
+
+    def close(self, deadline: float = 5.0) -> None:
+        """Close: let each `on_delivery` under way finish, give back what is held, take leave of the broker.
+
+        While those finish they may still send, accept and commit, but not consume. Idempotent; a second call while the
+        first is under way returns at once.
+        """
+        until = monotonic() + deadline
+        with self._lock:
+            if self._is_closing:
+                return
+            self._is_closing = True
+            consumers = list(self._consumers)
+        for consumer in consumers:
+            consumer.stop()
+        for consumer in consumers:
+            consumer.join(until - deadline * FAREWELL_SHARE)
+        farewell = b"".join(consumer.end() for consumer in consumers)
+        with self._lock:
+            self._state = ConnectionState.CLOSED
+        self._link.close(until, farewell)
+        self._tell(ConnectionState.CLOSED)
+        self._callbacks.close(until)
+
+    # What transactions need of their connection.
+
+    def frame(self, message: Message) -> tuple[Headers, bytes]:
+        """Return headers and body of the SEND frame, having checked that its temporary destinations are of today."""
+        for destination in (message.destination, message.reply_to):
+            if destination is not None and self._is_own_form(destination):
+                self._require_own(destination)
+        return to_frame(message, self._link.dialect)
+
+    def failure(self, link: Link) -> BrokerError | None:
+        """Say why nothing can be done over a session any more, or None."""
+        if self._state is ConnectionState.CLOSED:
+            return ClosedError("the connection was closed")
+        if not link.is_up:
+            return ConnectionLostError(f"the connection to {self._login} was lost")
+        return None
+
+    def new_id(self, what: str) -> str:
+        """Make an identifier that this connection used for nothing else."""
+        return f"{what}-{next(self._ids)}"
+
+    def completion(self) -> Completion[T]:
+        """Make a future whose callbacks run on this connection's executor."""
+        return Completion(self._callbacks.executor)
+
+    def owns(self, delivery: Delivery) -> bool:
+        """Say whether a delivery came by this connection."""
+        return isinstance(delivery, StompDelivery) and delivery.consumer.owner is self
+
+    def _session(self, *, to_begin: bool = False) -> Link:
+        if to_begin and self._is_closing:
+            raise ClosedError("the connection is being closed, or was")
+        failure = self.failure(self._link)
+        if failure is not None:
+            raise failure
+        return self._link
+
+    def _own(self, transaction: Transaction) -> StompTransaction:
+        if not isinstance(transaction, StompTransaction) or transaction.owner is not self:
+            raise ValueError("the transaction belongs to another connection")
+        return transaction
+
+    def _is_own_form(self, destination: Destination) -> bool:
+        prefix = self._link.dialect.own_prefixes.get(destination.kind)
+        return prefix is not None and destination.address is not None and destination.address.startswith(prefix)
+
+    def _require_own(self, destination: Destination) -> None:
+        if destination.address is None or self._temporaries.get(destination.address) != self._generation:
+            raise StaleDestinationError(
+                f"{destination} was not made by this connection, or by an earlier generation of it"
+            )
+
+    def _forget(self, consumer: StompConsumer) -> None:
+        with self._lock:
+            self._consumers.discard(consumer)
+
+    def _session_ended(self) -> None:
+        with self._lock:
+            if self._state is not ConnectionState.CONNECTED:
+                return
+            self._state = ConnectionState.LOST
+            consumers = list(self._consumers)
+        for consumer in consumers:
+            consumer.stop()
+        self._tell(ConnectionState.LOST)
+
+    def _tell(self, state: ConnectionState) -> None:
+        with self._lock:
+            self._news.extend((on_state, state) for on_state in self._watchers)
+            tasks = len(self._watchers)
+        for _ in range(tasks):
+            self._callbacks.call(self._tell_next)
+
+    def _tell_next(self) -> None:
+        with self._telling:  # the executor has several threads, and the order matters
+            on_state, state = self._news.popleft()
+            on_state(state)
+
+
+def settle(future: Completion[T], result: T) -> Settle:
+    """Return what completes `future` with `result`, or with an error if there is one; a cancelled one is left alone."""
+
+    def complete(error: BrokerError | None) -> None:
+        if future.set_running_or_notify_cancel():
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)
+
+    return complete

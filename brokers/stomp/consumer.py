@@ -1,0 +1,243 @@
+"""Consumers and deliveries over STOMP: subscribing, acknowledging, giving back.
+
+A consumer has one *subscription* at a time. The broker takes an unacknowledged message back only when the subscription
+ends, so `release` ends it and begins another. A delivery of an ended subscription is void: the broker delivers its
+message again, and an acknowledgement would be lost without a word.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum, auto
+from queue import SimpleQueue
+from threading import Thread, current_thread
+from time import monotonic
+from typing import Final, NamedTuple
+
+from brokers.connection import Consumer, Delivery, OnDelivery
+from brokers.errors import BrokerError, ConnectionLostError, SendFailedError
+from brokers.message import Destination
+from brokers.stomp.frames import Headers, from_frame, spell
+from brokers.stomp.link import Link, pack
+
+log = logging.getLogger(__name__)
+
+AUTO_PREFETCH: Final = 1000
+"""How many messages may be on the way to a consumer for which the broker accepts."""
+
+
+@dataclass(slots=True, eq=False)
+class Subscription:
+    """One SUBSCRIBE and its end. `is_live` changes only while the link's `writing` is held."""
+
+    id: str
+    link: Link
+    generation: int
+    is_live: bool = True
+
+
+class Arrival(NamedTuple):
+    """A MESSAGE frame as it came, and the subscription that it came by."""
+
+    subscription: Subscription
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Fate(Enum):
+    """What became of a delivery on this side."""
+
+    HELD = auto()
+    ACCEPTED = auto()
+    RETURNED = auto()
+
+
+class StompDelivery(Delivery):
+    """One message as it reached one consumer. `fate` changes only while the link's `writing` is held."""
+
+    __slots__ = ("arrival", "consumer", "fate")
+
+    def __init__(self, consumer: StompConsumer, arrival: Arrival) -> None:
+        subscription, headers, body = arrival
+        super().__init__(from_frame(headers, body, subscription.link.dialect), None, subscription.generation)
+        self.consumer = consumer
+        self.arrival = arrival
+        self.fate = Fate.ACCEPTED if consumer.auto_accept else Fate.HELD
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the message is still this consumer's to settle."""
+        subscription = self.arrival.subscription
+        return self.fate is Fate.HELD and subscription.is_live and subscription.link.is_up
+
+    def accept(self) -> None:
+        """Acknowledge. Does nothing if this was settled before, or if the message went back with its subscription."""
+        self._settle(Fate.ACCEPTED, "ACK")
+
+    def release(self) -> None:
+        """Give back all that this consumer holds; from a topic only this one. Else as `accept`."""
+        with self.arrival.subscription.link.writing:
+            if self.is_held:
+                self.fate = Fate.RETURNED
+                self.consumer.give_back(self.arrival)
+
+    def reject(self, reason: str) -> None:
+        """Have the broker put it on its dead-letter queue. STOMP has no place for the reason, so it is logged."""
+        if self._settle(Fate.RETURNED, "NACK"):
+            log.warning("message %s was rejected: %s", self.message.message_id, reason)
+
+    def acknowledgement(self, command: str, transaction: str | None = None) -> bytes:
+        """Return the encoded ACK or NACK frame."""
+        headers = {"id": self.arrival.headers.get("ack", "")}
+        if transaction is not None:
+            headers["transaction"] = transaction
+        return pack(command, headers)
+
+    def _settle(self, fate: Fate, command: str) -> bool:
+        link = self.arrival.subscription.link
+        with link.writing:
+            if not self.is_held:
+                return False
+            self.fate = fate
+            with suppress(ConnectionLostError):  # then the broker delivers it again
+                link.write(self.acknowledgement(command))
+            return True
+
+
+class StompConsumer(Consumer):
+    """A subscription and the thread that calls `on_delivery`."""
+
+    def __init__(
+        self,
+        destination: Destination,
+        on_delivery: OnDelivery,
+        *,
+        owner: object,
+        prefetch: int,
+        selector: str | None,
+        auto_accept: bool,
+        new_id: Callable[[str], str],
+        timeout: float,
+        on_close: Callable[[StompConsumer], None],
+    ) -> None:
+        self.owner = owner
+        self.auto_accept = auto_accept
+        self._destination = destination
+        self._on_delivery = on_delivery
+        self._prefetch = prefetch
+        self._selector = selector
+        self._new_id = new_id
+        self._timeout = timeout
+        self._on_close = on_close
+        self._inbox: SimpleQueue[Arrival | None] = SimpleQueue()
+        self._is_stopped = False
+        self._subscription: Subscription | None = None
+        # A daemon, so that a program that forgets to close still ends.
+        self._thread = Thread(target=self._run, name=f"stomp consumer of {destination}", daemon=True)
+
+    def start(self, link: Link, generation: int) -> None:
+        """Subscribe, wait for the broker's receipt, and begin to call `on_delivery`.
+
+        Raises:
+            BrokerError: the broker refused, as it does a selector that it cannot read.
+            ConnectionLostError: the connection was lost meanwhile.
+        """
+        receipt = self._new_id("receipt")
+        self._subscription = subscription = self._route(link, generation)
+        try:
+            link.ask(pack("SUBSCRIBE", self._headers(subscription) | {"receipt": receipt}), receipt, self._timeout)
+        except BrokerError as error:
+            link.unroute(subscription.id)
+            if isinstance(error, SendFailedError):
+                raise BrokerError(f"cannot consume from {self._destination}: {error}") from error
+            raise
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the subscription; what is not accepted goes back at once, from an `on_delivery` under way too."""
+        self.stop()
+        receipt = self._new_id("receipt")
+        farewell = self.end({"receipt": receipt})
+        if farewell and self._subscription is not None:
+            with suppress(ConnectionLostError):  # then the subscription has ended anyway
+                self._subscription.link.ask(farewell, receipt, self._timeout)
+        self._on_close(self)
+
+    def end(self, headers: Headers | None = None) -> bytes:
+        """Make all that is held void, and return the UNSUBSCRIBE frame to write; empty if that was done before."""
+        subscription = self._subscription
+        if subscription is None:
+            return b""
+        with subscription.link.writing:
+            if not subscription.is_live:
+                return b""
+            subscription.is_live = False
+            subscription.link.unroute(subscription.id)
+        return pack("UNSUBSCRIBE", {"id": subscription.id} | (headers or {}))
+
+    def stop(self) -> None:
+        """Start no further `on_delivery`; what is held may still be settled."""
+        self._is_stopped = True
+        self._inbox.put(None)
+
+    def join(self, until: float) -> None:
+        """Wait for the `on_delivery` under way, until the monotonic clock shows `until`; not for one's own."""
+        if self._thread is not current_thread() and self._thread.is_alive():
+            self._thread.join(max(0.0, until - monotonic()))
+
+    def give_back(self, arrival: Arrival) -> None:
+        """Have a message delivered again. The caller holds the link's `writing`.
+
+        A topic's copy is this subscription's own and would be lost with it, so that is put before the consumer again.
+        """
+        if self._destination.kind.is_topic:
+            self._inbox.put(arrival._replace(headers={**arrival.headers, "redelivered": "true"}))
+            return
+        subscription = arrival.subscription
+        frames = self.end()
+        if not self._is_stopped:
+            self._subscription = self._route(subscription.link, subscription.generation)
+            frames += pack("SUBSCRIBE", self._headers(self._subscription))
+        with suppress(ConnectionLostError):  # then the broker delivers it again anyway
+            subscription.link.write(frames)
+
+    def _route(self, link: Link, generation: int) -> Subscription:
+        subscription = Subscription(self._new_id("subscription"), link, generation)
+        inbox = self._inbox
+        link.route(subscription.id, lambda headers, body: inbox.put(Arrival(subscription, headers, body)))
+        return subscription
+
+    def _headers(self, subscription: Subscription) -> Headers:
+        dialect = subscription.link.dialect
+        headers = {
+            "id": subscription.id,
+            "destination": spell(self._destination, dialect),
+            "ack": self._mode,
+            dialect.prefetch_header: str(AUTO_PREFETCH if self.auto_accept else self._prefetch),
+        }
+        if self._selector is not None:
+            headers["selector"] = self._selector
+        return headers
+
+    @property
+    def _mode(self) -> str:
+        if self.auto_accept:
+            return "auto"
+        # Within transactions `client-individual` gets slower with every message on ActiveMQ, and with a single message
+        # outstanding the cumulative `client` acknowledges no other.
+        return "client" if self._prefetch == 1 else "client-individual"
+
+    def _run(self) -> None:
+        while (arrival := self._inbox.get()) is not None and not self._is_stopped:
+            if arrival.subscription.is_live:
+                self._deliver(StompDelivery(self, arrival))
+
+    def _deliver(self, delivery: StompDelivery) -> None:
+        try:
+            self._on_delivery(delivery)
+        except BaseException:  # SystemExit too: it must not end the thread and leave the message held
+            log.exception("on_delivery failed, so message %s is released", delivery.message.message_id)
+            delivery.release()
