@@ -23,10 +23,10 @@ from enum import StrEnum
 from functools import partial
 from importlib import import_module
 from types import TracebackType
-from typing import Any, Final, Self, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, Self, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
-from brokers.errors import UnknownSchemeError
+from brokers.errors import SendFailedError, UnknownSchemeError
 from brokers.message import Destination, DestinationKind, Message
 
 log = logging.getLogger(__name__)
@@ -171,8 +171,23 @@ class Consumer(ABC):
         self.close()
 
 
+class RefusedSend(NamedTuple):
+    """A message of a transaction that the broker would not take, though it carried out the rest.
+
+    `position` counts the transaction's sends from 0.
+    """
+
+    position: int
+    message: Message
+    error: SendFailedError
+
+
 class Transaction(ABC):
-    """Sends and accepts that happen together at `commit`, or not at all."""
+    """Sends and accepts that happen together at `commit`, or not at all.
+
+    With one exception, which commit reports: a send that the broker refuses by itself, such as an answer to the
+    temporary queue of a client that left, takes nobody else's answer down with it.
+    """
 
     @abstractmethod
     def send(self, message: Message) -> None:
@@ -183,11 +198,12 @@ class Transaction(ABC):
         """Add the acknowledgement of a delivery, of any consumer of the same connection."""
 
     @abstractmethod
-    def commit(self) -> Future[None]:
-        """Ask the broker to carry out everything; the future is done when it said so.
+    def commit(self) -> Future[tuple[RefusedSend, ...]]:
+        """Ask the broker to carry out everything; the future is done when it said so, with the sends that it refused.
 
         The future raises ConnectionLostError if the connection ended before the answer (whether it was carried out is
-        not known), SendFailedError if the broker refused.
+        not known), SendFailedError if the broker carried out nothing; then all is as after `abort`, or the connection
+        ends and the broker delivers again.
         """
 
     @abstractmethod
@@ -247,8 +263,8 @@ class Connection(ABC):
             prefetch: how many deliveries the broker may hand over before one is accepted.
             selector: a JMS message selector; needs the capability `selectors`.
             durable_name: name of a durable topic subscription; needs the capability `durable_topics`.
-            auto_accept: the broker takes every delivery for accepted when it handed it over, and sends as it can; for a
-                temporary destination, whose messages end with the connection anyway. Then `accept` does nothing.
+            auto_accept: the broker takes every delivery for accepted when it handed it over, and sends as it can; for
+                a temporary destination, whose messages end with the connection anyway. Then `accept` does nothing.
 
         Raises:
             UnsupportedError: the broker lacks a capability asked for.
@@ -269,7 +285,7 @@ class Connection(ABC):
 
     @abstractmethod
     def close(self, deadline: float = 5.0) -> None:
-        """Close within `deadline` seconds: consumers, then what is still to be written, then the connection. Idempotent."""
+        """Close within `deadline` seconds: consumers, then what is to be written, then the connection. Idempotent."""
 
     def __enter__(self) -> Self:
         return self

@@ -20,7 +20,7 @@ from typing import Final, Self
 from lxml import etree
 
 from brokers.connection import Connection, Consumer, Delivery
-from brokers.errors import BrokerError, ClosedError, ConnectionLostError
+from brokers.errors import BrokerError, ClosedError, ConnectionLostError, DestinationGoneError, SendFailedError
 from brokers.message import Destination, Message
 from brokers.naming import Names
 from soapjms.addressing import VARIANTS, destination_of, read_uri, reply_refusal
@@ -67,7 +67,8 @@ class Dispatcher:
         recorder: writes every message that passes.
 
     Attributes:
-        counts: what happened: `accepted`, `answered`, `one-way`, `refused`, each subcode, `reply refused`, `rejected`,
+        counts: what happened: `accepted`, `answered`, `one-way`, `refused`, each subcode, `reply refused` (it may not
+            go where JMSReplyTo says), `client gone` and `answer refused` (the broker would not take it), `rejected`,
             `commits`, `lost` (the connection was lost before the commit: the broker delivers those again).
 
     Raises:
@@ -228,30 +229,41 @@ class Dispatcher:
 
     def _commit(self, group: list[_Finished]) -> None:
         if not self._connection.capabilities.transactions:
-            self._send_then_accept(group)
+            refused = self._send_then_accept(group)
         else:
             transaction = self._connection.begin()
             for finished in group:
                 if finished.response is not None:
                     transaction.send(finished.response)
                 transaction.accept(finished.delivery)
-            transaction.commit().result(COMMIT_TIMEOUT)
+            refused = {each.position: each.error for each in transaction.commit().result(COMMIT_TIMEOUT)}
         self._count("commits")
-        for finished in group:
-            self._sent(finished)
+        answered = (finished for finished in group if finished.response is not None)
+        for position, finished in enumerate(answered):
+            self._answered(finished, refused.get(position))
 
-    def _send_then_accept(self, group: list[_Finished]) -> None:
+    def _send_then_accept(self, group: list[_Finished]) -> dict[int, SendFailedError]:
+        """Do without transactions: accept the requests once the broker has their answers."""
         sends = [self._connection.send(each.response) for each in group if each.response is not None]
-        for send in sends:
-            send.result(COMMIT_TIMEOUT)
+        errors = [send.exception(COMMIT_TIMEOUT) for send in sends]
+        refused = {position: error for position, error in enumerate(errors) if isinstance(error, SendFailedError)}
+        for error in errors:
+            if error is not None and not isinstance(error, SendFailedError):
+                raise error
         for finished in group:
             finished.delivery.accept()
+        return refused
 
-    def _sent(self, finished: _Finished) -> None:
-        if finished.response is not None:
+    def _answered(self, finished: _Finished, error: SendFailedError | None) -> None:
+        assert finished.response is not None
+        if error is None:
             finished.node.sent()
             self._count("answered")
             self._record(finished.response, Direction.RESPONSE, Node.RESPONDING)
+            return
+        finished.node.send_failed()
+        self._count("client gone" if isinstance(error, DestinationGoneError) else "answer refused")
+        log.warning("an answer was not delivered: %s", error)
 
     def _reject(self, finished: _Finished, error: BrokerError) -> None:
         """Put a request whose answer the broker will not take on the dead-letter destination: nothing is lost."""

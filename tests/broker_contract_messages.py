@@ -298,7 +298,9 @@ class DestinationContract(Fixtures):
         transaction.send(text(delivery.message.reply_to, "reply"))
         transaction.send(text(destination, "other"))
         transaction.accept(delivery)
-        transaction.commit().result(PATIENCE)
+        (refused,) = transaction.commit().result(PATIENCE)
+        assert (refused.position, refused.message.body) == (0, "reply")
+        assert isinstance(refused.error, SendFailedError)
         assert next_in_queue(connection, destination) == "other"
 
     def abandoned_reply_queue(self, broker: BrokerUnderTest, connection: Connection) -> Delivery:

@@ -19,6 +19,7 @@ from brokers.connection import (
     Delivery,
     OnDelivery,
     OnState,
+    RefusedSend,
     SendResult,
     Transaction,
 )
@@ -158,22 +159,22 @@ class EmbeddedTransaction(Transaction):
             raise ValueError("the delivery came by another connection")
         self._core.enlist(self._batch, delivery.holding)
 
-    def commit(self) -> Future[None]:
+    def commit(self) -> Future[tuple[RefusedSend, ...]]:
         """Carry out everything at once, before this returns.
 
-        A send to a temporary destination that ended is dropped and logged; the rest stands. When a destination is full
-        the future raises SendFailedError, and all is as after `abort`.
+        A send to a temporary destination that ended is refused; the rest stands. When a destination is full the future
+        raises SendFailedError, and all is as after `abort`.
 
         Raises:
             ClosedError: the transaction was committed or aborted before.
         """
-        future: Completion[None] = self.connection.completion()
+        future: Completion[tuple[RefusedSend, ...]] = self.connection.completion()
         try:
-            self._core.commit(self._batch)
+            refused = self._core.commit(self._batch)
         except SendFailedError as error:
             future.set_exception(error)
         else:
-            future.set_result(None)
+            future.set_result(refused)
         self._on_end(self)
         return future
 

@@ -16,6 +16,7 @@ from secrets import token_hex
 from threading import Condition, RLock
 from typing import Final, TypeAlias
 
+from brokers.connection import RefusedSend
 from brokers.embedded.model import Batch, Holding, Node, Outlet, Subscription
 from brokers.embedded.stamps import EXPIRED, dead_letter, is_dead_letter_queue, received, redelivered
 from brokers.embedded.store import Entry, Store
@@ -209,8 +210,8 @@ class Core:
                 holding.batch = batch
                 batch.accepted.append(holding)
 
-    def commit(self, batch: Batch) -> None:
-        """Carry out everything at once. A send to a temporary destination that ended is logged and dropped.
+    def commit(self, batch: Batch) -> tuple[RefusedSend, ...]:
+        """Carry out everything at once, and return the sends to temporary destinations that ended.
 
         Raises:
             ClosedError: it was committed or aborted before.
@@ -218,7 +219,7 @@ class Core:
         """
         with self._lock:
             _require_open(batch)
-            routes = [(message, outlets) for message in batch.sends if (outlets := self._route_or_drop(message))]
+            routes, refused = self._route_all(batch.sends)
             try:
                 self._require_room(Counter(outlet for _, outlets in routes for outlet in outlets))
             except SendFailedError:
@@ -229,6 +230,7 @@ class Core:
                 self._settle(holding)
             for message, outlets in routes:
                 self._put(message, outlets)
+            return refused
 
     def abort(self, batch: Batch) -> None:
         """Drop the sends and free the holdings; those whose consumer ended meanwhile go back. Nothing a second time."""
@@ -273,12 +275,16 @@ class Core:
             return []
         return (node or self._add_node(message.destination)).outlets
 
-    def _route_or_drop(self, message: Message) -> list[Outlet]:
-        try:
-            return self._route(message)
-        except DestinationGoneError as gone:
-            log.warning("a commit dropped message %s: %s", message.message_id, gone)
-            return []
+    def _route_all(
+        self, messages: Iterable[Message]
+    ) -> tuple[list[tuple[Message, list[Outlet]]], tuple[RefusedSend, ...]]:
+        routes, refused = [], []
+        for position, message in enumerate(messages):
+            try:
+                routes.append((message, self._route(message)))
+            except DestinationGoneError as gone:
+                refused.append(RefusedSend(position, message, gone))
+        return routes, tuple(refused)
 
     def _require_room(self, wanted: Counter[Outlet]) -> None:
         for outlet, amount in wanted.items():

@@ -8,6 +8,7 @@ messages or consumers belongs here.
 from __future__ import annotations
 
 import logging
+import re
 import socket
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -19,7 +20,6 @@ from typing import Any, Final, TypeAlias
 
 import stomp
 from stomp.exception import StompException
-from stomp.utils import Frame, convert_frame
 
 from brokers.errors import BrokerError, ConnectionFailedError, ConnectionLostError
 from brokers.stomp.dialect import ACTIVEMQ_CLASSIC, Dialect, dialect_of
@@ -39,27 +39,33 @@ FOREIGN: Final = (StompException, OSError, AttributeError)
 BROKER_CLOSES: Final = 0.5
 """Seconds that the broker gets to close the socket after it confirmed our leave."""
 
+SPECIAL: Final = re.compile(r"[\\\n\r:]")
 ESCAPES: Final = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r", ":": "\\c"})
 
 
 def pack(command: str, headers: Mapping[str, str], body: bytes = b"") -> bytes:
     """Encode one frame, escaping names and values of its headers.
 
+    stomp.py can do it too, but it escapes no names, puts a question mark for a lone surrogate, and takes four times as
+    long, which is felt at thousands of messages a second.
+
     Raises:
         ValueError: a NUL or a lone surrogate in a header, which no frame can carry.
 
     Spec: STOMP 1.2, value encoding.
     """
-    escaped = {_escape(name): _escape(value) for name, value in headers.items()}
-    return b"".join(convert_frame(Frame(command, escaped, body)))
+    return _encode(command, {_escape(name): _escape(value) for name, value in headers.items()}, body)
 
 
 def _escape(text: str) -> str:
-    if "\0" in text:
-        raise ValueError(f"a header cannot hold NUL: {text!r}")
-    if not text.isascii():
-        text.encode()  # stomp.py would put a question mark in place of a lone surrogate
-    return text.translate(ESCAPES)
+    return text.translate(ESCAPES) if SPECIAL.search(text) else text
+
+
+def _encode(command: str, headers: Mapping[str, str], body: bytes = b"") -> bytes:
+    head = "".join([command, "\n", *(f"{name}:{value}\n" for name, value in headers.items()), "\n"])
+    if "\0" in head:
+        raise ValueError(f"a header of {command} cannot hold NUL")
+    return b"".join((head.encode(), body, b"\0"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +95,7 @@ class Login:
             headers["passcode"] = self.password
         if any(character in value for value in headers.values() for character in "\r\n\0"):
             raise ValueError("host, user and password cannot hold line breaks or NUL")
-        return b"".join(convert_frame(Frame("CONNECT", headers)))
+        return _encode("CONNECT", headers)
 
 
 class Link:

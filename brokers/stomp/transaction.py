@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import logging
 from concurrent.futures import Future
+from functools import partial
 from threading import Lock
 from typing import Protocol
 
-from brokers.connection import Completion, Delivery, Transaction
-from brokers.errors import BrokerError, ClosedError, DestinationGoneError, SendFailedError
+from brokers.connection import Completion, Delivery, RefusedSend, Transaction
+from brokers.errors import BrokerError, ClosedError, SendFailedError
 from brokers.message import Message
 from brokers.stomp.consumer import Fate, StompDelivery
 from brokers.stomp.frames import Headers
@@ -39,7 +40,7 @@ class Owner(Protocol):
     def new_id(self, what: str) -> str:
         """Make an identifier that this connection used for nothing else."""
 
-    def completion(self) -> Completion[None]:
+    def completion(self) -> Completion[tuple[RefusedSend, ...]]:
         """Make a future."""
 
     def owns(self, delivery: Delivery) -> bool:
@@ -57,7 +58,7 @@ class StompTransaction(Transaction):
         self._sends: list[bytes] = []
         self._receipts: dict[str, Settle] = {}
         self._deliveries: list[StompDelivery] = []
-        self._refusals: list[BrokerError] = []
+        self._refused: list[RefusedSend] = []
         self._has_ended = False
 
     def send(self, message: Message) -> None:
@@ -73,8 +74,7 @@ class StompTransaction(Transaction):
         with self._lock:
             self._require_open()
             headers["receipt"] = receipt = self.owner.new_id("receipt")
-            is_temporary = message.destination is not None and message.destination.kind.is_temporary
-            self._receipts[receipt] = self._note_absence if is_temporary else self._note_refusal
+            self._receipts[receipt] = partial(self._note_refusal, len(self._sends), message)
             self._sends.append(pack("SEND", headers, body))
 
     def accept(self, delivery: Delivery) -> None:
@@ -90,12 +90,11 @@ class StompTransaction(Transaction):
             self._require_open()
             self._deliveries.append(delivery)
 
-    def commit(self) -> Future[None]:
+    def commit(self) -> Future[tuple[RefusedSend, ...]]:
         """Write everything in one piece.
 
-        A send to a temporary destination whose owner left fails by itself and is logged; the commit stands. If the
-        broker refuses another send, it carries out the rest all the same and the future raises SendFailedError. If it
-        refuses the commit itself, the future raises SendFailedError and the connection is closed, so that the broker
+        A send that the broker refuses, as one to the temporary queue of a client that left, fails by itself. If the
+        broker refuses the commit, the future raises SendFailedError and the connection is closed, so that the broker
         delivers again. If a delivery went back to the broker before (its consumer was closed, or released another),
         nothing is written and the future raises ClosedError.
 
@@ -111,7 +110,7 @@ class StompTransaction(Transaction):
             if failure is not None:
                 future.set_exception(failure)
             elif not pending and not self._sends:
-                future.set_result(None)
+                future.set_result(())
             else:
                 self._write(pending, future)
         return future
@@ -121,7 +120,7 @@ class StompTransaction(Transaction):
         with self._lock:
             self._has_ended = True
 
-    def _write(self, pending: list[StompDelivery], future: Completion[None]) -> None:
+    def _write(self, pending: list[StompDelivery], future: Completion[tuple[RefusedSend, ...]]) -> None:
         receipt = self.owner.new_id("receipt")
         frames = [pack("BEGIN", {"transaction": self._id}), *self._sends]
         for delivery in pending:
@@ -131,31 +130,22 @@ class StompTransaction(Transaction):
         future.on_settled(lambda _: self._link.forget(receipt))
         self._link.request(b"".join(frames), self._receipts | {receipt: self._conclude(future)})
 
-    def _conclude(self, future: Completion[None]) -> Settle:
+    def _conclude(self, future: Completion[tuple[RefusedSend, ...]]) -> Settle:
         def settle(error: BrokerError | None) -> None:
-            is_refused = isinstance(error, SendFailedError)
-            if error is None and self._refusals:
-                error = SendFailedError(f"the rest was committed, but a send failed: {self._refusals[0]}")
             if future.set_running_or_notify_cancel():
                 if error is None:
-                    future.set_result(None)
+                    future.set_result(tuple(self._refused))
                 else:
                     future.set_exception(error)
-            if is_refused:
+            if isinstance(error, SendFailedError):
                 log.error("a commit was refused, so the connection is closed; the broker delivers again: %s", error)
                 self._link.drop()
 
         return settle
 
-    def _note_absence(self, error: BrokerError | None) -> None:
-        if isinstance(error, DestinationGoneError):
-            log.warning("a message was dropped from a transaction: %s", error)
-        else:
-            self._note_refusal(error)
-
-    def _note_refusal(self, error: BrokerError | None) -> None:
+    def _note_refusal(self, position: int, message: Message, error: BrokerError | None) -> None:
         if isinstance(error, SendFailedError):  # if the connection was lost, the commit's own receipt tells
-            self._refusals.append(error)
+            self._refused.append(RefusedSend(position, message, error))
 
     def _void(self, pending: list[StompDelivery]) -> ClosedError | None:
         for delivery in pending:
