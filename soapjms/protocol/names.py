@@ -152,7 +152,7 @@ class Profile:
     subcodes: frozenset[Subcode]
     content_encodings: frozenset[str] | None
     text_encoding_ignored: bool
-    assertion_ids: Mapping[str, str | None] = field(default_factory=lambda: MappingProxyType({}))
+    assertion_ids: Mapping[str, str | None] = field(default_factory=lambda: MappingProxyType({}), hash=False)
 
     def assertion_id(self, cr_id: str) -> str | None:
         """Return the id that this edition gives to an assertion of the CR, None if it has no such assertion."""

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import binascii
 import json
+import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import partial
 from hashlib import sha256
-from typing import Any, Final, NamedTuple, NoReturn, TypeVar
+from typing import Any, Final
 
 from brokers.message import (
     Body,
@@ -34,10 +36,9 @@ from brokers.message import (
     typed,
 )
 from soapjms.protocol.errors import InvalidRecordError
+from soapjms.protocol.members import FLAG, INTEGER, LIST, OBJECT, TEXT, Kind, choice, member, of_kind, read_json, shown
 
 VERSION: Final = 1
-
-E = TypeVar("E", bound=StrEnum)
 
 
 class Direction(StrEnum):
@@ -70,8 +71,8 @@ class Record:
         truncated: the body was cut: a check that needs it has nothing to go by.
         sha256: of the whole body's octets (UTF-8 for text) in hex, also when cut.
         meta: anything: host, broker, release, trace ids.
-        extra: members that this version does not know, kept as they were; those of `jms` and `destination` under
-            these names.
+        extra: members that this version does not know, kept as they were; those of `jms`, `destination` and
+            `jms.reply_to` under these names.
     """
 
     message: Message
@@ -107,14 +108,9 @@ def from_json(line: str) -> Record:
     Raises:
         InvalidRecordError: it is not JSON, not an object, of a later version, or a member is not as the format says.
     """
-    try:
-        members = json.loads(line, parse_constant=_refuse_constant)
-    except RecursionError:
-        raise InvalidRecordError("not a capture record: the JSON is nested too deeply") from None
-    except ValueError as error:
-        raise InvalidRecordError(f"not JSON: {error}") from None
+    members = read_json(line)
     if not isinstance(members, dict):
-        raise InvalidRecordError(f"not a JSON object but {_shown(members)}")
+        raise InvalidRecordError(f"not a JSON object but {shown(members)}")
     return from_members(members)
 
 
@@ -125,24 +121,24 @@ def from_members(members: Mapping[str, Any]) -> Record:
         InvalidRecordError: a member is missing or not as the format says.
     """
     _check_version(members.get("v"))
-    jms = _get(members, "jms", OBJECT, {})
+    jms = member(members, "jms", OBJECT, {})
     message = Message(
-        message_type=_choice(MessageType, members, "message_type", required=True),
+        message_type=choice(MessageType, members, "message_type", required=True),
         body=_body(members),
-        properties=_properties(_get(members, "properties", OBJECT, {}), _get(members, "types", OBJECT, {})),
+        properties=_properties(member(members, "properties", OBJECT, {}), member(members, "types", OBJECT, {})),
         destination=_destination(members, "destination"),
-        reply_to=_destination(jms, "reply_to"),
-        untyped=_get(members, "untyped", FLAG, False),
-        **{name: _get(jms, name, kind, None) for name, kind in JMS_SCALARS.items()},
+        reply_to=_destination(jms, "reply_to", "jms."),
+        untyped=member(members, "untyped", FLAG, False),
+        **{name: member(jms, name, kind, None, "jms.") for name, kind in JMS_SCALARS.items()},
     )
     return Record(
         message=message,
-        time=parse_time(_get(members, "time", TEXT, None)),
-        direction=_choice(Direction, members, "direction"),
-        node=_choice(Node, members, "node"),
-        truncated=_get(members, "truncated", FLAG, False),
-        sha256=_get(members, "sha256", TEXT, None),
-        meta=_get(members, "meta", OBJECT, {}),
+        time=parse_time(member(members, "time", TEXT, None)),
+        direction=choice(Direction, members, "direction"),
+        node=choice(Node, members, "node"),
+        truncated=member(members, "truncated", FLAG, False),
+        sha256=member(members, "sha256", TEXT, None),
+        meta=member(members, "meta", OBJECT, {}),
         extra=_unknown_members(members, jms),
     )
 
@@ -156,30 +152,15 @@ def parse_time(text: str | None) -> datetime:
     if text is None:
         raise InvalidRecordError("member time is missing; an RFC 3339 time in UTC is required")
     try:
-        time = datetime.fromisoformat(text)
-        if time.tzinfo is None:
-            raise ValueError("no offset")
-        return time.astimezone(UTC)
+        if not RFC_3339.fullmatch(text):
+            raise ValueError(text)
+        return datetime.fromisoformat(text.upper()).astimezone(UTC)
     except (ValueError, OverflowError):
         raise InvalidRecordError(f"member time is {text!r}; an RFC 3339 time in UTC is required") from None
 
 
-class _Kind(NamedTuple):
-    """A JSON type that a member must have, and how to say so."""
-
-    wanted: str
-    test: Callable[[Any], bool]
-
-
-OBJECT: Final = _Kind("an object", lambda value: isinstance(value, dict))
-TEXT: Final = _Kind("a string", lambda value: isinstance(value, str))
-FLAG: Final = _Kind("true or false", lambda value: isinstance(value, bool))
-INTEGER: Final = _Kind(
-    "an integer of at most 64 bits",
-    lambda value: isinstance(value, int) and not isinstance(value, bool) and -(1 << 63) <= value < 1 << 63,
-)
-
-JMS_SCALARS: Final[Mapping[str, _Kind]] = {
+RFC_3339: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
+JMS_SCALARS: Final[Mapping[str, Kind]] = {
     "message_id": TEXT,
     "correlation_id": TEXT,
     "delivery_mode": INTEGER,
@@ -195,65 +176,42 @@ MEMBERS: Final = frozenset(
 NESTED: Final[Mapping[str, frozenset[str]]] = {
     "destination": frozenset({"kind", "name"}),
     "jms": frozenset({*JMS_SCALARS, "reply_to"}),
+    "jms.reply_to": frozenset({"kind", "name"}),
 }
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON; write it as a string and its type under types")
 
 
 def _check_version(version: object) -> None:
     if isinstance(version, bool) or not isinstance(version, int):
-        raise InvalidRecordError(f"member v is {_shown(version)}; the format version {VERSION} is required")
+        raise InvalidRecordError(f"member v is {shown(version)}; the format version {VERSION} is required")
     if version != VERSION:
         raise InvalidRecordError(f"format version {version}; this program reads version {VERSION}")
 
 
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
-
-
-def _get(members: Mapping[str, Any], name: str, kind: _Kind, default: Any) -> Any:
-    """Return a member of the given kind; absent and null give the default."""
-    value = members.get(name)
-    if value is None:
-        return default
-    if not kind.test(value):
-        raise InvalidRecordError(f"member {name} is {_shown(value)}; {kind.wanted} is required")
-    return value
-
-
-def _choice(choices: type[E], members: Mapping[str, Any], name: str, *, required: bool = False) -> Any:
-    value = members.get(name)
-    if value is None and not required:
-        return None
-    try:
-        return choices(value)  # type: ignore[arg-type]  # whatever it is: a value that is no choice raises
-    except ValueError:
-        known = ", ".join(choices)
-        raise InvalidRecordError(f"member {name} is {_shown(value)}; accepted are: {known}") from None
-
-
 def _unknown_members(members: Mapping[str, Any], jms: Mapping[str, Any]) -> dict[str, Any]:
-    """Keep what this version does not know; of `jms` and `destination` under their own names."""
+    """Keep what this version does not know; what is nested under the name of where it was."""
     extra = {name: value for name, value in members.items() if name not in MEMBERS}
-    for name, nested in (("jms", jms), ("destination", members.get("destination") or {})):
-        unknown = {key: value for key, value in nested.items() if key not in NESTED[name]}
+    nested = {"jms": jms, "destination": members.get("destination"), "jms.reply_to": jms.get("reply_to")}
+    for name, known in NESTED.items():
+        unknown = {key: value for key, value in (nested[name] or {}).items() if key not in known}
         if unknown:
             extra[name] = unknown
     return extra
 
 
-def _destination(members: Mapping[str, Any], name: str) -> Destination | None:
-    value = _get(members, name, OBJECT, None)
+def _destination(members: Mapping[str, Any], name: str, place: str = "") -> Destination | None:
+    value = member(members, name, OBJECT, None, place)
     if value is None:
         return None
-    return Destination(_choice(DestinationKind, value, "kind", required=True), _get(value, "name", TEXT, None))
+    inside = f"{place}{name}."
+    kind = choice(DestinationKind, value, "kind", inside, required=True)
+    return Destination(kind, member(value, "name", TEXT, None, inside))
 
 
 def _properties(values: Mapping[str, Any], types: Mapping[str, Any]) -> Properties:
-    return Properties(_entry(name, value, _choice(PropertyType, types, name)) for name, value in values.items())
+    kinds = {name: choice(PropertyType, types, name, "types.") for name in values}
+    if PropertyType.BYTES in kinds.values():
+        raise InvalidRecordError("a property has no type bytes; only an entry of a map or stream has")
+    return Properties(_entry(name, value, kinds[name]) for name, value in values.items())
 
 
 def _entry(name: str, value: Any, kind: PropertyType | None) -> Property:
@@ -262,8 +220,8 @@ def _entry(name: str, value: Any, kind: PropertyType | None) -> Property:
         return Property(name, kind, float(value))
     try:
         return typed(name, value, kind)
-    except (TypeError, ValueError) as error:
-        raise InvalidRecordError(f"property {name} is {_shown(value)}: {error}") from None
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidRecordError(f"property {name} is {shown(value)}: {error}") from None
 
 
 NON_FINITE: Final = ("NaN", "Infinity", "-Infinity")
@@ -278,51 +236,41 @@ def _body(members: Mapping[str, Any]) -> Body:
         return BODY_READERS[kind](value)
     except KeyError:
         raise InvalidRecordError(f"a message of type {kind!r} has no body, but there is a member body") from None
-    except (TypeError, ValueError, AttributeError) as error:
+    except ValueError as error:
         raise InvalidRecordError(f"member body does not fit message_type {kind}: {error}") from None
 
 
 def _octets(value: Any) -> bytes:
-    if not isinstance(value, str):
-        raise ValueError(f"base64 text is required, not {_shown(value)}")
     try:
-        return b64decode(value, validate=True)
+        return b64decode(of_kind(TEXT, value), validate=True)
     except binascii.Error as error:
         raise ValueError(f"not base64: {error}") from None
 
 
-def _characters(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"a string is required, not {_shown(value)}")
-    return value
-
-
 def _map_body(value: Any) -> Properties:
-    return Properties(_entry(name, *_element_of(entry)) for name, entry in value.items())
+    return Properties(_entry(name, *_element_of(entry)) for name, entry in of_kind(OBJECT, value).items())
 
 
 def _stream_body(value: Any) -> tuple[Element, ...]:
-    if not isinstance(value, list):
-        raise ValueError(f"a list is required, not {_shown(value)}")
-    entries = [_entry(f"element {index}", *_element_of(entry)) for index, entry in enumerate(value)]
+    entries = [_entry(f"element {index}", *_element_of(each)) for index, each in enumerate(of_kind(LIST, value))]
     return tuple(Element(entry.type, entry.value) for entry in entries)
 
 
 def _element_of(entry: Any) -> tuple[Any, PropertyType]:
     if not isinstance(entry, dict) or "value" not in entry:
-        raise ValueError(f'an object with "type" and "value" is required, not {_shown(entry)}')
-    return entry["value"], _choice(PropertyType, entry, "type", required=True)
+        raise ValueError(f'an object with "type" and "value" is required, not {shown(entry)}')
+    return entry["value"], choice(PropertyType, entry, "type", required=True)
 
 
 def _unknown_body(value: Any) -> Body:
-    """Read the body of a message whose type its capture could not tell: base64, as bytes have it."""
-    return _octets(value)
+    """Read the body of a message whose type its capture could not tell: in the shape that it has."""
+    return (_map_body if isinstance(value, dict) else _stream_body if isinstance(value, list) else _octets)(value)
 
 
 BODY_READERS: Final[Mapping[Any, Callable[[Any], Body]]] = {
     "bytes": _octets,
     "object": _octets,
-    "text": _characters,
+    "text": partial(of_kind, TEXT),
     "map": _map_body,
     "stream": _stream_body,
     "unknown": _unknown_body,
@@ -359,11 +307,22 @@ def to_members(record: Record) -> dict[str, Any]:
     _put(members, untyped=message.untyped)
     members["message_type"] = message.message_type
     if message.body is not None:
-        members["body"] = body_to_json(message.body)
+        members["body"] = body_to_json(_written_body(message))
     _put(members, truncated=record.truncated, sha256=record.sha256, meta=dict(record.meta))
+    inside = {"jms": jms, "destination": members.get("destination"), "jms.reply_to": jms.get("reply_to")}
     for name, value in record.extra.items():
-        members[name] = {**members[name], **value} if name in NESTED and name in members else value
+        if (place := inside.get(name)) is None:
+            members[name] = value
+        else:
+            place.update(value)
     return members
+
+
+def _written_body(message: Message) -> Body:
+    """Return a message's body; text of a message whose type is unknown as octets, as its reader takes it."""
+    if message.message_type is MessageType.UNKNOWN and isinstance(message.body, str):
+        return message.body.encode("utf-8", "surrogatepass")
+    return message.body
 
 
 def format_time(time: datetime) -> str:

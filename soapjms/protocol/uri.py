@@ -55,11 +55,12 @@ class Finding:
 
 
 class Parameter(NamedTuple):
-    """One parameter as it stands in the URI: decoded name and value (None without `=`), and its raw text."""
+    """One parameter: decoded name and value (None without `=`), its text in the URI, and where that begins."""
 
     name: str
     value: str | None
     raw: str
+    position: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,8 @@ class JmsUri:
 
     def effective(self) -> Mapping[str, str]:
         """Return the parameters that count: the last of each name, those without a value left out."""
-        return {each.name: each.value for each in self.parameters if each.value is not None}
+        last = {each.name: each.value for each in self.parameters}
+        return {name: value for name, value in last.items() if value is not None}
 
     def without(self, excluded: Iterable[str]) -> str:
         """Return the URI without the parameters named (`jndi-` stands for the whole family), the rest undecoded.
@@ -111,12 +113,8 @@ class JmsUri:
         No parameter left means no `?`.
         """
         names = frozenset(excluded)
-        family = "jndi-" in names
-        kept = [
-            each.raw
-            for each in self.parameters
-            if each.name not in names and not (family and each.name.startswith("jndi-"))
-        ]
+        family = "jndi-" if "jndi-" in names else None
+        kept = [each.raw for each in self.parameters if each.name not in names and each.name[:5] != family]
         return f"{self.base}?{'&'.join(kept)}" if kept else self.base
 
 
@@ -172,9 +170,9 @@ FINDINGS: Final[Mapping[str, _Row]] = MappingProxyType(
 KNOWN_VARIANTS: Final = frozenset({"jndi", "queue", "topic"})
 _SECRETS: Final = re.compile(r"(?i)password|passwd|credential|secret|token|username|principal")
 _NOT_URI: Final = re.compile(r"[^A-Za-z0-9\-._~%!$&'()*+,;=:@/?#]")
-_BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2}).{0,2}", re.DOTALL)
+_BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})[^%]{0,2}")
+_ESCAPE: Final = re.compile(r"%[0-9A-Fa-f]{2}")
 _NOT_IN_PARAMETER: Final = re.compile(r"[^A-Za-z0-9\-._~%]")
-_DIGITS: Final = re.compile(r"[0-9]+")
 
 
 class _Reader:
@@ -194,7 +192,7 @@ class _Reader:
     def decode(self, raw: str, position: int) -> str:
         if "%" not in raw:
             return raw
-        octets = unquote_to_bytes(raw)
+        octets = unquote_to_bytes(raw.encode("utf-8", "surrogatepass"))
         try:
             return octets.decode("utf-8")
         except UnicodeDecodeError:
@@ -212,10 +210,11 @@ def parse(text: str, mode: Mode = Mode.LENIENT) -> JmsUri:
     _check_characters(reader)
     base, question, query = text.partition("?")
     variant, destination = _read_base(reader, base)
-    parameters = tuple(_read_query(reader, query, len(base) + 1)) if question else ()
+    parameters = tuple(_read_query(reader, query, len(base) + 1))
     if question and not query:
         reader.note("emptyQuery", len(base))
-    _check_values(reader, variant, parameters, len(base) + 1)
+    _check_names(reader, variant, parameters)
+    _check_values(reader, parameters)
     findings = tuple(sorted(reader.findings, key=lambda finding: finding.position))
     return JmsUri(text, mode, variant, destination, parameters, findings, base)
 
@@ -251,7 +250,7 @@ def _read_variant(reader: _Reader, raw: str) -> str | None:
     variant = reader.decode(raw, 4)
     if "/" in raw:
         reader.note("slashInVariant", 4, raw)
-    if quote(variant, safe="!$&'()*+,;=@") != raw:
+    if any(len(_plain(escaped)) == 1 for escaped in _ESCAPE.findall(raw)):
         reader.note("escapedVariant", 4, raw)
     if variant not in KNOWN_VARIANTS:
         reader.note("unknownVariant", 4, variant)
@@ -276,51 +275,54 @@ def _read_destination(reader: _Reader, raw: str, position: int) -> str | None:
 
 
 def _read_query(reader: _Reader, query: str, position: int) -> Iterator[Parameter]:
-    if not query:
-        return
-    for raw in query.split("&"):
-        if parameter := _read_parameter(reader, raw, position):
-            yield parameter
+    for raw in query.split("&") if query else ():
+        if raw:
+            yield _read_parameter(reader, raw, position)
+        else:
+            reader.note("emptyParameter", position)
         position += len(raw) + 1
 
 
-def _read_parameter(reader: _Reader, raw: str, position: int) -> Parameter | None:
-    if not raw:
-        reader.note("emptyParameter", position)
-        return None
+def _read_parameter(reader: _Reader, raw: str, position: int) -> Parameter:
     raw_name, equals, raw_value = raw.partition("=")
     if not raw_name:
         reader.note("emptyName", position)
     if not equals:
         reader.note("noValue", position, raw)
-    for part in (raw_name, raw_value):
-        if _NOT_IN_PARAMETER.search(part):
-            reader.note("parameterCharacter", position, raw)
-    name = reader.decode(raw_name, position)
-    return Parameter(name, reader.decode(raw_value, position) if equals else None, raw)
+    value_position = position + len(raw_name) + 1
+    for part, start in ((raw_name, position), (raw_value, value_position)):
+        if found := _NOT_IN_PARAMETER.search(part):
+            reader.note("parameterCharacter", start + found.start(), raw)
+    value = reader.decode(raw_value, value_position) if equals else None
+    return Parameter(reader.decode(raw_name, position), value, raw, position)
 
 
-def _check_values(reader: _Reader, variant: str | None, parameters: tuple[Parameter, ...], position: int) -> None:
-    names = [each.name for each in parameters]
-    for index, name in enumerate(names):
-        if name in names[:index]:
+def _check_names(reader: _Reader, variant: str | None, parameters: tuple[Parameter, ...]) -> None:
+    first: dict[str, int] = {}
+    for name, _, _, position in parameters:
+        if first.setdefault(name, position) != position:
             reader.note("repeated", position, name)
         if name == "jndi-":
             reader.note("emptyJndiName", position)
         if _SECRETS.search(name):
             reader.note("secret", position, name)
-    if "replyToName" in names and "topicReplyToName" in names:
-        reader.note("bothReplyNames", position)
-    if "topicReplyToName" in names and variant == "jndi":
-        reader.note("topicReplyWithJndi", position)
-    for name, value in {each.name: each.value for each in parameters}.items():
+    if "topicReplyToName" in first:
+        if "replyToName" in first:
+            reader.note("bothReplyNames", max(first["replyToName"], first["topicReplyToName"]))
+        if variant == "jndi":
+            reader.note("topicReplyWithJndi", first["topicReplyToName"])
+
+
+def _check_values(reader: _Reader, parameters: tuple[Parameter, ...]) -> None:
+    """Check the values of known parameters: of the last of each name, which is the one that counts."""
+    for name, value, _, position in {each.name: each for each in parameters}.values():
         if value is not None and name in _VALUE_PATTERNS:
             _check_value(reader, name, value, position)
 
 
 _VALUE_PATTERNS: Final[Mapping[str, re.Pattern[str]]] = {
     "deliveryMode": re.compile(r"PERSISTENT|NON_PERSISTENT"),
-    "timeToLive": _DIGITS,
+    "timeToLive": re.compile(r"[0-9]+"),
     "priority": re.compile(r"0*[0-9]"),
 }
 
@@ -329,12 +331,13 @@ def _check_value(reader: _Reader, name: str, value: str, position: int) -> None:
     if not _VALUE_PATTERNS[name].fullmatch(value) or (name == "timeToLive" and not fits_long(value)):
         reader.note(name, position, value[:80])
     elif len(value) > 1 and value[0] == "0":
-        reader.note("leadingZeros", position, value)
+        reader.note("leadingZeros", position, value[:80])
 
 
 def fits_long(digits: str) -> bool:
     """Say whether a string of digits is a number below 2 to the 63."""
-    return len(digits.lstrip("0")) <= 19 and int(digits.lstrip("0") or "0") < 1 << 63
+    significant = digits.lstrip("0")
+    return len(significant) <= 19 and int(significant or "0") < 1 << 63
 
 
 # Writing
@@ -349,10 +352,13 @@ def build(variant: str, destination: str, parameters: Iterable[tuple[str, str]] 
     """Write a URI from decoded parts; every part is escaped so that strict and draft-03 read it alike.
 
     Raises:
-        InvalidUriError: a part that may not be empty is, or the result breaks a MUST.
+        InvalidUriError: a part that may not be empty is, or is not Unicode, or the result breaks a MUST.
     """
-    query = "&".join(f"{escape(name)}={escape(value)}" for name, value in parameters)
-    text = f"jms:{escape(variant)}:{escape(destination)}" + (f"?{query}" if query else "")
+    try:
+        query = "&".join(f"{escape(name)}={escape(value)}" for name, value in parameters)
+        text = f"jms:{escape(variant)}:{escape(destination)}" + (f"?{query}" if query else "")
+    except UnicodeEncodeError as error:
+        raise InvalidUriError(f"half of a surrogate pair has no UTF-8: {error}") from None
     return checked(text, Mode.STRICT).text
 
 
@@ -377,7 +383,8 @@ def canonical(uri: JmsUri) -> str:
 
     Spec: RFC 6167 4; RFC 3986 6.2.2.
     """
-    base = ":".join(_normal(part) for part in ("jms", *uri.base.split(":")[1:]))
+    scheme, colon, rest = uri.base.partition(":")
+    base = scheme.lower() + colon + _normal(rest)
     last = {each.name: each for each in uri.parameters}
     query = "&".join(_normal(last[name].raw) for name in sorted(last))
     return f"{base}?{query}" if query else base
@@ -385,7 +392,7 @@ def canonical(uri: JmsUri) -> str:
 
 def _normal(raw: str) -> str:
     """Write escapes in upper case, and those of unreserved characters as the characters."""
-    return re.sub("%[0-9A-Fa-f]{2}", lambda found: _plain(found.group()), raw)
+    return _ESCAPE.sub(lambda found: _plain(found.group()), raw)
 
 
 def _plain(escaped: str) -> str:
