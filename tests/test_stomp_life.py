@@ -1,0 +1,215 @@
+"""brokers.stomp: connecting, closing, and what happens when the broker goes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from queue import Empty, SimpleQueue
+
+import pytest
+from real_brokers import ActiveMQ, RealActiveMQ
+from stomp_kit import (
+    PATIENCE,
+    Fixtures,
+    Inbox,
+    assert_no_threads,
+    message_to,
+)
+
+import brokers
+from brokers import (
+    ClosedError,
+    ConnectionFailedError,
+    ConnectionLostError,
+    ConnectionState,
+    Delivery,
+    DeliveryMode,
+    queue,
+)
+from brokers.stomp import login_of
+
+
+def test_url_is_read() -> None:
+    """User and password are percent-encoded there; the port has a default; neither secret is shown."""
+    login = login_of("stomp://us%40er:p%3Aw%2F@broker.example:61000", 10.0)
+    assert (login.host, login.port, login.user, login.password) == ("broker.example", 61000, "us@er", "p:w/")
+    assert login.heartbeat == 10_000
+    assert "us@er" not in f"{login} {login!r}"
+    assert "p:w/" not in f"{login} {login!r}"
+    plain = login_of("stomp://[::1]", 0)
+    assert (plain.host, plain.port, plain.user, plain.password, plain.heartbeat) == ("::1", 61613, None, None, 0)
+
+
+@pytest.mark.parametrize("url", ["stomp://", "stomp://host/queue", "stomp://host?a=b", "stomp://host#f"])
+def test_url_that_says_more_is_refused(url: str) -> None:
+    """What would be ignored is better refused."""
+    with pytest.raises(ValueError, match="stomp URL"):
+        brokers.connect(url)
+
+
+def test_login_cannot_smuggle_a_header() -> None:
+    """CONNECT is not escaped, so a line break in the password would begin a header."""
+    with socket.create_server(("127.0.0.1", 0)) as server, pytest.raises(ValueError, match="line breaks"):
+        brokers.connect(f"stomp://u:p%0Ahost%3Ax@127.0.0.1:{server.getsockname()[1]}", timeout=PATIENCE)
+
+
+def test_nobody_listens() -> None:
+    """The error names the address, not the password."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+        with pytest.raises(ConnectionFailedError, match=str(port)) as caught:
+            brokers.connect(f"stomp://admin:tops3cret@127.0.0.1:{port}", timeout=PATIENCE)
+    assert "tops3cret" not in str(caught.value)
+
+
+@contextmanager
+def answering(greeting: bytes) -> Iterator[str]:
+    """Run a server that answers every client's first octets with `greeting`; give its URL."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        clients: list[socket.socket] = []
+
+        def serve() -> None:
+            try:
+                client, _ = server.accept()
+            except OSError:  # closed before anybody came
+                return
+            clients.append(client)
+            client.recv(4096)
+            client.sendall(greeting)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"stomp://127.0.0.1:{server.getsockname()[1]}"
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join(PATIENCE)
+        for client in clients:
+            client.close()
+
+
+def test_server_that_never_answers() -> None:
+    """stomp.py alone would wait for ever."""
+    with answering(b"") as url, pytest.raises(ConnectionFailedError, match="did not answer"):
+        brokers.connect(url, timeout=0.3)
+    assert_no_threads()
+
+
+@pytest.mark.parametrize(
+    "greeting", [b"CONNECTED\nversion:1.2\nserver:RabbitMQ/4\n\n\0", b"CONNECTED\nversion:1.2\n\n\0"]
+)
+def test_broker_without_dialect(greeting: bytes) -> None:
+    """A broker that is not in the table, or does not say what it is."""
+    with answering(greeting) as url, pytest.raises(ConnectionFailedError, match="no STOMP dialect"):
+        brokers.connect(url, timeout=1.0)
+    assert_no_threads()
+
+
+@pytest.mark.broker
+class TestLife(Fixtures):
+    """A connection's beginning and end, on a real ActiveMQ."""
+
+    @pytest.fixture
+    def mortal(self) -> Iterator[ActiveMQ]:
+        """Run a broker of one's own, as a child process that can be stopped and killed."""
+        with ActiveMQ() as broker:
+            yield broker
+
+    def test_wrong_password(self, activemq: RealActiveMQ, caplog: pytest.LogCaptureFixture) -> None:
+        """Refused with the broker's words; the password is in no error and no log, whatever the level."""
+        caplog.set_level(logging.DEBUG)
+        url = activemq.stomp_url.replace(":admin@", ":tops3cret@")
+        with pytest.raises(ConnectionFailedError, match="password is invalid") as caught:
+            brokers.connect(url, timeout=PATIENCE)
+        assert "tops3cret" not in str(caught.value)
+        assert "tops3cret" not in caplog.text
+        assert_no_threads()
+
+    def test_close_leaves_nothing(self, activemq: RealActiveMQ, name: str) -> None:
+        """Consumers, reader, heart-beats and callbacks end; closing again does nothing; what comes after is refused."""
+        states: SimpleQueue[ConnectionState] = SimpleQueue()
+        connection = brokers.connect(activemq.stomp_url)
+        connection.watch(states.put)
+        consumers = [connection.consume(queue(name), Inbox()) for _ in range(3)]
+        transaction = connection.begin()
+        connection.send(message_to(queue(name))).add_done_callback(lambda _: None)
+        connection.close()
+        connection.close()
+        assert states.get(timeout=PATIENCE) is ConnectionState.CLOSED
+        assert_no_threads()
+        consumers[0].close()
+        with pytest.raises(ClosedError):
+            connection.send(message_to(queue(name)))
+        with pytest.raises(ClosedError):
+            connection.consume(queue(name), Inbox())
+        with pytest.raises(ClosedError):
+            connection.begin()
+        with pytest.raises(ClosedError):
+            connection.temporary()
+        with pytest.raises(ClosedError):
+            transaction.commit().result(PATIENCE)
+
+    def test_close_from_the_consumer_itself(self, activemq: RealActiveMQ, name: str) -> None:
+        """An `on_delivery` may close its consumer and its connection."""
+        connection = brokers.connect(activemq.stomp_url)
+
+        def leave(delivery: Delivery) -> None:
+            delivery.accept()
+            consumer.close()
+            connection.close()
+
+        inbox = Inbox(leave)
+        consumer = connection.consume(queue(name), inbox)
+        connection.send(message_to(queue(name))).result(PATIENCE)
+        inbox.next()
+        assert_no_threads()
+
+    def test_broker_that_dies(self, mortal: ActiveMQ, name: str) -> None:
+        """Everything under way fails, the state is told, and what comes after is refused at once."""
+        states: SimpleQueue[ConnectionState] = SimpleQueue()
+        assert mortal.pid is not None
+        with brokers.connect(mortal.stomp_url) as connection:
+            connection.watch(states.put)
+            inbox = Inbox()
+            connection.consume(queue(name), inbox)
+            connection.send(message_to(queue(name))).result(PATIENCE)
+            delivery = inbox.next()
+            os.kill(mortal.pid, signal.SIGSTOP)
+            sending = connection.send(message_to(queue(name), delivery_mode=DeliveryMode.PERSISTENT))
+            transaction = connection.begin()
+            transaction.send(message_to(queue(name)))
+            committing = transaction.commit()
+            late = connection.begin()
+            late.accept(delivery)
+            mortal.kill()
+            for future in (sending, committing):
+                with pytest.raises(ConnectionLostError):
+                    future.result(PATIENCE)
+            assert states.get(timeout=PATIENCE) is ConnectionState.LOST
+            with pytest.raises(ConnectionLostError):
+                connection.send(message_to(queue(name)))
+            with pytest.raises(ConnectionLostError):
+                late.commit().result(PATIENCE)
+            delivery.accept()
+            delivery.release()
+            delivery.reject("nobody listens")
+            connection.close()
+            assert states.get(timeout=PATIENCE) is ConnectionState.CLOSED
+        assert_no_threads()
+
+    def test_broker_that_falls_silent(self, mortal: ActiveMQ, name: str) -> None:
+        """Without heart-beats for one and a half intervals the connection counts as lost."""
+        states: SimpleQueue[ConnectionState] = SimpleQueue()
+        assert mortal.pid is not None
+        with brokers.connect(mortal.stomp_url, heartbeat=0.5) as connection:
+            connection.watch(states.put)
+            with pytest.raises(Empty):
+                states.get(timeout=1.5)
+            os.kill(mortal.pid, signal.SIGSTOP)
+            assert states.get(timeout=PATIENCE) is ConnectionState.LOST
+            os.kill(mortal.pid, signal.SIGCONT)
+        assert_no_threads()
