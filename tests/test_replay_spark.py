@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -95,8 +94,3 @@ def test_another_master_than_the_running_one_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"master local\[2\] runs in this process"):
         replay(CXF, tmp_path / "out", master="local[1]")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_the_environment_is_left_as_it_was() -> None:
-    """The workers' Python is named for Spark only while it starts."""
-    assert "PYSPARK_PYTHON" not in os.environ or os.environ["PYSPARK_PYTHON"]

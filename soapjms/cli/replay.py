@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
+from math import isfinite
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,6 +38,12 @@ def _settings(ctx: click.Context, param: click.Parameter, values: tuple[str, ...
     return settings
 
 
+def _window(ctx: click.Context, param: click.Parameter, seconds: float) -> timedelta:
+    if not isfinite(seconds):
+        raise click.BadParameter(f"{seconds} is no number of seconds")
+    return timedelta(seconds=seconds)
+
+
 @click.command("replay")
 @click.argument("logs", metavar="LOG...", nargs=-1, required=True)
 @click.option("--out", "-o", required=True, metavar="DIR", help="Folder for the results; an earlier run's is replaced.")
@@ -53,6 +60,7 @@ def _settings(ctx: click.Context, param: click.Parameter, values: tuple[str, ...
     type=click.FloatRange(min=0, min_open=True, max=MAX_WINDOW),
     default=DEFAULT_WINDOW.total_seconds(),
     show_default=True,
+    callback=_window,
     metavar="SECONDS",
     help="How far apart a request and its response, or copies of a message, may be.",
 )
@@ -64,7 +72,7 @@ def command(
     out: str,
     profile: str,
     local: bool,
-    window: float,
+    window: timedelta,
     master: str | None,
     conf: dict[str, str],
     as_json: bool,
@@ -85,7 +93,7 @@ def command(
                 out,
                 profile,
                 "local" if local else "spark",
-                window=timedelta(seconds=window),
+                window=window,
                 master=master,
                 conf=conf,
                 progress=progress,

@@ -49,7 +49,8 @@ def run(job: Job, result: Path, progress: Progress) -> tuple[Tally, list[Rejecte
     Returns:
         the counts, and the first of the rejected records.
     """
-    tally, first = Tally(), list(job.rejected)
+    tally = Tally()
+    first: list[Rejected] = []
     with closing(_Sorter(result.parent / "sorting.sqlite")) as sorter:
         with _Rows(result / "rejected", REJECTED) as rows:
             for found in _read(job, sorter, progress):
@@ -59,7 +60,7 @@ def run(job: Job, result: Path, progress: Progress) -> tuple[Tally, list[Rejecte
         with _Rows(result / "verdicts", VERDICTS) as rows:
             for row in judge_all(_counted(sorter.sorted(), progress), job.setting, job.window, tally):
                 rows.write(row)
-    return tally, first[:REJECTS_SHOWN]
+    return tally, first
 
 
 def _read(job: Job, sorter: _Sorter, progress: Progress) -> Iterator[Rejected]:

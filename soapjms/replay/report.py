@@ -109,6 +109,11 @@ class Finding(NamedTuple):
     number: int
     samples: list[Sample]
 
+    @property
+    def faults(self) -> bool:
+        """True where the responding node had to answer with a fault, or did."""
+        return any(each.expected_subcodes or each.observed_subcode for each in self.samples)
+
 
 def _findings(summary: Summary, listed: list[Row]) -> list[Finding]:
     return [

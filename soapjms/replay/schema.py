@@ -192,8 +192,12 @@ def from_row(row: Mapping[str, Any]) -> Record:
     members["meta"] = {name: _loads(f"meta.{name}", value) for name, value in row.get("meta") or ()}
     if row.get("body") is not None:
         members["body"] = _body_member(row.get("message_type"), row["body"])
-    for name, value in _loads("extra", row.get("extra") or "{}").items():
-        members[name] = {**(members.get(name) or {}), **value} if name in NESTED else value
+    extra = _loads("extra", row.get("extra") or "{}")
+    if not isinstance(extra, dict):
+        raise InvalidRecordError(f"column extra is not a JSON object but {type(extra).__name__}")
+    for name, value in extra.items():
+        nested = name in NESTED and isinstance(value, dict)
+        members[name] = {**(members.get(name) or {}), **value} if nested else value
     return from_members(members)
 
 

@@ -86,9 +86,14 @@ def _start(master: str | None, conf: Mapping[str, str], scratch: Path) -> None:
             )
             context = SparkContext(conf=settings, gateway=gateway)
         except (PySparkException, Py4JError, OSError, ValueError) as error:
-            said = log.read_text("utf-8", "replace").strip().splitlines()[-5:]
-            raise SparkMissingError("\n".join([f"Spark did not start: {error}", *said, WITHOUT_SPARK])) from error
+            raise SparkMissingError("\n".join([f"Spark did not start: {error}", *_said(log), WITHOUT_SPARK])) from error
     context.setLogLevel("ERROR")
+
+
+def _said(log: Path) -> list[str]:
+    """Return the last of what Spark said while it started, without the lines of stack traces."""
+    lines = log.read_text("utf-8", "replace").splitlines()
+    return [line for line in lines if line.strip() and not line.lstrip().startswith("at ")][-5:]
 
 
 def _settings(master: str | None, conf: Mapping[str, str], scratch: Path) -> SparkConf:

@@ -1,0 +1,178 @@
+"""The command `soapjms replay` as a user types it: what it prints, what it writes, how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from replay_logs import CXF, at, bad_logs, request, response, summary, write_log
+
+from soapjms.protocol.record import Direction, capture
+
+ROOT = Path(__file__).parents[1]
+
+
+def soapjms(*arguments: object, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the command in a process of its own."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error", **environment}
+    command = [sys.executable, "-m", "soapjms.cli", *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=150, check=False)
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> Path:
+    """Write a log in which nothing fails."""
+    records = capture(request(1), at(1), Direction.REQUEST), capture(response(1), at(2), Direction.RESPONSE)
+    return write_log(tmp_path / "good.jsonl", *records)
+
+
+def test_a_good_log_ends_with_0_without_java(good: Path) -> None:
+    """--local needs no Java; the five results are written, and their place is printed."""
+    done = soapjms("replay", good, "--out", "results", "--local", cwd=good.parent, PATH="", JAVA_HOME="")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "PASSED" in done.stdout or "WARNING" in done.stdout
+    assert "1 exchanges" in done.stdout
+    assert f"report: {Path('results') / 'report.html'}" in done.stdout
+    results = {each.name for each in (good.parent / "results").iterdir()}
+    assert results == {"summary.json", "verdicts", "rejected", "report.html", "junit.xml"}
+
+
+def test_failed_verdicts_end_with_1(tmp_path: Path) -> None:
+    """What failed is in a table, with what it says and the first reason; notes follow."""
+    done = soapjms("replay", CXF, "--out", "out", "--local", cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stdout.startswith("FAILED by profile rec-2012: 26 records, 26 messages, 12 exchanges, 2 one-way")
+    assert "Protocol-2010" in done.stdout
+    assert "Protocol-2038" not in done.stdout
+    assert "note: SOAPJMS_soapAction stands in quotes" in done.stdout
+    assert soapjms("replay", CXF, "-o", "out", "--local", "--profile", "cr-2009", cwd=tmp_path).returncode == 1
+    assert summary(tmp_path / "out")["assertions"]["Protocol-2038"]["failed"] == 11
+
+
+def test_rejected_records_end_with_1_and_are_listed(tmp_path: Path) -> None:
+    """Each is printed with file and line and reason; a missing file among others is one of them."""
+    bad, *others = bad_logs(tmp_path)
+    done = soapjms("replay", bad, *others, "--out", tmp_path / "out", "--local", cwd=tmp_path)
+    assert done.returncode == 1
+    assert f"rejected {bad}:2: not JSON" in done.stdout
+    assert f"rejected {bad}:7: not UTF-8" in done.stdout
+    assert f"rejected {others[-1]}: cannot be opened: No such file or directory" in done.stdout
+
+
+def test_json_prints_the_summary(good: Path) -> None:
+    """--json prints what summary.json holds and nothing else."""
+    done = soapjms("replay", good, "--out", "out", "--local", "--json", cwd=good.parent)
+    assert done.returncode == 0
+    assert json.loads(done.stdout) == summary(good.parent / "out")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["replay"], "Missing argument 'LOG...'"),
+        (["replay", "good.jsonl"], "Missing option '--out'"),
+        (["replay", "missing.jsonl", "--out", "o", "--local"], "no input can be read: missing.jsonl: cannot be opened"),
+        (["replay", "good.jsonl", "--out", ".", "--local"], "good.jsonl, which replay did not write"),
+        (["replay", "good.jsonl", "--out", "o", "--local", "--master", "local[1]"], "are for Spark"),
+        (["replay", "good.jsonl", "--out", "o", "--conf", "spark.x"], "is not NAME=VALUE"),
+        (["replay", "good.jsonl", "--out", "o", "--window", "0"], "--window"),
+        (["replay", "good.jsonl", "--out", "o", "--window", "nan"], "--window"),
+        (["replay", "good.jsonl", "--out", "o", "--profile", "2012"], "'cr-2009', 'rec-2012'"),
+        (["replya"], "No such command 'replya'"),
+    ],
+)
+def test_usage_errors_end_with_2_and_say_what_would_be_right(good: Path, arguments: list[str], said: str) -> None:
+    """Nothing is written."""
+    done = soapjms(*arguments, cwd=good.parent)
+    assert done.returncode == 2
+    assert said in re.sub(r"\s+", " ", done.stderr)
+    assert "Traceback" not in done.stderr
+    assert list(good.parent.iterdir()) == [good]
+
+
+def test_without_java_spark_says_how_to_get_on(good: Path) -> None:
+    """The error names what is missing, how to install it, and the way without it."""
+    for environment in ({"PATH": "", "JAVA_HOME": ""}, {"JAVA_HOME": str(good.parent)}):
+        done = soapjms("replay", good, "--out", "out", cwd=good.parent, **environment)
+        assert done.returncode == 2
+        assert "Java 17" in done.stderr
+        assert "apt-get install openjdk-17-jre-headless" in done.stderr
+        assert "--local" in done.stderr
+        assert not (good.parent / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("package", "arguments", "line"),
+    [
+        ("click", ["--help"], "soapjms: click is not installed. Type: pip install 'soapjms[all]'"),
+        ("rich", ["replay", "good.jsonl", "--out", "o"], "rich is not installed. Type: pip install 'soapjms[all]'"),
+        ("jinja2", ["replay", "good.jsonl", "--out", "o"], "jinja2 is not installed. Type: pip install 'soapjms[all]'"),
+        ("pyspark", ["replay", "good.jsonl", "--out", "o"], "pyspark is not installed. Type: pip install 'soapjms["),
+    ],
+)
+def test_a_missing_package_is_named_with_the_line_to_type(
+    good: Path, package: str, arguments: list[str], line: str
+) -> None:
+    """A package that an extra would have installed is no traceback."""
+    block = (
+        f"import sys; sys.modules[{package!r}] = None; sys.argv[0] = 'soapjms'; from soapjms.cli import main; main()"
+    )
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", block, *arguments]
+    done = subprocess.run(command, cwd=good.parent, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert line in re.sub(r"\s+", " ", done.stderr)
+    assert "Traceback" not in done.stderr
+
+
+def test_help_imports_neither_spark_nor_arrow(tmp_path: Path) -> None:
+    """The help of the group is quick: it imports no command."""
+    block = (
+        "import sys\nfrom soapjms.cli import main\ntry:\n    main()\nexcept SystemExit:\n    pass\n"
+        "assert not {'pyspark', 'pyarrow', 'jinja2', 'rich'} & set(sys.modules), sys.modules\n"
+    )
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", block, "--help"], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "replay" in done.stdout
+
+
+def test_what_a_log_says_does_not_reach_the_terminal_raw(tmp_path: Path) -> None:
+    """Control characters in a name, a line or a property are shown as escapes; brackets are no markup."""
+    log = tmp_path / "a\x1b[31m.jsonl"
+    log.write_text('{"v":1,"message_type":"[bold]\\u001b[31m"}\n')
+    done = soapjms("replay", log, "--out", "out", "--local", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "\x1b" not in done.stdout
+    assert "[bold]" in done.stdout
+
+
+@pytest.mark.spark
+def test_spark_is_quiet_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    """The command runs on Spark by default, from any folder; the terminal shows the result and nothing of Spark's."""
+    work = tmp_path / "work"
+    work.mkdir()
+    arguments = ["replay", CXF, "--out", tmp_path / "out", "--conf", "spark.sql.shuffle.partitions=1"]
+    done = soapjms(*arguments, cwd=work, PYSPARK_PYTHON="no-such-python")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout.startswith("FAILED by profile rec-2012")
+    assert list(work.iterdir()) == []
+    assert [each.name for each in tmp_path.iterdir() if each != work] == ["out"]
+
+
+@pytest.mark.spark
+def test_a_spark_that_does_not_start_says_why(tmp_path: Path) -> None:
+    """The last words of its log are in the error, with the way without it."""
+    done = soapjms("replay", CXF, "--out", "out", "--master", "nonsense", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "Spark did not start" in done.stderr
+    assert "Master must" in done.stderr
+    assert "--local" in done.stderr
+    assert list(tmp_path.iterdir()) == []
