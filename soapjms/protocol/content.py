@@ -77,11 +77,14 @@ class Encoding:
     Attributes:
         family: by byte order mark or first octets: `utf-8`, `utf-16`, `utf-32`, `ebcdic`, or `ascii` for any encoding
             that agrees with ASCII on the declaration.
+        codec: the one member of the family that the first octets tell: with its byte order, of EBCDIC the code page
+            that the declaration can be read in.
         marked: there is a byte order mark.
         declared: the name in the XML declaration, None if it has none.
     """
 
     family: str
+    codec: str
     marked: bool
     declared: str | None
 
@@ -109,8 +112,8 @@ def detect_encoding(octets: bytes) -> Encoding:
     for table, marked in ((_MARKS, True), (_FIRST_OCTETS, False)):
         for first, family, codec in table:
             if octets.startswith(first):
-                return Encoding(family, marked, declared_encoding(_head(octets, codec)))
-    return Encoding("ascii", False, declared_encoding(_head(octets, "latin-1")))
+                return Encoding(family, codec, marked, declared_encoding(_head(octets, codec)))
+    return Encoding("ascii", "utf-8", False, declared_encoding(_head(octets, "latin-1")))
 
 
 def _head(octets: bytes, codec: str) -> str:
@@ -123,44 +126,59 @@ def declared_encoding(text: str) -> str | None:
     return found[1] if found else None
 
 
+_NO_CHARSETS: Final = frozenset({"idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape"})
+"""Codecs of Python's own that a charset cannot mean; some of them take quadratic time."""
+
+
 def encoding_name(label: str) -> str:
     """Return one name for all the aliases of an encoding; an unknown label only in lower case."""
     try:
         return codecs.lookup(label).name
-    except LookupError:
+    except (LookupError, ValueError):  # a label with a NUL or half a surrogate pair is a ValueError
         return label.lower()
+
+
+def decode(octets: bytes, label: str) -> str:
+    """Decode octets in the encoding that a charset or an XML declaration names.
+
+    Raises:
+        LookupError: there is no such encoding.
+        ValueError: the octets are not in it.
+    """
+    name = encoding_name(label)
+    if name in _NO_CHARSETS:
+        raise LookupError(f"unknown encoding: {label}")
+    return octets.decode(name)
 
 
 def charset_disagreement(charset: str, octets: bytes) -> str | None:
     """Say why a charset parameter and the document's octets disagree, None if they do not.
 
-    A document that declares nothing may be in any charset that it decodes in and that fits its first octets.
+    The byte order mark counts most, then the XML declaration. A document that declares nothing may be in any charset
+    that it decodes in and that fits its first octets.
 
-    Spec: SOAP/JMS 2.2.3 contentType; Protocol-2012.
+    Spec: SOAP/JMS 2.2.3 contentType; XML 1.0 appendix F; Protocol-2012.
     """
     wanted, seen = encoding_name(charset), detect_encoding(octets)
-    if seen.declared is not None:
-        declared = encoding_name(seen.declared)
-        if wanted == declared or (seen.family == declared and wanted.startswith(declared)):
-            return None
-        return f"charset is {charset}, the XML declaration says {seen.declared}"
-    if seen.family == "ascii":
+    fits_octets = wanted == seen.family or wanted.startswith(seen.family + "-")
+    if seen.family.startswith("utf") and not fits_octets:
+        return f"charset is {charset}, the first octets say {seen.family.upper()}"
+    if seen.declared is None:
         return _undeclared(charset, wanted, octets)
-    if wanted == seen.family or wanted.startswith(seen.family + "-"):
+    declared = encoding_name(seen.declared)
+    if wanted == declared or (fits_octets and declared.startswith(seen.family)):
         return None
-    return f"charset is {charset}, the first octets say {seen.family.upper()}"
+    return f"charset is {charset}, the XML declaration says {seen.declared}"
 
 
 def _undeclared(charset: str, wanted: str, octets: bytes) -> str | None:
-    if wanted.startswith(("utf-16", "utf-32")):
-        return f"charset is {charset}, the first octets say an encoding of 8 bits"
     try:
-        octets.decode(wanted)
+        document = decode(octets, wanted)
     except LookupError:
         return f"charset {charset} is unknown, and the document declares no encoding"
     except ValueError as error:
         return f"the document does not decode as its charset {charset}: {error}"
-    return None
+    return None if document.startswith("<") else f"the first octets are no XML in the charset {charset}"
 
 
 # Content encoding
@@ -174,10 +192,10 @@ def gunzip(octets: bytes, limit: int = MAX_DECODED) -> bytes:
     """
     machine = zlib.decompressobj(wbits=31)
     try:
-        decoded = machine.decompress(octets, limit)
+        decoded = machine.decompress(octets, limit + 1)
     except zlib.error as error:
         raise ValueError(f"no gzip: {error}") from None
-    if machine.unconsumed_tail:
+    if len(decoded) > limit:
         raise ValueError(f"the body grows beyond {limit} octets")
     if not machine.eof or machine.unused_data:
         raise ValueError("the gzip body is cut short" if not machine.eof else "octets follow the gzip body")
@@ -196,6 +214,10 @@ class Part:
     content: bytes
 
 
+_BLANK_LINE: Final = re.compile(rb"(?:\A|\r?\n)\r?\n")
+_FOLD: Final = re.compile(rb"\r?\n[ \t]+")
+
+
 def first_part(body: bytes, boundary: str) -> Part:
     """Read the first part of a multipart body.
 
@@ -204,19 +226,21 @@ def first_part(body: bytes, boundary: str) -> Part:
 
     Spec: RFC 2046 5.1; SOAP/JMS 2.4; Protocol-2029.
     """
-    delimiter = b"--" + boundary.encode("utf-8")
-    if not body.startswith(delimiter):
+    delimiter = rb"--" + re.escape(boundary.encode("utf-8"))
+    begin = re.compile(delimiter + rb"[ \t]*\r?\n").match(body)
+    if begin is None:
         raise ValueError(f"the body begins with {body[:40]!r}, not with the delimiter of the boundary {boundary!r}")
-    end = body.find(b"\n" + delimiter, len(delimiter))
-    if end < 0:
+    end = re.compile(rb"\n" + delimiter + rb"(?:--)?[ \t]*(?:\r?\n|\Z)").search(body, begin.end() - 1)
+    if end is None:
         raise ValueError(f"no delimiter of the boundary {boundary!r} ends the first part")
-    head, separator, content = body[len(delimiter) : end].partition(b"\r\n\r\n")
-    if not separator:
-        head, separator, content = body[len(delimiter) : end].partition(b"\n\n")
-    fields = dict(_part_header(line) for line in head.decode("latin-1").splitlines() if ":" in line)
+    part = body[begin.end() : end.start()].removesuffix(b"\r")
+    blank = _BLANK_LINE.search(part)
+    head, content = (part, b"") if blank is None else (part[: blank.start()], part[blank.end() :])
+    lines = _FOLD.sub(b" ", head).decode("latin-1").split("\n")
+    fields = dict(_part_header(line) for line in lines if ":" in line)
     kind = fields.get("content-type")
     encoding = fields.get("content-transfer-encoding", "binary").lower()
-    return Part(parse_content_type(kind) if kind else None, encoding, content.removesuffix(b"\r"))
+    return Part(parse_content_type(kind) if kind else None, encoding, content)
 
 
 def _part_header(line: str) -> tuple[str, str]:

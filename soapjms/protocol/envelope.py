@@ -13,7 +13,7 @@ from typing import Final
 from lxml import etree
 
 from soapjms.protocol import names
-from soapjms.protocol.content import detect_encoding
+from soapjms.protocol.content import decode, detect_encoding, encoding_name
 from soapjms.protocol.errors import InvalidEnvelopeError, SoapFaultError
 from soapjms.protocol.names import Profile, Soap11FaultShape, SoapVersion, Subcode
 
@@ -37,8 +37,7 @@ def parse_xml(body: bytes | str, charset: str | None = None) -> etree._Element:
         ValueError: not well-formed, has a document type, or in an encoding that is unknown.
     """
     try:
-        octets = body.encode("utf-8") if isinstance(body, str) else body
-        encoding = "utf-8" if isinstance(body, str) else _told_encoding(body, charset)
+        octets, encoding = _octets_and_encoding(body, charset)
         root = etree.fromstring(octets, _parser(encoding))
     except (etree.XMLSyntaxError, LookupError) as error:
         raise ValueError(f"not well-formed XML: {error}") from None
@@ -47,11 +46,20 @@ def parse_xml(body: bytes | str, charset: str | None = None) -> etree._Element:
     return root
 
 
-def _told_encoding(octets: bytes, charset: str | None) -> str | None:
-    if charset is None:
-        return None
-    seen = detect_encoding(octets)
-    return charset if seen.declared is None and seen.family == "ascii" else None
+def _octets_and_encoding(body: bytes | str, charset: str | None) -> tuple[bytes, str | None]:
+    """Return what the parser gets, and the encoding to tell it; None where the octets tell it themselves."""
+    if isinstance(body, str):
+        return body.encode("utf-8"), "utf-8"
+    seen = detect_encoding(body)
+    if seen.family == "ebcdic":  # libxml2 may have been built without it
+        label = seen.declared or charset or seen.codec
+    elif charset is None or seen.declared is not None or seen.marked:
+        return body, None
+    else:
+        label = charset if seen.family == "ascii" else seen.codec
+    if encoding_name(label) == "utf-8":
+        return body, "utf-8"
+    return decode(body, label).encode("utf-8"), "utf-8"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,21 +96,23 @@ def as_envelope(root: etree._Element) -> Envelope:
 def read_envelope(envelope: bytes | str | etree._Element) -> tuple[Envelope, bytes]:
     """Take what a caller wants to send for an envelope, and return it parsed and as octets in UTF-8 or as declared.
 
+    White space before the envelope is dropped: the first octet of a body starts the XML document (Protocol-2030).
+
     Raises:
         InvalidEnvelopeError: it is none.
     """
     try:
         if isinstance(envelope, bytes | str):
             parsed = as_envelope(parse_xml(envelope))
-            return parsed, envelope if isinstance(envelope, bytes) else serialize(parsed.root)
+            return parsed, envelope.lstrip() if isinstance(envelope, bytes) else serialize(parsed.root)
         return as_envelope(envelope), serialize(envelope)
     except ValueError as error:
         raise InvalidEnvelopeError(f"what was to be sent is no SOAP envelope: {error}") from None
 
 
 def serialize(root: etree._Element) -> bytes:
-    """Write an element as UTF-8, without XML declaration."""
-    return etree.tostring(root, encoding="utf-8", xml_declaration=False)
+    """Write an element as UTF-8, without XML declaration and without the text that follows it in its own document."""
+    return etree.tostring(root, encoding="utf-8", xml_declaration=False, with_tail=False)
 
 
 def wrap(content: etree._Element | None, version: SoapVersion) -> etree._Element:

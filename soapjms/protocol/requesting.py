@@ -19,7 +19,7 @@ from brokers.message import Destination, Message, MessageType, Properties, Prope
 from soapjms.protocol import names
 from soapjms.protocol.assertions import Setting, Verdict, judge, violations
 from soapjms.protocol.content import detect_encoding
-from soapjms.protocol.envelope import Envelope, Fault, read_envelope
+from soapjms.protocol.envelope import Envelope, Fault, read_envelope, serialize
 from soapjms.protocol.errors import LocalProtocolError
 from soapjms.protocol.exchange import Exchange, Pattern
 from soapjms.protocol.mep import Input, Machine, State
@@ -273,7 +273,7 @@ def body_and_type(
     Spec: SOAP/JMS 2.2.3 contentType, 2.4; REC 2.4.1.
     """
     if message_type is MessageType.TEXT:
-        return etree.tostring(parsed.root, encoding="unicode"), content_type(parsed.version, "utf-8", action)
+        return serialize(parsed.root).decode("utf-8"), content_type(parsed.version, "utf-8", action)
     seen = detect_encoding(octets)
     charset = seen.declared or ("utf-8" if seen.family == "ascii" else seen.family)
     return octets, content_type(parsed.version, charset, action)
