@@ -1,8 +1,7 @@
 """One received message as the rules look at it: each part worked out when first asked for, and once.
 
 What is wrong with a part is a value that says why (`..._problem`), never an exception: the message is the peer's.
-Nothing
-is judged here; that is for the assertions.
+Nothing is judged here; that is for the assertions.
 
 Spec: SOAP/JMS 2.2.3, 2.4.
 """
@@ -11,9 +10,8 @@ from __future__ import annotations
 
 from base64 import b64decode
 from collections.abc import Callable, Mapping
-from functools import cached_property
 from quopri import decodestring
-from typing import Final
+from typing import Any, Final, Generic, TypeVar
 
 from brokers.message import Message, MessageType
 from soapjms.protocol import names
@@ -23,8 +21,26 @@ from soapjms.protocol.names import Profile
 from soapjms.protocol.record import Record
 from soapjms.protocol.uri import JmsUri, parse
 
+T = TypeVar("T")
+
 TRUE_TEXTS: Final = frozenset({"true", "1"})
 FALSE_TEXTS: Final = frozenset({"false", "0"})
+
+
+class lazy(Generic[T]):  # noqa: N801  # a decorator, named as decorators are
+    """Work a value out when it is first asked for, and keep it in the instance.
+
+    As functools.cached_property does, but without the lock that Python 3.11 shares among all instances.
+    """
+
+    def __init__(self, function: Callable[[Any], T]) -> None:
+        self._function = function
+        self._name = function.__name__
+        self.__doc__ = function.__doc__
+
+    def __get__(self, instance: Any, owner: type) -> T:
+        value = instance.__dict__[self._name] = self._function(instance)
+        return value
 
 
 class Reading:
@@ -45,19 +61,19 @@ class Reading:
         """Return a message property as text, None if it is absent, null or empty (an empty one counts as absent)."""
         return self.message.properties.text(name) or None
 
-    @cached_property
+    @lazy
     def content_type(self) -> ContentType | None:
         """SOAPJMS_contentType, read; None if it is missing."""
         text = self.text(names.CONTENT_TYPE)
         return None if text is None else parse_content_type(text)
 
-    @cached_property
+    @lazy
     def request_uri(self) -> JmsUri | None:
         """SOAPJMS_requestURI, read leniently; None if it is missing."""
         text = self.text(names.REQUEST_URI)
         return None if text is None else parse(text)
 
-    @cached_property
+    @lazy
     def soap_action(self) -> str | None:
         """SOAPJMS_soapAction without the quotes that some stacks put around it; None if it is missing."""
         text = self.text(names.SOAP_ACTION)
@@ -73,7 +89,7 @@ class Reading:
             return False
         return True if text in TRUE_TEXTS else None
 
-    @cached_property
+    @lazy
     def content_encoding(self) -> str | None:
         """SOAPJMS_contentEncoding in lower case if the profile knows it; None for identity and absent."""
         if self.profile.content_encodings is None:
@@ -81,7 +97,7 @@ class Reading:
         text = (self.text(names.CONTENT_ENCODING) or "identity").strip().lower()
         return None if text == "identity" else text
 
-    @cached_property
+    @lazy
     def _decoded(self) -> tuple[bytes | str | None, str | None]:
         """The body without its content encoding, and why there is none."""
         body = self.message.body
@@ -108,7 +124,7 @@ class Reading:
         """Why there is no `body`."""
         return self._decoded[1]
 
-    @cached_property
+    @lazy
     def _root_part(self) -> tuple[Part | None, str | None]:
         kind, body = self.content_type, self.body
         if kind is None or kind.media_type != names.MULTIPART or body is None:
@@ -131,7 +147,7 @@ class Reading:
         """Why a multipart body has no first part."""
         return self._root_part[1]
 
-    @cached_property
+    @lazy
     def document(self) -> tuple[bytes | str | None, ContentType | None]:
         """The XML document with its content type: of the body, or of the first part of a multipart body."""
         if self.content_type is None or self.content_type.media_type != names.MULTIPART:
@@ -140,7 +156,7 @@ class Reading:
             return None, None
         return _transfer_decoded(self.root_part), self.root_part.content_type
 
-    @cached_property
+    @lazy
     def _envelope(self) -> tuple[Envelope | None, str | None]:
         octets, kind = self.document
         if octets is None:
@@ -160,15 +176,15 @@ class Reading:
         """Why there is no envelope."""
         return self._envelope[1]
 
-    @cached_property
+    @lazy
     def fault(self) -> Fault | None:
         """The SOAP fault that the envelope holds, None if it holds none."""
         return None if self.envelope is None else read_fault(self.envelope)
 
     @property
     def type_known(self) -> bool:
-        """False where the wire does not show the JMS message type, and a body shows that there was one."""
-        return self.message.message_type is not MessageType.UNKNOWN or not self.message.size
+        """False where the wire does not show the JMS message type, and a body, even one cut away, that there was one."""
+        return self.message.message_type is not MessageType.UNKNOWN or not (self.message.size or self.record.truncated)
 
 
 _TRANSFER_DECODERS: Final[Mapping[str, Callable[[bytes], bytes]]] = {

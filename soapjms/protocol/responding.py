@@ -14,7 +14,7 @@ from lxml import etree
 
 from brokers.message import Message, MessageType
 from soapjms.protocol import names
-from soapjms.protocol.assertions import REQUEST_FAULTS, Setting, Verdict, judge_readings, violations
+from soapjms.protocol.assertions import REQUEST_FAULTS, Setting, Verdict, judge_readings
 from soapjms.protocol.envelope import Blame, Envelope, Fault, build_fault, read_envelope, read_fault
 from soapjms.protocol.exchange import Exchange, Pattern
 from soapjms.protocol.mep import Input, Machine
@@ -96,7 +96,7 @@ class RespondingNode:
         reading = Reading(record, self.setting.profile)
         pattern = Pattern.ONE_WAY if one_way else Pattern.REQUEST_RESPONSE
         exchange = Exchange(id="", pattern=pattern, request=record)
-        broken = violations(judge_readings(exchange, self.setting, {carrier: reading}, REQUEST_FAULTS))
+        broken = judge_readings(exchange, self.setting, {carrier: reading}, REQUEST_FAULTS, only_broken=True)
         tolerated: list[Verdict] = []
         for verdict in broken:
             if verdict.expected_subcodes:

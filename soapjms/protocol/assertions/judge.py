@@ -27,7 +27,7 @@ from soapjms.protocol.assertions.model import (
 from soapjms.protocol.assertions.pairs import correlation_id
 from soapjms.protocol.assertions.table import ASSERTIONS, BODY_ASSERTIONS, PROPERTY_ASSERTIONS
 from soapjms.protocol.exchange import Exchange, Pattern
-from soapjms.protocol.names import Profile, Subcode
+from soapjms.protocol.names import Profile, Subcode, profile
 from soapjms.protocol.properties import Carrier
 from soapjms.protocol.reading import Reading
 
@@ -47,8 +47,7 @@ def judge(exchange: Exchange, setting: Setting, among: Iterable[Assertion] = ASS
         setting: what is taken for granted.
         among: rows of the table, in its order.
     """
-    rows = tuple(among)
-    yield from judge_readings(exchange, setting, readings(exchange, setting.profile), rows)
+    return judge_readings(exchange, setting, readings(exchange, setting.profile), tuple(among))
 
 
 def readings(exchange: Exchange, profile: Profile) -> dict[Carrier, Reading]:
@@ -59,49 +58,56 @@ def readings(exchange: Exchange, profile: Profile) -> dict[Carrier, Reading]:
 
 
 def judge_readings(
-    exchange: Exchange, setting: Setting, messages: dict[Carrier, Reading], rows: tuple[Assertion, ...]
+    exchange: Exchange,
+    setting: Setting,
+    messages: dict[Carrier, Reading],
+    rows: tuple[Assertion, ...],
+    *,
+    only_broken: bool = False,
 ) -> Iterator[Verdict]:
-    """Judge messages that were read already; see `judge`."""
+    """Judge messages that were read already; see `judge`. With `only_broken` nothing is yielded for what holds."""
     request = messages.get(Carrier.REQUEST) or messages.get(Carrier.ONE_WAY)
     response = messages.get(Carrier.RESPONSE)
     subcodes: dict[str, Subcode] = {}
     for carrier, message in messages.items():
         case = Case(exchange, setting, message, carrier, request, response, subcodes)
-        ended: Ended = {}
-        for row in rows:
-            if carrier in CARRIERS[row.sees] and setting.profile.assertion_id(row.id) is not None:
-                yield _conclude(row, case, ended)
-    if Carrier.ONE_WAY not in messages:
-        yield from _judge_pair(exchange, setting, request, response, subcodes, rows)
+        yield from _judge_case(case, _rows_for(rows, carrier, setting.profile.name), only_broken)
+    pairs = _rows_for(rows, None, setting.profile.name)
+    if pairs and Carrier.ONE_WAY not in messages:
+        message = messages.get(Carrier.RESPONSE) or messages[Carrier.REQUEST]
+        case = Case(exchange, setting, message, Carrier.RESPONSE, request, response, subcodes)
+        yield from _judge_case(case, pairs, only_broken)
 
 
-def _judge_pair(
-    exchange: Exchange,
-    setting: Setting,
-    request: Reading | None,
-    response: Reading | None,
-    subcodes: dict[str, Subcode],
-    rows: tuple[Assertion, ...],
-) -> Iterator[Verdict]:
-    message = response or request
-    assert message is not None
-    case = Case(exchange, setting, message, Carrier.RESPONSE, request, response, subcodes)
+@lru_cache(maxsize=256)
+def _rows_for(rows: tuple[Assertion, ...], carrier: Carrier | None, profile_name: str) -> tuple[Assertion, ...]:
+    """Choose the rows that a profile has for a message, or for a pair where `carrier` is None."""
+    edition = profile(profile_name)
+    return tuple(
+        row
+        for row in rows
+        if (row.sees is Sees.PAIR if carrier is None else carrier in CARRIERS[row.sees])
+        and edition.assertion_id(row.id) is not None
+    )
+
+
+def _judge_case(case: Case, rows: tuple[Assertion, ...], only_broken: bool) -> Iterator[Verdict]:
     ended: Ended = {}
     for row in rows:
-        if row.sees is Sees.PAIR and setting.profile.assertion_id(row.id) is not None:
-            yield _conclude(row, case, ended)
+        outcome, reason = _outcome(row, case, ended)
+        ended[row.id] = outcome
+        if outcome in BROKEN:
+            yield _broken(row, case, outcome, reason)
+        elif not only_broken:
+            yield Verdict(_id(row, case), row.level, outcome, reason, case.message.record)
 
 
-def _conclude(row: Assertion, case: Case, ended: Ended) -> Verdict:
-    """Judge one row on one message or pair."""
-    outcome, reason = _outcome(row, case, ended)
-    ended[row.id] = outcome
-    observed = None
-    if outcome not in BROKEN:
-        return Verdict(_id(row, case), row.level, outcome, reason, case.message.record)
+def _broken(row: Assertion, case: Case, outcome: Outcome, reason: str | None) -> Verdict:
+    """Note the fault that a broken row calls for, and make its verdict."""
     if row.subcode is not None and case.carrier is not Carrier.RESPONSE and row.faults_when(case):
         case.subcodes[row.id] = _in_profile(row.subcode, case.setting.profile)
     expected = _expected(row, case)
+    observed = None
     if expected and case.response is not None and case.response.fault is not None:
         observed = case.response.fault.subcode
     return Verdict(_id(row, case), row.level, outcome, reason, case.message.record, expected, observed)
@@ -131,10 +137,11 @@ def _outcome(row: Assertion, case: Case, ended: Ended) -> tuple[Outcome, str | N
     if not row.applies(case):
         return Outcome.NOT_APPLICABLE, None
     for earlier in row.after:
-        if ended.get(earlier) in BROKEN or ended.get(earlier) is Outcome.PREREQ_FAILED:
+        found = ended.get(earlier)
+        if found is not None and found is not Outcome.PASSED and found is not Outcome.NOT_APPLICABLE:
+            if found is Outcome.MISSING_INPUT:
+                return found, f"rests on {_named(earlier, case)}, which could not be judged"
             return Outcome.PREREQ_FAILED, f"rests on {_named(earlier, case)}"
-        if ended.get(earlier) is Outcome.MISSING_INPUT:
-            return Outcome.MISSING_INPUT, f"rests on {_named(earlier, case)}, which could not be judged"
     return _judge_input(row, case)
 
 

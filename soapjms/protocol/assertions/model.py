@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from brokers.message import MessageType
 from soapjms.protocol.exchange import Exchange
 from soapjms.protocol.names import REC_2012, Mep, Profile, Subcode
 from soapjms.protocol.properties import Carrier, Effective
@@ -153,7 +152,7 @@ def _reply_known(reading: Reading) -> bool:
 
 MET: Final[Mapping[Need, Callable[[Reading], bool]]] = {
     Need.BODY: lambda reading: not reading.record.truncated,
-    Need.MESSAGE_TYPE: lambda reading: reading.message.message_type is not MessageType.UNKNOWN or reading.type_known,
+    Need.MESSAGE_TYPE: lambda reading: reading.type_known,
     Need.TYPES: lambda reading: not reading.message.untyped,
     Need.DELIVERY_MODE: lambda reading: reading.message.delivery_mode is not None,
     Need.PRIORITY: lambda reading: reading.message.priority is not None,
@@ -173,7 +172,7 @@ def always(case: Case) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Assertion:
     """One row of the table of assertions.
 
