@@ -343,9 +343,12 @@ def _of_uri(uri: JmsUri | None) -> Mapping[str, Value]:
 
 
 def _settable_in_uri(name: str) -> bool:
-    """Tell a binding property from a custom parameter, which may have any name."""
+    """Tell a binding property from a custom parameter, which may have any name.
+
+    Variant and destination name are parts of the URI, no parameters; `jndi-` without a name is ignored.
+    """
     row = row_of(name)
-    return row is not None and Source.URI in row.sources
+    return row is not None and row.treatment is not Treatment.AS_IS and Source.URI in row.sources and name != "jndi-"
 
 
 def _check_source(name: str, source: Source, origin: Origin) -> None:

@@ -183,7 +183,7 @@ class Reading:
 
     @property
     def type_known(self) -> bool:
-        """False where the wire does not show the JMS message type, and a body, even one cut away, that there was one."""
+        """False where the wire does not show the JMS message type, and a body, even a cut one, that there was one."""
         return self.message.message_type is not MessageType.UNKNOWN or not (self.message.size or self.record.truncated)
 
 

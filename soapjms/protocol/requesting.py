@@ -152,10 +152,7 @@ class RequestingNode:
 
         Spec: SOAP/JMS 2.6.1.1, 2.7.1; Protocol-2005 to 2010, 2016 to 2024, 2034, 2040, 2050, 2051.
         """
-        one_way = self.machine.role is Role.SENDING
-        if (reply_to is None) is not one_way:
-            rule = "a one-way message has no JMSReplyTo (Protocol-2051)" if one_way else "a request has a JMSReplyTo"
-            raise LocalProtocolError(f"{rule}; given was {reply_to}")
+        one_way = self._check_start(reply_to)
         parsed, octets = read_envelope(envelope)
         action = soap_action or _text(self.endpoint.properties.value("soapAction"))
         carrier = Carrier.ONE_WAY if one_way else Carrier.REQUEST
@@ -175,6 +172,16 @@ class RequestingNode:
             self.machine.step(Input.REQUEST_STARTED)
             self.deadline = None if timeout is None else now + timeout
         return self.request
+
+    def _check_start(self, reply_to: Destination | None) -> bool:
+        """Refuse a start that the state or the pattern does not allow; return whether the pattern is one-way."""
+        one_way = self.machine.role is Role.SENDING
+        if self.request is not None or self.machine.state is not State.INIT:
+            raise LocalProtocolError(f"the exchange was started before, it is in state {self.machine.state}")
+        if (reply_to is None) is not one_way:
+            rule = "a one-way message has no JMSReplyTo (Protocol-2051)" if one_way else "a request has a JMSReplyTo"
+            raise LocalProtocolError(f"{rule}; given was {reply_to}")
+        return one_way
 
     def _values(self, request_uri: str, content_type: str, action: str | None) -> dict[str, Value | None]:
         return {

@@ -9,6 +9,7 @@ Spec: SOAP/JMS 2.6.2, 2.7.2, 2.8.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from lxml import etree
 
@@ -23,6 +24,9 @@ from soapjms.protocol.properties import Carrier
 from soapjms.protocol.reading import Reading
 from soapjms.protocol.record import Direction
 from soapjms.protocol.requesting import body_and_type, capture_of, message_properties
+
+NO_ENVELOPE: Final = frozenset({"Protocol-2029", "Protocol-2030"})
+"""The assertions on the start of a body: whose breach has no subcode, and leaves nothing to hand on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +108,8 @@ class RespondingNode:
             tolerated.append(verdict)
         envelope = reading.envelope
         if envelope is None:
-            return self._refuse(reading, None, reading.envelope_problem or "", tolerated[0] if tolerated else None)
+            broken_body = next((each for each in tolerated if each.assertion in NO_ENVELOPE), None)
+            return self._refuse(reading, None, reading.envelope_problem or "", broken_body)
         if one_way:
             self.machine.step(Input.MESSAGE_READ)
         target = reading.text(names.TARGET_SERVICE)

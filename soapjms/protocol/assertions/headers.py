@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from brokers.message import DeliveryMode
@@ -108,19 +109,25 @@ def reply_to_absent(case: Case) -> str | None:
     return None if reply is None else f"JMSReplyTo is {reply} on a one-way message"
 
 
-def pattern_known(case: Case) -> bool:
-    """The pattern is known from more than the presence of JMSReplyTo itself."""
-    return case.setting.mep is not None or case.message.record.direction is not None
+def _pattern(case: Case) -> Mep | None:
+    """The pattern, where more than the presence of JMSReplyTo tells it: the setting, else who captured the message."""
+    return case.setting.mep or PATTERNS.get(case.message.record.direction)
+
+
+PATTERNS: Final[Mapping[Direction | None, Mep]] = {
+    Direction.REQUEST: Mep.REQUEST_RESPONSE,
+    Direction.ONE_WAY: Mep.ONE_WAY,
+}
 
 
 def is_request(case: Case) -> bool:
     """The pattern is known, and it is request-response."""
-    return pattern_known(case) and case.setting.mep is not Mep.ONE_WAY
+    return _pattern(case) is Mep.REQUEST_RESPONSE
 
 
 def is_one_way(case: Case) -> bool:
     """The pattern is known, and it is one-way."""
-    return case.setting.mep is Mep.ONE_WAY or case.message.record.direction is Direction.ONE_WAY
+    return _pattern(case) is Mep.ONE_WAY
 
 
 # requestURI

@@ -129,7 +129,7 @@ BODY_ASSERTIONS: Final = (
         id="Protocol-2029", section="2.4", level=MUST, binds=Binds.SENDER, sees=Sees.ANY,
         title="a multipart body begins with the boundary of its first part",
         check=messages.multipart_start, applies=messages.is_multipart,
-        needs=(Need.BODY,), after=("Protocol-2027",),
+        needs=(Need.BODY,), after=("Protocol-2027", "Local-2.2.3-contentEncoding"),
     ),
     Assertion(
         id="Protocol-2015", section="2.2.3", level=MUST, binds=Binds.SENDER, sees=Sees.ANY,
@@ -202,7 +202,7 @@ HEADER_ASSERTIONS: Final = (
         check=messages.soap_action, applies=messages.states_soap_action,
     ),
     Assertion(
-        id="Protocol-2050", section="2.6.1.2", level=MUST, binds=Binds.REQUESTING, sees=Sees.REQUEST,
+        id="Protocol-2050", section="2.6.1.2", level=MUST, binds=Binds.REQUESTING, sees=Sees.SENT,
         title="JMSReplyTo is set on a request",
         check=headers.reply_to_present, applies=headers.is_request,
     ),
@@ -259,7 +259,7 @@ RESPONSE_ASSERTIONS: Final = (
     Assertion(
         id="Local-2.2.3-isFault", section="2.2.3", level=SHOULD, binds=Binds.RESPONDING, sees=Sees.RESPONSE,
         title="SOAPJMS_isFault is true on a fault, and on nothing else",
-        check=messages.is_fault_stated, needs=(Need.BODY,),
+        check=messages.is_fault_stated, needs=(Need.BODY,), after=("Protocol-2029", "Protocol-2030"),
     ),
     Assertion(
         id="Local-2.8-shape", section="2.8", level=NONE, binds=Binds.RESPONDING, sees=Sees.RESPONSE,
