@@ -22,10 +22,9 @@ import tempfile
 import time
 from abc import ABC, abstractmethod
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 CONFIGURATION: Final = ROOT / "tests" / "activemq"
@@ -49,8 +48,7 @@ class PortTakenError(BrokerStartError):
     """Somebody else took one of the ports between finding it free and binding it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ports:
+class Ports(NamedTuple):
     """Where the connectors of one broker listen."""
 
     openwire: int
@@ -203,24 +201,22 @@ class ActiveMQ(RealActiveMQ):
         self._ports = free_ports()
         with (directory / "broker.log").open("wb") as log:
             self._process = subprocess.Popen(
-                [
-                    executable,
-                    "-Xmx512m",
-                    *system_properties(self._ports, self.host, str(directory)),
-                    f"-Dactivemq.home={directory}",
-                    f"-Dlog4j2.configurationFile={CONFIGURATION / 'log4j2.properties'}",
-                    "-cp",
-                    self.classpath,
-                    "org.apache.activemq.console.Main",
-                    "start",
-                    f"xbean:file:{CONFIGURATION / 'activemq.xml'}",
-                ],
+                self._command(executable, self._ports, directory),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=directory,
             )
         self._wait_until_ready(self._process, timeout)
+
+    def _command(self, executable: str, ports: Ports, directory: Path) -> list[str]:
+        options = [
+            *system_properties(ports, self.host, str(directory)),
+            f"-Dactivemq.home={directory}",
+            f"-Dlog4j2.configurationFile={CONFIGURATION / 'log4j2.properties'}",
+        ]
+        start = ["org.apache.activemq.console.Main", "start", f"xbean:file:{CONFIGURATION / 'activemq.xml'}"]
+        return [executable, "-Xmx512m", *options, "-cp", self.classpath, *start]
 
     def _wait_until_ready(self, process: subprocess.Popen[bytes], timeout: float) -> None:
         deadline = time.monotonic() + timeout
@@ -270,9 +266,9 @@ class ActiveMQContainer(RealActiveMQ):
         self._container = (
             DockerContainer(IMAGE)
             .with_volume_mapping(str(CONFIGURATION), folder, "ro")
-            .with_env("ACTIVEMQ_OPTS", " ".join(["-Xmx512m", *options]))
+            .with_env("JDK_JAVA_OPTIONS", " ".join(options))  # the start script sets the usual variables anew
             .with_command(f"activemq console xbean:file:{folder}/activemq.xml")
-            .with_exposed_ports(IN_CONTAINER.openwire, IN_CONTAINER.stomp, IN_CONTAINER.amqp, IN_CONTAINER.ws)
+            .with_exposed_ports(*IN_CONTAINER)
         )
         self._running = False
 
@@ -282,19 +278,11 @@ class ActiveMQContainer(RealActiveMQ):
         self._running = True
         try:
             self.host = self._container.get_container_host_ip()
-            self._ports = Ports(
-                openwire=self._port(IN_CONTAINER.openwire),
-                stomp=self._port(IN_CONTAINER.stomp),
-                amqp=self._port(IN_CONTAINER.amqp),
-                ws=self._port(IN_CONTAINER.ws),
-            )
+            self._ports = Ports(*(int(self._container.get_exposed_port(port)) for port in IN_CONTAINER))
             self._wait_until_ready(timeout)
         except BaseException:
             self.stop()
             raise
-
-    def _port(self, inside: int) -> int:
-        return int(self._container.get_exposed_port(inside))
 
     def _wait_until_ready(self, timeout: float) -> None:
         deadline = time.monotonic() + timeout
@@ -366,14 +354,8 @@ def require_jars() -> None:
 
 def system_properties(ports: Ports, host: str, data: str) -> list[str]:
     """Spell what `activemq.xml` leaves open as options of the JVM."""
-    return [
-        f"-Dbroker.host={host}",
-        f"-Dbroker.data={data}",
-        f"-Dbroker.openwire={ports.openwire}",
-        f"-Dbroker.stomp={ports.stomp}",
-        f"-Dbroker.amqp={ports.amqp}",
-        f"-Dbroker.ws={ports.ws}",
-    ]
+    connectors = [f"-Dbroker.{connector}={port}" for connector, port in ports._asdict().items()]
+    return [f"-Dbroker.host={host}", f"-Dbroker.data={data}", *connectors]
 
 
 def free_ports() -> Ports:

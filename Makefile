@@ -1,0 +1,66 @@
+# The gate and its parts. `make test` is all of it, from a fresh clone with nothing but Python 3.11+ and root or a JDK.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+# Every branch of the protocol is covered; the rest is measured, not limited.
+PROTOCOL_COVERAGE := 100
+
+SETUP := $(VENV)/.made-from-pyproject
+BROKERS := build/activemq/.fetched
+
+.PHONY: help setup java brokers test check lint demo bench clean
+.DELETE_ON_ERROR:
+
+help:
+	@echo 'make test     the gate: format, lint, types, every test, with real brokers and Spark'
+	@echo 'make check    the gate without brokers and Spark: needs no Java'
+	@echo 'make demo     a call from end to end; what it makes is in build/demo'
+	@echo 'make bench    calls a second over a real ActiveMQ'
+	@echo 'make setup    the virtual environment in $(VENV)'
+	@echo 'make java     check for a JDK and Maven; as root install them'
+	@echo 'make brokers  fetch ActiveMQ'
+	@echo 'make clean    remove all that was made'
+
+setup: $(SETUP)
+
+$(SETUP): pyproject.toml
+	scripts/need-python.sh $(PYTHON)
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $@
+
+java:
+	scripts/need-java.sh
+
+brokers: $(BROKERS)
+
+# `java` stands behind the bar: it is checked first, but having checked it does not make the jars old.
+$(BROKERS): tests/activemq/pom.xml | java
+	rm -rf build/activemq
+	mvn --batch-mode --quiet --file tests/activemq/pom.xml dependency:copy-dependencies
+	touch $@
+
+lint: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+test: lint java brokers
+	$(BIN)/coverage run -m pytest
+	$(BIN)/coverage report --include='soapjms/protocol/*' --show-missing --skip-covered --fail-under=$(PROTOCOL_COVERAGE)
+
+check: lint
+	$(BIN)/coverage run -m pytest -m 'not broker and not spark'
+	$(BIN)/coverage report --include='soapjms/protocol/*' --show-missing --skip-covered --fail-under=$(PROTOCOL_COVERAGE)
+
+demo: setup java
+	$(BIN)/python examples/demo.py --out build/demo
+
+bench: setup java brokers
+	$(BIN)/python benchmarks/calls.py
+
+clean:
+	rm -rf build dist $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage spark-warehouse metastore_db derby.log
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

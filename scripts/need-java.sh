@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Check that a JDK of 17 or newer and Maven are there: the tests run real brokers and Spark, and nothing is skipped for
+# want of them. As root on Debian and Ubuntu they are installed; elsewhere this says what to type.
+set -euo pipefail
+
+oldest=17
+
+java=${JAVA_HOME:+$JAVA_HOME/bin/}java
+
+java_is_good() {
+  local version
+  version=$("$java" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p')
+  [ -n "$version" ] && [ "$version" -ge "$oldest" ] &&
+    "$java" --list-modules | grep '^jdk\.compiler' >/dev/null # a single .java file is run as it is
+}
+
+packages=()
+if ! java_is_good; then
+  if [ -n "${JAVA_HOME:-}" ]; then
+    echo "JAVA_HOME is $JAVA_HOME, which is no JDK of $oldest or newer. Set it to one, or unset it." >&2
+    exit 1
+  fi
+  if apt-cache show "openjdk-$oldest-jdk-headless" >/dev/null 2>&1; then
+    packages+=("openjdk-$oldest-jdk-headless")
+  else
+    packages+=(default-jdk-headless)
+  fi
+fi
+command -v mvn >/dev/null || packages+=(maven)
+[ "${#packages[@]}" -gt 0 ] || exit 0
+
+install="apt-get install -y --no-install-recommends ${packages[*]}"
+if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
+  echo "A JDK of $oldest or newer and Maven are needed. On Debian and Ubuntu: sudo $install" >&2
+  exit 1
+fi
+apt-get update -q
+DEBIAN_FRONTEND=noninteractive $install
+if ! java_is_good; then
+  echo "Still no JDK of $oldest or newer: the first java on PATH is $(command -v java)." >&2
+  echo "Choose another: update-alternatives --config java" >&2
+  exit 1
+fi

@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Check that the Python given can make a virtual environment for soapjms, and say what to type if it cannot.
+# As root on Debian and Ubuntu a missing `venv` is installed.
+set -euo pipefail
+
+python=${1:?usage: scripts/need-python.sh PYTHON}
+
+if ! command -v "$python" >/dev/null; then
+  echo "There is no $python. soapjms needs Python 3.11, 3.12 or 3.13: make PYTHON=/path/to/python3.12 ..." >&2
+  exit 1
+fi
+if ! "$python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))'; then
+  echo "$python is $("$python" --version 2>&1); soapjms needs 3.11, 3.12 or 3.13." >&2
+  echo "Name another one: make PYTHON=/path/to/python3.12 ..." >&2
+  exit 1
+fi
+if "$python" -c 'import venv, ensurepip' 2>/dev/null; then
+  exit 0
+fi
+
+package="python$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')-venv"
+install="apt-get install -y $package"
+if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then
+  apt-get update -q
+  DEBIAN_FRONTEND=noninteractive $install
+else
+  echo "$python has no venv. On Debian and Ubuntu: sudo $install" >&2
+  exit 1
+fi
