@@ -309,7 +309,8 @@ def records() -> list[Record]:
     ]
     line = {
         "v": 1, "time": "2026-11-20T19:22:01.123456Z", "message_type": "bytes", "truncated": True, "sha256": "ab",
-        "destination": {"kind": "topic", "name": None, "x": 1}, "jms": {"future": [1]}, "more": {"a": None},
+        "destination": {"kind": "topic", "name": None, "x": 1}, "more": {"a": None},
+        "jms": {"future": [1], "reply_to": {"kind": "queue", "name": "q", "y": 2}},
         "meta": {"host": "h", "deep": {"a": [1, "two"]}},
     }  # fmt: skip
     return [*several, from_json(json.dumps(line))]

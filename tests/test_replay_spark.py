@@ -14,7 +14,7 @@ from replay_logs import CXF, at, bad_logs, request, response, rows, summary, thr
 
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.record import Direction, capture
-from soapjms.replay import Summary, replay, spark
+from soapjms.replay import SparkFailedError, Summary, replay, spark
 from soapjms.replay.schema import REJECTED, VERDICTS
 from soapjms.replay.session import session
 
@@ -87,6 +87,19 @@ def test_an_empty_log_gives_empty_rows_with_their_columns(tmp_path: Path) -> Non
     (tmp_path / "log.jsonl").touch()
     both(tmp_path / "log.jsonl", tmp_path)
     assert pq.read_table(tmp_path / "spark" / "verdicts").schema.equals(VERDICTS)
+
+
+def test_a_setting_that_spark_refuses_is_a_mistake_of_the_caller(tmp_path: Path) -> None:
+    """The error names the setting."""
+    with pytest.raises(UsageError, match=r"refuses the setting spark\.sql\.parquet\.compression\.codec=zip"):
+        replay(CXF, tmp_path / "out", conf={"spark.sql.parquet.compression.codec": "zip"})
+
+
+def test_a_job_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    """A codec that this Spark lacks fails while results are written: the run ends with what Spark said."""
+    with pytest.raises(SparkFailedError, match="the Spark job failed"):
+        replay(CXF, tmp_path / "out", conf={"spark.sql.parquet.compression.codec": "lzo"})
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_another_master_than_the_running_one_is_refused(tmp_path: Path) -> None:

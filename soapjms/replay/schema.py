@@ -9,7 +9,7 @@ Spec: capture record, version 1, "Parquet" and "Verdicts".
 from __future__ import annotations
 
 import json
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from datetime import UTC
 from typing import Any, Final
@@ -24,7 +24,6 @@ from soapjms.protocol.record import (
     NON_FINITE,
     VERSION,
     Record,
-    body_to_json,
     format_time,
     from_members,
     to_members,
@@ -146,7 +145,7 @@ def to_row(record: Record) -> dict[str, Any]:
         "properties": [(each.name, _value_of(each)) for each in record.message.properties],
         "untyped": record.message.untyped,
         "message_type": record.message.message_type,
-        "body": _body_octets(record),
+        "body": _body_octets(record.message.message_type, members.get("body")),
         "truncated": record.truncated,
         "sha256": record.sha256,
         "meta": [(name, _dumps(value)) for name, value in record.meta.items()],
@@ -164,13 +163,14 @@ def _value_of(entry: Property) -> dict[str, str | None]:
     return {"type": entry.type, "value": value if value is None or isinstance(value, str) else _dumps(value)}
 
 
-def _body_octets(record: Record) -> bytes | None:
-    body = record.message.body
-    if body is None or isinstance(body, bytes):
-        return body
-    if isinstance(body, memoryview):
-        return bytes(body)
-    return body.encode() if isinstance(body, str) else _dumps(body_to_json(body)).encode()
+def _body_octets(kind: MessageType, body: Any) -> bytes | None:
+    """Return a record's member `body` as octets."""
+    if body is None:
+        return None
+    if kind in (MessageType.MAP, MessageType.STREAM):
+        return _dumps(body).encode()
+    assert isinstance(body, str)
+    return body.encode() if kind is MessageType.TEXT else b64decode(body)
 
 
 def _dumps(value: Any) -> str:
@@ -196,9 +196,17 @@ def from_row(row: Mapping[str, Any]) -> Record:
     if not isinstance(extra, dict):
         raise InvalidRecordError(f"column extra is not a JSON object but {type(extra).__name__}")
     for name, value in extra.items():
-        nested = name in NESTED and isinstance(value, dict)
-        members[name] = {**(members.get(name) or {}), **value} if nested else value
+        place = _place(members, name) if name in NESTED and isinstance(value, dict) else members
+        place.update(value if place is not members else {name: value})
     return from_members(members)
+
+
+def _place(members: dict[str, Any], path: str) -> dict[str, Any]:
+    """Return the object at a path such as `jms.reply_to`; one that is not there is made."""
+    for name in path.split("."):
+        members[name] = dict(members.get(name) or {})
+        members = members[name]
+    return members
 
 
 PLAIN_COLUMNS: Final = MEMBERS - {"time", "properties", "types", "body", "meta"}

@@ -52,7 +52,7 @@ def session(master: str | None, conf: Mapping[str, str], scratch: Path) -> Itera
 
     Raises:
         SparkMissingError: there is no Java, or Spark did not start.
-        UsageError: a master was given, and a Spark with another one runs already.
+        UsageError: a master was given, and a Spark with another one runs already; a setting that Spark refuses.
     """
     running = SparkContext._active_spark_context
     if running is not None and master not in (None, running.master):
@@ -63,12 +63,19 @@ def session(master: str | None, conf: Mapping[str, str], scratch: Path) -> Itera
     try:
         spark = whole.newSession()  # with settings of its own: those of the user's session stay
         for name, value in {**SQL_SETTINGS, **conf}.items():
-            if spark.conf.isModifiable(name):
-                spark.conf.set(name, value)
+            _set(spark, name, value)
         yield spark
     finally:
         if running is None:
             whole.stop()
+
+
+def _set(spark: SparkSession, name: str, value: str) -> None:
+    try:
+        if spark.conf.isModifiable(name):
+            spark.conf.set(name, value)
+    except PySparkException as error:
+        raise UsageError(f"Spark refuses the setting {name}={value}: {error}") from None
 
 
 def _start(master: str | None, conf: Mapping[str, str], scratch: Path) -> None:
