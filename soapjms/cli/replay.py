@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
-from math import isfinite
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,8 +38,8 @@ def _settings(ctx: click.Context, param: click.Parameter, values: tuple[str, ...
 
 
 def _window(ctx: click.Context, param: click.Parameter, seconds: float) -> timedelta:
-    if not isfinite(seconds):
-        raise click.BadParameter(f"{seconds} is no number of seconds")
+    if not 0 < seconds <= MAX_WINDOW:  # NaN is neither
+        raise click.BadParameter(f"{seconds:g}; it must be more than 0 and at most {MAX_WINDOW:g} seconds")
     return timedelta(seconds=seconds)
 
 
@@ -57,7 +56,7 @@ def _window(ctx: click.Context, param: click.Parameter, seconds: float) -> timed
 @click.option("--local", is_flag=True, help="Run in this process, without Spark or Java. The results are the same.")
 @click.option(
     "--window",
-    type=click.FloatRange(min=0, min_open=True, max=MAX_WINDOW),
+    type=float,
     default=DEFAULT_WINDOW.total_seconds(),
     show_default=True,
     callback=_window,
@@ -158,11 +157,15 @@ def _counts(members: Mapping[str, Any]) -> str:
 
 
 def _findings(summary: Summary, broken: Mapping[str, Mapping[str, Any]]) -> Table:
-    table = Table("assertion", "level", "failed", "warnings", "what it says", "first reason")
+    table = Table()
+    table.add_column("assertion", no_wrap=True)
+    for name in ("level", "failed", "warned"):
+        table.add_column(name)
+    table.add_column("what it says, and the first reason", overflow="fold")
     for name in sorted(broken, key=lambda each: (not broken[each]["failed"], each)):
         each = broken[name]
         kind = "failed" if each["failed"] else "warning"
         first = min(summary.samples[name, kind]).reason
-        cells = [each["level"], str(each["failed"]), str(each["warning"]), each["title"], visible(first)]
+        cells = [each["level"], str(each["failed"]), str(each["warning"]), f"{each['title']}:\n{visible(first)}"]
         table.add_row(Text(name, style=COLOURS[kind]), *map(Text, cells))
     return table
