@@ -1,0 +1,37 @@
+"""The generated pages are what the tables say today."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def test_generated_pages_are_current() -> None:
+    """`docs/generate.py --check` finds nothing out of date."""
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "docs" / "generate.py"), "--check"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        env={"PYTHONPATH": str(ROOT)},
+    )
+    assert (done.stdout, done.returncode) == ("", 0), done.stderr
+
+
+def test_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Python of the README runs as it stands, in one go."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    scope: dict[str, object] = {}
+    for block in blocks:
+        exec(compile(block, "README.md", "exec"), scope)
+    lines = (tmp_path / "capture.jsonl").read_text(encoding="utf-8").splitlines()
+    assert len(blocks) == 2
+    assert len(lines) == 4  # request and response, as the client and as the service saw them
