@@ -23,10 +23,6 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
-import os
-
-if os.environ.get("SW"):
-    sys.setswitchinterval(float(os.environ["SW"]))
 OCTETS = 256
 GROUP = 64
 OPEN, CLOSE = (

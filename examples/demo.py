@@ -162,7 +162,7 @@ def replay(log: Path, out: Path, engine: str) -> tuple[list[Step], Path]:
     from soapjms.replay import replay as run
 
     summary = run([str(log)], str(out), engine=engine)
-    subcodes = summary.data["subcodes"]
+    subcodes = summary.members["subcodes"]
     steps = [
         Step(
             f"replay: {subcode}", "expected 1, observed 1", f"expected {seen['expected']}, observed {seen['observed']}"
@@ -170,8 +170,10 @@ def replay(log: Path, out: Path, engine: str) -> tuple[list[Step], Path]:
         for subcode in Subcode
         for seen in (subcodes[str(subcode)],)
     ]
-    wanted = len(Subcode) + 3
-    steps.append(Step("replay: exchanges", str(wanted), str(summary.data["exchanges"])))
+    counts = {name: str(summary.members[name]) for name in ("exchanges", "one_way", "rejected")}
+    steps.append(Step("replay: request and response", str(len(Subcode) + 2), counts["exchanges"]))
+    steps.append(Step("replay: one-way", "1", counts["one_way"]))
+    steps.append(Step("replay: rejected records", "0", counts["rejected"]))
     return steps, out / "report.html"
 
 
