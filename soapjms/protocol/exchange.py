@@ -10,7 +10,7 @@ Spec: capture record, "Copies and pairing".
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from hashlib import sha256
@@ -106,31 +106,26 @@ def _is_request(record: Record) -> bool:
 # Merging copies
 
 
-@dataclass(slots=True)
-class _Sighting:
-    """One message under construction: merged from the copies seen so far."""
-
-    record: Record
-    records: int = 1
-    partner: _Sighting | None = None
-    done: bool = field(default=False)
-
-    @property
-    def time(self) -> datetime:
-        return self.record.time
-
-
 def same_message(one: Record, other: Record) -> bool:
     """Say whether two records show the same message: by message id, else by direction, correlation id and body."""
     first, second = one.message, other.message
     if first.message_id and second.message_id:
         return first.message_id == second.message_id
-    if not first.correlation_id or first.correlation_id != second.correlation_id:
+    if one.direction is not None and other.direction is not None and one.direction is not other.direction:
         return False
-    if _is_request(one) != _is_request(other):  # keeps an echo's response apart from its request
-        return False
-    digests = _digest(one), _digest(other)
-    return None not in digests and digests[0] == digests[1]
+    mark = _copy_mark(one)
+    return mark is not None and mark == _copy_mark(other)
+
+
+def _copy_mark(record: Record) -> tuple[str, bool, str] | None:
+    """Return what the copies of a message share where one lacks the message id, None if it cannot be told.
+
+    Being a request is part of it: that keeps an echo's response apart from its request.
+    """
+    if not record.message.correlation_id:
+        return None
+    digest = _digest(record)
+    return None if digest is None else (record.message.correlation_id, _is_request(record), digest)
 
 
 def _digest(record: Record) -> str | None:
@@ -149,12 +144,13 @@ def merge(one: Record, other: Record) -> Record:
     """
     base, rest = (one, other) if one.time <= other.time else (other, one)
     better = rest.message if base.message.untyped and not rest.message.untyped else base.message
-    whole = rest if base.truncated and not rest.truncated else base
+    whole = rest if _lack(rest) < _lack(base) else base
     kind = whole.message.message_type
     return replace(
         base,
         message=_merge_messages(base.message, rest.message, better, whole.message, kind),
         direction=base.direction or rest.direction,
+        node=base.node or rest.node,
         truncated=whole.truncated,
         sha256=base.sha256 or rest.sha256,
         meta={**rest.meta, **base.meta},
@@ -162,13 +158,16 @@ def merge(one: Record, other: Record) -> Record:
     )
 
 
+def _lack(record: Record) -> tuple[bool, bool]:
+    """Rank a copy by what it lacks of the body: the rest of a cut one, the type that says how to read it."""
+    return record.truncated, record.message.message_type is MessageType.UNKNOWN
+
+
 MERGED_HEADERS: Final = ("message_id", "correlation_id", "delivery_mode", "priority", "expiration", "timestamp", "type")
 
 
 def _merge_messages(base: Message, rest: Message, typed: Message, whole: Message, kind: MessageType) -> Message:
-    known: dict[str, Any] = {
-        name: getattr(base, name) if getattr(base, name) is not None else getattr(rest, name) for name in MERGED_HEADERS
-    }
+    known: dict[str, Any] = {name: _known(getattr(base, name), getattr(rest, name)) for name in MERGED_HEADERS}
     if kind is MessageType.UNKNOWN:
         kind = rest.message_type if whole is base else base.message_type
     return Message(
@@ -178,9 +177,13 @@ def _merge_messages(base: Message, rest: Message, typed: Message, whole: Message
         untyped=typed.untyped,
         destination=_better(base.destination, rest.destination),
         reply_to=_better(base.reply_to, rest.reply_to),
-        redelivered=base.redelivered or rest.redelivered,
+        redelivered=base.redelivered or rest.redelivered or _known(base.redelivered, rest.redelivered),
         **known,
     )
+
+
+def _known(one: Any, other: Any) -> Any:
+    return other if one is None else one
 
 
 def _better(one: Destination | None, other: Destination | None) -> Destination | None:
@@ -203,43 +206,104 @@ def pair(records: Iterable[Record], window: timedelta = DEFAULT_WINDOW) -> Itera
     Yields:
         every message once, in an exchange. Nothing is dropped.
     """
-    waiting: list[_Sighting] = []
-    newest: datetime | None = None
+    stretch = _Stretch(window)
     for record in records:
-        if newest is not None and record.time - newest > window:
-            yield from _settle(waiting, window)
-            waiting = []
-        newest = record.time if newest is None else max(newest, record.time)
-        for sighting in waiting:
-            if same_message(sighting.record, record) and abs(record.time - sighting.time) <= window:
+        if stretch.newest is not None and record.time - stretch.newest > window:
+            yield from stretch.settle()
+            stretch = _Stretch(window)
+        stretch.add(record)
+    yield from stretch.settle()
+
+
+@dataclass(slots=True, eq=False)
+class _Sighting:
+    """One message under construction: merged from the copies seen so far."""
+
+    record: Record
+    records: int = 1
+    mark: tuple[str, bool, str] | None = None
+    partner: _Sighting | None = None
+    is_answer: bool = False
+
+    @property
+    def time(self) -> datetime:
+        return self.record.time
+
+    @property
+    def message_id(self) -> str | None:
+        return self.record.message.message_id or None
+
+
+class _Stretch:
+    """The messages of one stretch of time, each found again by its id or by what its copies share.
+
+    The look-ups keep a key that many messages share, such as a correlation id that never changes, from taking
+    quadratic time.
+    """
+
+    def __init__(self, window: timedelta) -> None:
+        self.newest: datetime | None = None
+        self._window = window
+        self._sightings: list[_Sighting] = []
+        self._named: dict[str, _Sighting] = {}
+        self._marked: dict[tuple[str, bool, str], list[_Sighting]] = {}
+        self._nameless: dict[tuple[str, bool, str], list[_Sighting]] = {}
+
+    def add(self, record: Record) -> None:
+        """Merge a record into the message that it is a copy of, the nearest in time, or begin a new one."""
+        self.newest = record.time if self.newest is None else max(self.newest, record.time)
+        for sighting in self._candidates(record):
+            if same_message(sighting.record, record) and abs(record.time - sighting.time) <= self._window:
                 sighting.record = merge(sighting.record, record)
                 sighting.records += 1
                 break
         else:
-            waiting.append(_Sighting(record))
-    yield from _settle(waiting, window)
+            sighting = _Sighting(record)
+            self._sightings.append(sighting)
+        self._index(sighting)
 
+    def _candidates(self, record: Record) -> Iterator[_Sighting]:
+        message_id, mark = record.message.message_id, _copy_mark(record)
+        if message_id and message_id in self._named:
+            yield self._named[message_id]
+        if mark is not None:
+            yield from reversed((self._nameless if message_id else self._marked).get(mark, []))
 
-def _settle(sightings: list[_Sighting], window: timedelta) -> Iterator[Exchange]:
-    """Pair the messages of one stretch of time and give out their exchanges in order of time."""
-    requests = [each for each in sightings if _may_be_request(each.record)]
-    answers = [each for each in sightings if _may_be_response(each.record)]
-    candidates = sorted(
-        (
-            (abs(answer.time - request.time), request.time, answer.time, request, answer)
-            for request in requests
-            for answer in answers
-            if request is not answer and answers_to(request.record, answer.record)
-        ),
-        key=lambda each: each[:3],
-    )
-    for distance, _, _, request, answer in candidates:
-        if distance <= window and request.partner is None and answer.partner is None:
-            request.partner, answer.partner = answer, request
-            answer.done = True
-    for sighting in sightings:
-        if not sighting.done:
-            yield _exchange(sighting)
+    def _index(self, sighting: _Sighting) -> None:
+        if sighting.mark is None and (mark := _copy_mark(sighting.record)) is not None:
+            sighting.mark = mark
+            self._marked.setdefault(mark, []).append(sighting)
+            if sighting.message_id is None:
+                self._nameless.setdefault(mark, []).append(sighting)
+        if sighting.message_id is not None and self._named.get(sighting.message_id) is not sighting:
+            self._named[sighting.message_id] = sighting
+            if sighting.mark is not None and sighting in (nameless := self._nameless.get(sighting.mark, [])):
+                nameless.remove(sighting)
+
+    def settle(self) -> Iterator[Exchange]:
+        """Pair the messages and give out their exchanges in order of time."""
+        candidates = [each for each in self._answers() if each[0] <= self._window]
+        candidates.sort(
+            key=lambda each: (each[0], each[1].time, each[2].time, _id(each[1].record), _id(each[2].record))
+        )
+        for _, request, answer in candidates:
+            if request.partner is None and answer.partner is None:
+                request.partner, answer.partner = answer, request
+                answer.is_answer = True
+        return (_exchange(sighting) for sighting in self._sightings if not sighting.is_answer)
+
+    def _answers(self) -> Iterator[tuple[timedelta, _Sighting, _Sighting]]:
+        """Yield each request with each message that may answer it, and how far apart they are."""
+        requests: dict[str, list[_Sighting]] = {}
+        for each in self._sightings:
+            if _may_be_request(each.record):
+                for name in {each.record.message.correlation_id or "", each.message_id or ""}:
+                    requests.setdefault(name, []).append(each)
+        for answer in self._sightings:
+            if _may_be_response(answer.record):
+                for request in requests.get(answer.record.message.correlation_id or "", ()):
+                    if request is not answer and answers_to(request.record, answer.record):
+                        yield abs(answer.time - request.time), request, answer
 
 
 def _may_be_request(record: Record) -> bool:
@@ -257,6 +321,8 @@ def answers_to(request: Record, answer: Record) -> bool:
         return False
     if request.direction is None and sent.reply_to is None:
         return False
+    if answer.direction is None and came.reply_to is not None and came.reply_to == sent.reply_to:
+        return False  # the same request, sent again
     wanted, seen = sent.reply_to, came.destination
     if wanted is not None and seen is not None and wanted.name is not None and seen.name is not None:
         return wanted.name == seen.name
