@@ -294,16 +294,24 @@ class _Stretch:
 
     def _answers(self) -> Iterator[tuple[timedelta, _Sighting, _Sighting]]:
         """Yield each request with each message that may answer it, and how far apart they are."""
-        requests: dict[str, list[_Sighting]] = {}
+        by_id: dict[str, list[_Sighting]] = {}
+        by_place: dict[tuple[str, str | None], list[_Sighting]] = {}
         for each in self._sightings:
             if _may_be_request(each.record):
                 for name in {each.record.message.correlation_id or "", each.message_id or ""}:
-                    requests.setdefault(name, []).append(each)
+                    by_id.setdefault(name, []).append(each)
+                    by_place.setdefault((name, _name(each.record.message.reply_to)), []).append(each)
         for answer in self._sightings:
             if _may_be_response(answer.record):
-                for request in requests.get(answer.record.message.correlation_id or "", ()):
+                wanted, place = answer.record.message.correlation_id or "", _name(answer.record.message.destination)
+                requests = [*by_place.get((wanted, place), ()), *by_place.get((wanted, None), ())]
+                for request in requests if place is not None else by_id.get(wanted, ()):
                     if request is not answer and answers_to(request.record, answer.record):
                         yield abs(answer.time - request.time), request, answer
+
+
+def _name(destination: Destination | None) -> str | None:
+    return None if destination is None else destination.name
 
 
 def _may_be_request(record: Record) -> bool:
@@ -323,10 +331,8 @@ def answers_to(request: Record, answer: Record) -> bool:
         return False
     if answer.direction is None and came.reply_to is not None and came.reply_to == sent.reply_to:
         return False  # the same request, sent again
-    wanted, seen = sent.reply_to, came.destination
-    if wanted is not None and seen is not None and wanted.name is not None and seen.name is not None:
-        return wanted.name == seen.name
-    return True
+    wanted, seen = _name(sent.reply_to), _name(came.destination)
+    return wanted is None or seen is None or wanted == seen
 
 
 def _exchange(sighting: _Sighting) -> Exchange:
