@@ -16,7 +16,7 @@ if not hasattr(_brokers, "Connection") or not (_Path(_brokers.__file__ or "").pa
 
 from brokers import connect
 from brokers.naming import Names
-from soapjms.client import Client, Response
+from soapjms.client import Client
 from soapjms.dispatcher import Dispatcher
 from soapjms.protocol.errors import (
     CallFailedError,
@@ -31,6 +31,7 @@ from soapjms.protocol.errors import (
 )
 from soapjms.protocol.names import CR_2009, REC_2012, Profile, SoapVersion, Subcode
 from soapjms.recorder import Recorder, Tap
+from soapjms.response import Response
 from soapjms.service import Request, Service
 
 __all__ = [

@@ -5,6 +5,7 @@ Spec: RFC 6167 4.2, 4.3; SOAP/JMS 2.2.1, 2.2.2 replyToName.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -28,7 +29,7 @@ def read_uri(uri: str | JmsUri, environment: Mapping[str, Value]) -> tuple[JmsUr
     Raises:
         InvalidUriError, InvalidPropertyError: the URI or a property is not as the specification has it.
     """
-    parsed = uri if isinstance(uri, JmsUri) else checked(uri)
+    parsed = checked(uri.text, uri.mode) if isinstance(uri, JmsUri) else checked(uri)
     return parsed, resolve(parsed, environment)
 
 
@@ -67,8 +68,11 @@ def _find(uri: JmsUri, name: str, names: Names) -> Destination:
 
 # Where a reply may go
 
-FORBIDDEN_PREFIXES: Final = ("activemq.", "dlq.", "expiryqueue", "$sys")
+FORBIDDEN_PREFIXES: Final = ("activemq.", "dlq.", "dlq::", "expiryqueue", "$")
 """Advisory, management and dead-letter destinations, in lower case."""
+
+SPECIAL_CHARACTERS: Final = re.compile(r"[,*>?]|://")
+"""What makes a broker take a name for something else: several destinations, a pattern, a destination with options."""
 
 
 def reply_refusal(request: Message) -> str | None:
@@ -82,10 +86,19 @@ def reply_refusal(request: Message) -> str | None:
         return "the message has no JMSReplyTo"
     if reply.kind is DestinationKind.TOPIC:
         return f"JMSReplyTo is {reply}; a reply goes to a queue or temporary destination"
-    name = (reply.name or "").lower()
-    if name == "dlq" or name.startswith(FORBIDDEN_PREFIXES):
-        return f"JMSReplyTo is {reply}, a destination of the broker's own"
-    own = request.destination
-    if own is not None and own.name is not None and own.name == reply.name:
+    if not reply.name:
+        own_form = reply.kind.is_temporary and reply.address
+        return None if own_form else f"JMSReplyTo is a {reply.kind} without a name"
+    return _name_refusal(reply, reply.name, request.destination)
+
+
+def _name_refusal(reply: Destination, name: str, own: Destination | None) -> str | None:
+    if own is not None and own.name == name:
         return f"JMSReplyTo is {reply}, the destination of the request itself"
+    if reply.kind.is_temporary:
+        return None
+    if name.lower() == "dlq" or name.lower().startswith(FORBIDDEN_PREFIXES):
+        return f"JMSReplyTo is {reply}, a destination of the broker's own"
+    if SPECIAL_CHARACTERS.search(name):
+        return f"JMSReplyTo is {reply}, which a broker may take for several destinations or a pattern"
     return None

@@ -1,6 +1,6 @@
 """Calling SOAP services over JMS: runs requesting and sending nodes over a connection.
 
-The rules are in the protocol; here are futures, the reply destination and the clock.
+The rules are in the protocol, the reply destinations in `soapjms.replies`; here are futures and the clock.
 """
 
 from __future__ import annotations
@@ -10,26 +10,24 @@ import logging
 import time
 import uuid
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from dataclasses import dataclass
 from threading import Lock
 from types import MappingProxyType, TracebackType
 from typing import Final, Self
 
 from lxml import etree
 
-from brokers.connection import Completion, Connection, ConnectionState, Consumer, Delivery, SendResult
+from brokers.connection import Completion, Connection, ConnectionState, SendResult
 from brokers.errors import BrokerError
 from brokers.message import Destination, Message, MessageType
 from brokers.naming import Names
 from soapjms.addressing import destination_of, read_uri, reply_destination_of
+from soapjms.arguments import edition, finite, payload_type
 from soapjms.deadlines import Deadlines
-from soapjms.protocol.assertions import Setting, Verdict
-from soapjms.protocol.envelope import Envelope, Fault
 from soapjms.protocol.errors import CallFailedError, CallTimeoutError, UsageError
-from soapjms.protocol.names import DEFAULT_PROFILE, Mep, Profile
+from soapjms.protocol.names import DEFAULT_PROFILE, CorrelationRule, Mep, Profile
 from soapjms.protocol.properties import Value
 from soapjms.protocol.record import Direction, Node
 from soapjms.protocol.requesting import (
@@ -38,65 +36,28 @@ from soapjms.protocol.requesting import (
     RequestingNode,
     ResponseIgnored,
     ResponseReceived,
-    findings,
 )
 from soapjms.protocol.uri import JmsUri
 from soapjms.recorder import Recorder
+from soapjms.replies import ExclusiveReplies, Replies, SharedReplies
+from soapjms.response import Response
 
 log = logging.getLogger("soapjms.client")
 
 DEFAULT_TIMEOUT: Final = 30.0
-REPLY_PREFETCH: Final = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Response:
-    """What a call came back with.
-
-    Attributes:
-        envelope: the SOAP envelope, parsed.
-        fault: the SOAP fault that it holds, None if it holds none.
-        message: the JMS message.
-        request: the request as it was sent.
-        endpoint: where it was sent.
-    """
-
-    envelope: Envelope
-    fault: Fault | None
-    message: Message
-    request: Message
-    endpoint: Endpoint
-
-    @property
-    def element(self) -> etree._Element | None:
-        """The first element of the SOAP body; None if the body is empty."""
-        return self.envelope.content
-
-    def raise_for_fault(self) -> Self:
-        """Return the response itself if it holds no fault.
-
-        Raises:
-            SoapFaultError: it holds one.
-        """
-        if self.fault is not None:
-            raise self.fault.as_error()
-        return self
-
-    def findings(self) -> tuple[Verdict, ...]:
-        """Judge the exchange by every assertion, and return those that were broken."""
-        setting = Setting(profile=self.endpoint.profile, properties=self.endpoint.properties)
-        return findings(self.request, self.message, setting)
 
 
 class _Call:
     """One call under way."""
 
-    __slots__ = ("due", "future", "node")
+    __slots__ = ("answered", "due", "future", "key", "node")
 
-    def __init__(self, node: RequestingNode, future: Completion[Response], due: float) -> None:
-        self.node = node
+    def __init__(self, key: str, future: Completion[Response], node: RequestingNode, due: float) -> None:
+        self.key = key
         self.future = future
+        self.node = node
         self.due = due
+        self.answered = False
 
 
 class Client:
@@ -104,7 +65,9 @@ class Client:
 
     Args:
         connection: to the broker; stays the caller's to close.
-        uri: of the service, with any binding properties as parameters.
+        uri: of the service, with any binding properties as parameters. A fixed `replyToName` may be shared by clients
+            where the broker has selectors, or else is one client's own; a service of the 2009 edition, which repeats
+            the JMSMessageID, reaches nobody there.
         properties: binding properties that win over those of the URI.
         profile: the edition of the specification to write by.
         message_type: BYTES or TEXT.
@@ -114,7 +77,7 @@ class Client:
 
     Attributes:
         endpoint: URI and effective properties.
-        counts: replies that reached nobody (`ignored`, by an exchange that was over; `unknown`, of no exchange here).
+        counts: replies that reached nobody: `ignored`, late or second ones; `unknown`, of no call of this client.
 
     Raises:
         InvalidUriError, InvalidPropertyError, UsageError: the URI, a property or another argument is not as it must be.
@@ -133,25 +96,42 @@ class Client:
         names: Names | None = None,
         recorder: Recorder | None = None,
     ) -> None:
-        if message_type not in (MessageType.BYTES, MessageType.TEXT):
-            raise UsageError(f"message_type is {message_type}; a request is BYTES or TEXT (Protocol-2034)")
         parsed, effective = read_uri(uri, properties)
-        self.endpoint = Endpoint.of(parsed, effective, profile, message_type)
-        self.timeout = _finite(timeout)
+        self.endpoint = Endpoint.of(parsed, effective, edition(profile), payload_type(message_type))
+        self.timeout = finite(timeout)
         self.counts: Counter[str] = Counter()
         self._connection = connection
         self._recorder = recorder
         self._destination = destination_of(parsed, names or Names())
-        self._fixed_reply = reply_destination_of(parsed, effective, names or Names())
         self._prefix = uuid.uuid4().hex
         self._numbers = itertools.count(1)
         self._calls: dict[str, _Call] = {}
         self._lock = Lock()
-        self._replies: tuple[Destination, Consumer, int] | None = None
+        self._replies = self._choose_replies(reply_destination_of(parsed, effective, names or Names()))
         self._deadlines = Deadlines()
         self._executor: Executor | None = None
         self._closed = False
+        self._ended = False
         connection.watch(self._on_state)
+
+    @property
+    def under_way(self) -> int:
+        """How many calls wait for their response."""
+        return len(self._calls)
+
+    def _choose_replies(self, fixed: Destination | None) -> Replies:
+        """Choose where replies come in; see `soapjms.replies`."""
+        if fixed is not None and (fixed.kind, fixed.name) == (self._destination.kind, self._destination.name):
+            raise UsageError(
+                f"replies would go to {fixed}, where the requests go: the client would read its own requests"
+            )
+        by_message_id = self.endpoint.profile.correlation is CorrelationRule.MESSAGE_ID
+        if fixed is None and by_message_id:
+            return ExclusiveReplies(self._connection, self._on_reply)
+        ours = None
+        if fixed is not None and not by_message_id and self._connection.capabilities.selectors:
+            ours = f"JMSCorrelationID LIKE '{self._prefix}-%'"
+        return SharedReplies(self._connection, fixed, ours, self._on_reply)
 
     # Calling
 
@@ -174,15 +154,14 @@ class Client:
             CallTimeoutError: no correlated response came in time.
             CallFailedError: the request could not be sent, or what came back is no SOAP envelope.
         """
-        seconds = self.timeout if timeout is None else _finite(timeout)
-        call = self._start(envelope, soap_action, seconds)
+        call = self._start(envelope, soap_action, self.timeout if timeout is None else finite(timeout))
         try:
-            return call.future.result(seconds)
+            return call.future.result(max(0.0, call.due - time.monotonic()))
         except FutureTimeoutError:
-            if call.future.done():
-                return call.future.result()
             self._expire(call)
-            return call.future.result()
+            return call.future.result()  # at once: it ended above, or is being ended by the reply
+        finally:
+            self._forget(call)  # an interrupt leaves nothing behind either
 
     def submit(
         self,
@@ -198,8 +177,9 @@ class Client:
         Raises:
             InvalidEnvelopeError: `envelope` is no SOAP envelope.
         """
-        call = self._start(envelope, soap_action, self.timeout if timeout is None else _finite(timeout))
-        self._deadlines.call_at(call.due, lambda: self._expire(call))
+        call = self._start(envelope, soap_action, self.timeout if timeout is None else finite(timeout))
+        deadline = self._deadlines.call_at(call.due, lambda: self._expire(call))
+        call.future.on_settled(lambda _: self._deadlines.forget(deadline))
         return call.future
 
     def send(self, envelope: bytes | str | etree._Element, *, soap_action: str | None = None) -> None:
@@ -218,7 +198,7 @@ class Client:
         try:
             self._connection.send(message).result(self.timeout)
         except (BrokerError, FutureTimeoutError) as error:
-            failed = node.send_failed(f"the message could not be sent: {error or 'no answer from the broker'}")
+            failed = node.send_failed(f"the message could not be sent: {str(error) or 'no answer from the broker'}")
             raise CallFailedError(failed.text, failed.reason) from error
         node.sent()
 
@@ -226,29 +206,45 @@ class Client:
 
     def _start(self, envelope: bytes | str | etree._Element, soap_action: str | None, seconds: float) -> _Call:
         self._check_open()
-        node = RequestingNode(self.endpoint)
-        correlation_id = f"{self._prefix}-{next(self._numbers)}"
-        message = node.start(
-            envelope,
-            destination=self._destination,
-            now=_now(),
-            soap_action=soap_action,
-            correlation_id=correlation_id,
-            reply_to=self._reply_destination(),
-            timeout=int(seconds * 1000),
-        )
-        future: Completion[Response] = Completion(self._callbacks)
-        call = _Call(node, future, time.monotonic() + seconds)
-        future.on_settled(lambda _: self._calls.pop(correlation_id, None))
-        self._calls[correlation_id] = call
+        due = time.monotonic() + seconds
+        key = f"{self._prefix}-{next(self._numbers)}"
+        call = _Call(key, Completion(self._callbacks), RequestingNode(self.endpoint), due)
+        try:
+            reply_to = self._replies.lease(key)
+        except BrokerError as error:
+            self._settle(call, call.node.send_failed(f"the request could not be sent: {error}"))
+            return call
+        try:
+            message = call.node.start(
+                envelope,
+                destination=self._destination,
+                now=_now(),
+                soap_action=soap_action,
+                correlation_id=key,
+                reply_to=reply_to,
+                timeout=int(seconds * 1000),
+            )
+        except BaseException:
+            self._replies.end(key, reusable=True)
+            raise
+        self._send_request(call, message)
+        return call
+
+    def _send_request(self, call: _Call, message: Message) -> None:
+        self._calls[call.key] = call
+        call.future.on_settled(lambda _: self._over(call))
         self._record(message, Direction.REQUEST, Node.REQUESTING)
         try:
             sent = self._connection.send(message)
         except BrokerError as error:
             self._fail_sending(call, error)
+        except BaseException:
+            self._forget(call)
+            raise
         else:
             sent.on_settled(lambda done: self._on_sent(call, done))
-        return call
+        if self._closed:  # meanwhile: `close` may have looked before this call was there
+            self._give_up(call, "the client was closed")
 
     def _on_sent(self, call: _Call, done: Future[SendResult]) -> None:
         if not done.cancelled() and (error := done.exception()) is not None:
@@ -264,12 +260,30 @@ class Client:
             assert failed is not None
             call.future.set_exception(CallTimeoutError(failed.text, failed.reason))
 
+    def _give_up(self, call: _Call, why: str) -> None:
+        if self._claim(call):
+            failed = call.node.receive_failed(f"{why} before a response came")
+            assert failed is not None
+            self._settle(call, failed)
+
     def _claim(self, call: _Call) -> bool:
         """Say whether the call is still to be ended; who asks first ends it."""
-        request = call.node.request
-        assert request is not None
-        assert request.correlation_id is not None
-        return self._calls.pop(request.correlation_id, None) is call and call.future.set_running_or_notify_cancel()
+        return self._calls.pop(call.key, None) is call and call.future.set_running_or_notify_cancel()
+
+    def _forget(self, call: _Call) -> None:
+        """Drop a call that nobody waits for."""
+        if self._calls.pop(call.key, None) is call:
+            call.future.cancel()
+            call.future.set_running_or_notify_cancel()
+
+    def _over(self, call: _Call) -> None:
+        """Clear away what a call leaves, on the thread that settled or cancelled its future."""
+        if self._calls.pop(call.key, None) is call:  # only a cancelled one is still there
+            call.future.set_running_or_notify_cancel()  # else `concurrent.futures.wait` would wait for it for ever
+        if call.answered:
+            self._replies.end(call.key, reusable=True)
+        elif self._replies.by_place:
+            self._elsewhere(lambda: self._replies.end(call.key, reusable=False))
 
     def _settle(self, call: _Call, event: ResponseReceived | ExchangeFailed) -> None:
         if isinstance(event, ExchangeFailed):
@@ -280,55 +294,53 @@ class Client:
 
     # Replies
 
-    def _reply_destination(self) -> Destination:
-        """Return the destination of this generation of the connection where replies come in; listen there first."""
-        generation = self._connection.generation
-        replies = self._replies
-        if replies is not None and replies[2] == generation:
-            return replies[0]
-        with self._lock:
-            if self._replies is None or self._replies[2] != generation:
-                destination = self._fixed_reply or self._connection.temporary()
-                consumer = self._connection.consume(
-                    destination, self._on_delivery, prefetch=REPLY_PREFETCH, auto_accept=True
-                )
-                self._replies = destination, consumer, generation
-            return self._replies[0]
-
-    def _on_delivery(self, delivery: Delivery) -> None:
-        """Hand a reply to the call that it correlates with; nobody else ever sees it."""
-        message = delivery.message
+    def _on_reply(self, message: Message, key: str) -> None:
+        """Hand a reply to the call that it is for; nobody else ever sees it."""
         self._record(message, Direction.RESPONSE, Node.REQUESTING)
-        call = self._calls.pop(message.correlation_id or "", None)
-        if call is None:
-            self.counts["unknown"] += 1
-            log.info("a reply correlates with no call under way: %s", message.correlation_id)
+        call = self._calls.get(key)
+        if call is None or not self._claim(call):
+            late = key.startswith(self._prefix) or (self._replies.by_place and message.correlation_id)
+            self._count("ignored" if late else "unknown")
+            log.info("a reply is for no call under way: JMSCorrelationID %s", message.correlation_id)
             return
-        if not call.future.set_running_or_notify_cancel():
-            self.counts["ignored"] += 1
-            return
-        event = call.node.receive(message)
-        if isinstance(event, ResponseIgnored):
-            self.counts["ignored"] += 1
-            return
+        call.answered = True
+        try:
+            event = call.node.receive(message, message.correlation_id if self._replies.by_place else None)
+            assert not isinstance(event, ResponseIgnored), event.text
+        except Exception as error:  # a mistake of ours must not leave the caller without an end
+            call.future.set_exception(error)
+            raise
         self._settle(call, event)
 
     def _on_state(self, state: ConnectionState) -> None:
-        if state is ConnectionState.CONNECTED:
-            return
+        if state is not ConnectionState.CONNECTED:
+            self._give_up_all(f"the connection was {state}")
+
+    def _give_up_all(self, why: str) -> None:
         for call in list(self._calls.values()):
-            if self._claim(call):
-                failed = call.node.receive_failed(f"the connection was {state} before a response came")
-                assert failed is not None
-                self._settle(call, failed)
+            self._give_up(call, why)
 
     # Life
 
     def _callbacks(self) -> Executor:
+        """Return where callbacks run, made when first needed; RuntimeError once there is none any more."""
         with self._lock:
+            if self._ended:
+                raise RuntimeError("the client was closed")
             if self._executor is None:
                 self._executor = ThreadPoolExecutor(max_workers=4, thread_name_prefix="soapjms-client")
             return self._executor
+
+    def _elsewhere(self, function: Callable[[], None]) -> None:
+        """Run what may block where it holds up no reply and no deadline."""
+        try:
+            self._callbacks().submit(function)
+        except RuntimeError:  # closed: `close` clears everything away itself
+            function()
+
+    def _count(self, what: str) -> None:
+        with self._lock:
+            self.counts[what] += 1
 
     def _record(self, message: Message, direction: Direction, node: Node) -> None:
         if self._recorder is not None:
@@ -341,16 +353,12 @@ class Client:
     def close(self) -> None:
         """Stop listening for replies; calls under way fail. The connection stays open. Idempotent."""
         self._closed = True
-        self._on_state(ConnectionState.CLOSED)
+        self._give_up_all("the client was closed")
         self._deadlines.close()
+        self._replies.close()
         with self._lock:
-            replies, self._replies = self._replies, None
+            self._ended = True
             executor, self._executor = self._executor, None
-        if replies is not None:
-            try:
-                replies[1].close()
-            except BrokerError as error:
-                log.debug("the reply consumer was gone before: %s", error)
         if executor is not None:
             executor.shutdown(wait=False)
 
@@ -365,9 +373,3 @@ class Client:
 
 def _now() -> int:
     return time.time_ns() // 1_000_000
-
-
-def _finite(seconds: float) -> float:
-    if not 0 < seconds < float("inf"):
-        raise UsageError(f"timeout is {seconds}; a call waits for a positive, finite number of seconds")
-    return seconds

@@ -7,32 +7,73 @@ import itertools
 import logging
 import time
 from collections.abc import Callable
-from threading import Condition, Thread
+from threading import Condition, Thread, current_thread
+from typing import Final
 
 log = logging.getLogger("soapjms.deadlines")
 
+SWEEP_FROM: Final = 64
+"""Forgotten deadlines that may lie about before the heap is swept."""
+
+
+class Deadline:
+    """One function and when it is due; `function` is None once it was called or forgotten."""
+
+    __slots__ = ("function", "number", "seconds")
+
+    def __init__(self, seconds: float, number: int, function: Callable[[], None]) -> None:
+        self.seconds = seconds
+        self.number = number
+        self.function: Callable[[], None] | None = function
+
+    def __lt__(self, other: Deadline) -> bool:
+        return (self.seconds, self.number) < (other.seconds, other.number)
+
 
 class Deadlines:
-    """Calls functions at their deadlines, on one thread that lives while there is something to wait for.
+    """Calls functions at their deadlines, on one thread that starts with the first of them.
 
-    A function must not block. One that is not wanted any more may be left in: it should then do nothing.
+    A function must not block. An exception that leaves it is logged.
     """
 
     def __init__(self) -> None:
         self._changed = Condition()
-        self._heap: list[tuple[float, int, Callable[[], None]]] = []
-        self._count = itertools.count()
+        self._heap: list[Deadline] = []
+        self._forgotten = 0
+        self._numbers = itertools.count()
         self._thread: Thread | None = None
         self._closed = False
 
-    def call_at(self, seconds: float, function: Callable[[], None]) -> None:
-        """Call `function` when the monotonic clock shows `seconds`."""
+    def __len__(self) -> int:
+        """Count what is kept, with what was forgotten and is still to be swept."""
+        return len(self._heap)
+
+    def call_at(self, seconds: float, function: Callable[[], None]) -> Deadline:
+        """Call `function` when the monotonic clock shows `seconds`; never once this is closed."""
         with self._changed:
-            heapq.heappush(self._heap, (seconds, next(self._count), function))
-            if self._thread is None and not self._closed:
+            deadline = Deadline(seconds, next(self._numbers), function)
+            if self._closed:
+                deadline.function = None
+                return deadline
+            heapq.heappush(self._heap, deadline)
+            if self._thread is None:
                 self._thread = Thread(target=self._run, name="soapjms-deadlines", daemon=True)
                 self._thread.start()
-            self._changed.notify()
+            if self._heap[0] is deadline:
+                self._changed.notify()
+            return deadline
+
+    def forget(self, deadline: Deadline) -> None:
+        """Do not call the function; let go of it at once. Does nothing a second time, or once it was called."""
+        with self._changed:
+            if deadline.function is None:
+                return
+            deadline.function = None
+            self._forgotten += 1
+            if self._forgotten > max(SWEEP_FROM, len(self._heap) // 2):
+                self._heap = [each for each in self._heap if each.function is not None]
+                heapq.heapify(self._heap)
+                self._forgotten = 0
 
     def close(self) -> None:
         """Forget everything and end the thread. Idempotent."""
@@ -41,18 +82,28 @@ class Deadlines:
             self._heap.clear()
             thread = self._thread
             self._changed.notify()
-        if thread is not None:
+        if thread is not None and thread is not current_thread():
             thread.join()
 
     def _run(self) -> None:
         while True:
             with self._changed:
-                while not self._closed and (not self._heap or self._heap[0][0] > time.monotonic()):
-                    self._changed.wait(self._heap[0][0] - time.monotonic() if self._heap else None)
+                while not self._closed and (wait := self._wait()) != 0:
+                    self._changed.wait(wait)
                 if self._closed:
                     return
-                _, _, function = heapq.heappop(self._heap)
+                due = heapq.heappop(self._heap)
+                function, due.function = due.function, None
+                if function is None:
+                    self._forgotten -= 1
+                    continue
             try:
                 function()
             except Exception:
                 log.exception("a function that was due failed")
+
+    def _wait(self) -> float | None:
+        """Return the seconds until the first deadline, 0 if it has passed, None where there is none."""
+        if not self._heap:
+            return None
+        return max(0.0, self._heap[0].seconds - time.monotonic())

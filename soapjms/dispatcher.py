@@ -8,6 +8,7 @@ killed loses none.
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -24,6 +25,7 @@ from brokers.errors import BrokerError, ClosedError, ConnectionLostError, Destin
 from brokers.message import Destination, Message
 from brokers.naming import Names
 from soapjms.addressing import VARIANTS, destination_of, read_uri, reply_refusal
+from soapjms.arguments import edition, worker_count
 from soapjms.protocol.assertions import Setting
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.mep import Input
@@ -33,6 +35,7 @@ from soapjms.protocol.record import Direction, Node
 from soapjms.protocol.responding import RequestAccepted, RequestRefused, RespondingNode
 from soapjms.protocol.uri import JmsUri
 from soapjms.recorder import Recorder
+from soapjms.replies import stop
 from soapjms.service import Service
 
 log = logging.getLogger("soapjms.dispatcher")
@@ -50,6 +53,8 @@ class _Finished:
     delivery: Delivery
     node: RespondingNode
     response: Message | None
+    refusal: str | None = None
+    """Why it must not be answered: such a request was not worked on, and goes to the dead letters."""
 
 
 class Dispatcher:
@@ -59,7 +64,8 @@ class Dispatcher:
         connection: to the broker; stays the caller's to close.
         uri: where requests come to.
         service: what answers them.
-        workers: requests worked on at a time, each with a subscription of its own.
+        workers: requests worked on at a time, each with a subscription of its own. A topic has one, as each
+            subscription would get, and answer, a copy of every request.
         profile: the edition of the specification to judge and to write by.
         strict: refuse what a liberal reader lets pass.
         properties: binding properties that win over those of the URI.
@@ -88,15 +94,14 @@ class Dispatcher:
         names: Names | None = None,
         recorder: Recorder | None = None,
     ) -> None:
-        if workers < 1:
-            raise UsageError(f"workers is {workers}; at least one is needed")
+        wanted = worker_count(workers)
         parsed, _ = read_uri(uri, properties)
         self.destination: Destination = destination_of(parsed, names or Names())
-        self.setting = Setting(profile=profile, variants=frozenset(VARIANTS), strict=strict)
+        self.setting = Setting(profile=edition(profile), variants=frozenset(VARIANTS), strict=strict)
         self.counts: Counter[str] = Counter()
         self._connection = connection
         self._service = service
-        self._workers = workers
+        self._workers = 1 if self.destination.kind.is_topic else wanted
         self._recorder = recorder
         self._finished: SimpleQueue[_Finished | None] = SimpleQueue()
         self._consumers: list[Consumer] = []
@@ -104,6 +109,7 @@ class Dispatcher:
         self._idle = Condition()
         self._under_way = 0
         self._stopping = False
+        self._too_late = False
 
     # Life
 
@@ -120,7 +126,7 @@ class Dispatcher:
         try:
             for _ in range(self._workers):
                 self._consumers.append(self._connection.consume(self.destination, self._on_delivery, prefetch=1))
-        except BrokerError:
+        except BaseException:
             self.close()
             raise
         return self
@@ -130,19 +136,18 @@ class Dispatcher:
 
         What is not finished by then, the broker delivers again.
         """
+        until = time.monotonic() + deadline
         with self._idle:
             if self._stopping:
                 return
             self._stopping = True
             self._idle.wait_for(lambda: self._under_way == 0, deadline)
+            self._too_late = True
         for consumer in self._consumers:
-            try:
-                consumer.close()
-            except BrokerError as error:
-                log.debug("the consumer was gone before: %s", error)
+            stop(consumer)
         self._finished.put(None)
         if self._committer.is_alive():
-            self._committer.join(deadline)
+            self._committer.join(max(0.0, until - time.monotonic()))
 
     def __enter__(self) -> Self:
         return self.start()
@@ -161,28 +166,30 @@ class Dispatcher:
             self._under_way += 1
         node = RespondingNode(self.setting)
         try:
-            response = self._answer(delivery, node)
+            finished = self._work_on(delivery, node)
         except BaseException:
             self._done(1)
             raise
-        self._finished.put(_Finished(delivery, node, response))
+        with self._idle:
+            if not self._too_late:
+                self._finished.put(finished)
+                return
+        self._count_lost([finished], "the dispatcher was closed meanwhile")
+        self._done(1)
 
-    def _answer(self, delivery: Delivery, node: RespondingNode) -> Message | None:
+    def _work_on(self, delivery: Delivery, node: RespondingNode) -> _Finished:
         message = delivery.message
         event = node.receive(message)
-        one_way = event.one_way
-        self._record(message, Direction.ONE_WAY if one_way else Direction.REQUEST, _node(one_way))
-        envelope = self._answer_event(event, delivery)
-        if one_way:
-            self._count("one-way")
-            return None
-        refusal = reply_refusal(message)
+        self._record(message, Direction.ONE_WAY if event.one_way else Direction.REQUEST, _node(event.one_way))
+        refusal = None if event.one_way else reply_refusal(message)
         if refusal is not None:
             self._count("reply refused")
-            log.warning("a request is not answered: %s", refusal)
-            node.machine.step(Input.RECEIVING_FAILED)
-            return None
-        return node.respond(envelope)
+            return _Finished(delivery, node, None, refusal)
+        envelope = self._answer_event(event, delivery)
+        if event.one_way:
+            self._count("one-way")
+            return _Finished(delivery, node, None)
+        return _Finished(delivery, node, node.respond(envelope))
 
     def _answer_event(self, event: RequestAccepted | RequestRefused, delivery: Delivery) -> etree._Element:
         if isinstance(event, RequestRefused):
@@ -195,10 +202,10 @@ class Dispatcher:
     # Accept and answer together, on the committer's thread
 
     def _commit_all(self) -> None:
-        while (first := self._finished.get()) is not None:
+        ending = False
+        while not ending and (first := self._finished.get()) is not None:
             group = [first]
-            ending = False
-            while len(group) < MAX_GROUP:
+            while len(group) < self._most:
                 try:
                     following = self._finished.get_nowait()
                 except Empty:
@@ -207,51 +214,64 @@ class Dispatcher:
                     ending = True
                     break
                 group.append(following)
-            self._commit_group(group)
-            if ending:
-                return
+            for finished in [each for each in group if each.refusal is not None]:
+                group.remove(finished)
+                self._reject(finished, f"it must not be answered: {finished.refusal}")
+                self._done(1)
+            if group:
+                self._commit_group(group)
+
+    @property
+    def _most(self) -> int:
+        """How many requests go into one commit: without transactions each is accepted for itself."""
+        return MAX_GROUP if self._connection.capabilities.transactions else 1
 
     def _commit_group(self, group: list[_Finished]) -> None:
-        """Commit a group; what the broker refuses is committed one by one, and what it refuses alone is rejected."""
+        """Commit a group; what cannot be committed is committed one by one, and what alone cannot is rejected."""
         try:
-            self._commit(group)
-        except (ConnectionLostError, ClosedError, FutureTimeoutError) as error:
-            self._count_lost(group, error)
-        except BrokerError as error:
+            refused = self._commit(group)
+        except (ConnectionLostError, FutureTimeoutError) as error:
+            self._count_lost(group, f"{error}" or "the broker did not confirm")
+        except Exception as error:
             if len(group) > 1:
                 for finished in group:
                     self._commit_group([finished])
                 return
-            self._reject(group[0], error)
-        except Exception:
-            log.exception("%d requests could not be accepted", len(group))
+            if isinstance(error, ClosedError):
+                self._count_lost(group, f"{error}")
+            else:
+                self._reject(group[0], f"its answer could not be sent: {error}")
+        else:
+            self._count("commits")
+            answered = (finished for finished in group if finished.response is not None)
+            for position, finished in enumerate(answered):
+                self._answered(finished, refused.get(position))
         self._done(len(group))
 
-    def _commit(self, group: list[_Finished]) -> None:
+    def _commit(self, group: list[_Finished]) -> dict[int, SendFailedError]:
+        """Accept the requests with their answers; return the answers that the broker refused, by their position."""
         if not self._connection.capabilities.transactions:
-            refused = self._send_then_accept(group)
-        else:
-            transaction = self._connection.begin()
+            return self._send_then_accept(group[0])
+        transaction = self._connection.begin()
+        try:
             for finished in group:
                 if finished.response is not None:
                     transaction.send(finished.response)
                 transaction.accept(finished.delivery)
-            refused = {each.position: each.error for each in transaction.commit().result(COMMIT_TIMEOUT)}
-        self._count("commits")
-        answered = (finished for finished in group if finished.response is not None)
-        for position, finished in enumerate(answered):
-            self._answered(finished, refused.get(position))
+        except BaseException:
+            transaction.abort()
+            raise
+        return {each.position: each.error for each in transaction.commit().result(COMMIT_TIMEOUT)}
 
-    def _send_then_accept(self, group: list[_Finished]) -> dict[int, SendFailedError]:
-        """Do without transactions: accept the requests once the broker has their answers."""
-        sends = [self._connection.send(each.response) for each in group if each.response is not None]
-        errors = [send.exception(COMMIT_TIMEOUT) for send in sends]
-        refused = {position: error for position, error in enumerate(errors) if isinstance(error, SendFailedError)}
-        for error in errors:
-            if error is not None and not isinstance(error, SendFailedError):
-                raise error
-        for finished in group:
-            finished.delivery.accept()
+    def _send_then_accept(self, finished: _Finished) -> dict[int, SendFailedError]:
+        """Do without transactions: accept the request once the broker has its answer, or refused it by itself."""
+        refused: dict[int, SendFailedError] = {}
+        if finished.response is not None:
+            try:
+                self._connection.send(finished.response).result(COMMIT_TIMEOUT)
+            except DestinationGoneError as error:
+                refused[0] = error
+        finished.delivery.accept()
         return refused
 
     def _answered(self, finished: _Finished, error: SendFailedError | None) -> None:
@@ -265,23 +285,21 @@ class Dispatcher:
         self._count("client gone" if isinstance(error, DestinationGoneError) else "answer refused")
         log.warning("an answer was not delivered: %s", error)
 
-    def _reject(self, finished: _Finished, error: BrokerError) -> None:
-        """Put a request whose answer the broker will not take on the dead-letter destination: nothing is lost."""
+    def _reject(self, finished: _Finished, reason: str) -> None:
+        """Put a request that cannot be answered on the dead-letter destination: nothing is lost."""
         self._count("rejected")
-        log.error("the answer to a request could not be sent: %s", error)
-        if finished.response is not None:
-            finished.node.send_failed()
+        log.error("a request was not answered, and rejected: %s", reason)
+        _fail(finished)
         try:
-            finished.delivery.reject(f"its answer could not be sent: {error}")
+            finished.delivery.reject(reason)
         except BrokerError as late:
-            self._count_lost([finished], late)
+            self._count_lost([finished], f"{late}")
 
-    def _count_lost(self, group: list[_Finished], error: Exception) -> None:
+    def _count_lost(self, group: list[_Finished], why: str) -> None:
         self._count("lost", times=len(group))
-        log.warning("%d requests were not accepted, the broker delivers them again: %s", len(group), error)
+        log.warning("%d requests were not accepted, the broker delivers them again: %s", len(group), why)
         for finished in group:
-            if finished.node.machine.allows(Input.SENDING_FAILED):
-                finished.node.send_failed()
+            _fail(finished)
 
     # Book-keeping
 
@@ -298,6 +316,14 @@ class Dispatcher:
     def _record(self, message: Message, direction: Direction, node: Node) -> None:
         if self._recorder is not None:
             self._recorder.record(message, direction, node)
+
+
+def _fail(finished: _Finished) -> None:
+    """End the exchange at this node."""
+    machine = finished.node.machine
+    happened = Input.SENDING_FAILED if machine.allows(Input.SENDING_FAILED) else Input.RECEIVING_FAILED
+    if machine.allows(happened):  # a one-way message that was read has ended before
+        machine.step(happened)
 
 
 def _node(one_way: bool) -> Node:

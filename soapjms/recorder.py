@@ -10,6 +10,7 @@ import gzip
 import logging
 from collections.abc import Callable
 from datetime import UTC, datetime
+from os import SEEK_END
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
@@ -48,26 +49,33 @@ class Recorder:
         self.failed = 0
         self._clock = clock
         self._lock = Lock()
+        self._compressed = self.path.suffix == ".gz"
+        self._torn = not self._compressed and _ends_in_a_line(self.path)
         self._file: BinaryIO | gzip.GzipFile | None = self._open()
 
     def _open(self) -> Any:
-        if self.path.suffix == ".gz":
-            return gzip.open(self.path, "ab")
-        return self.path.open("ab", buffering=0)
+        return gzip.open(self.path, "ab") if self._compressed else self.path.open("ab", buffering=0)
 
     def record(self, message: Message, direction: Direction | None = None, node: Node | None = None) -> None:
         """Write one message. Never raises for what is in it or for a full disk: that is counted and logged."""
         try:
             line = to_json(capture(message, self._clock(), direction, node)).encode("utf-8") + b"\n"
             with self._lock:
-                if self._file is None:
-                    raise ValueError(f"the recorder of {self.path} is closed")
-                self._file.write(line)
+                self._write(line)
                 self.written += 1
-        except (OSError, ValueError, TypeError) as error:
+        except Exception as error:
             with self._lock:
                 self.failed += 1
-            log.warning("a message was not recorded in %s: %s", self.path, error)
+            log.warning("a message was not recorded in %s: %r", self.path, error)
+
+    def _write(self, line: bytes) -> None:
+        if self._file is None:
+            raise ValueError("the recorder is closed")
+        octets = b"\n" + line if self._torn else line
+        written = self._file.write(octets)
+        self._torn = written != len(octets)
+        if self._torn:  # what follows begins a line of its own, so that only this one is lost
+            raise OSError(f"{written} of {len(octets)} octets were written")
 
     def close(self) -> None:
         """Write what is still to be written and close the file. Idempotent."""
@@ -85,8 +93,19 @@ class Recorder:
         self.close()
 
 
+def _ends_in_a_line(path: Path) -> bool:
+    """Say whether a log ends in the middle of a line, as that of a process that was killed may."""
+    if not path.is_file() or not path.stat().st_size:
+        return False
+    with path.open("rb") as file:
+        file.seek(-1, SEEK_END)
+        return file.read() != b"\n"
+
+
 class Tap:
     """Records what a broker copies to a destination (a mirrored queue, a wire tap), as a node outside the exchange.
+
+    Usable in a `with` statement.
 
     Args:
         connection: to the broker.
@@ -113,3 +132,11 @@ class Tap:
     def close(self) -> None:
         """Stop recording."""
         self._consumer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
+from inspect import iscoroutinefunction
+from itertools import pairwise
 from typing import Any, Final, TypeAlias, TypeVar
 
 from lxml import etree
 
 from brokers.message import Message, Properties
-from soapjms.protocol.envelope import Blame, Envelope, build_fault, wrap
+from soapjms.protocol.envelope import Blame, Envelope, as_envelope, build_fault, wrap
 from soapjms.protocol.errors import SoapFaultError, UsageError
 from soapjms.protocol.names import SoapVersion
 from soapjms.protocol.responding import RequestAccepted
@@ -84,16 +87,20 @@ class Service:
             name: in Clark notation, `{namespace}local`.
 
         Raises:
-            UsageError: the name is taken, or is no name.
+            UsageError: the name is taken, or is no name; what is decorated is no function, or an `async` one.
         """
+        if not isinstance(name, str):
+            raise UsageError(f"operation takes the name of an element, not {name!r}: @service.operation(NAME)")
         try:
-            etree.QName(name)
+            name = etree.QName(name).text
         except ValueError:
             raise UsageError(f"{name!r} is no name of an element; write it {{namespace}}local") from None
         if name in self._operations:
             raise UsageError(f"the operation {name} is registered already, as {self._operations[name]}")
 
         def register(function: F) -> F:
+            if not callable(function) or iscoroutinefunction(function):
+                raise UsageError(f"the operation {name} is {function!r}; it is a function, and not an async one")
             self._operations[name] = function
             return function
 
@@ -114,6 +121,8 @@ class Service:
         try:
             return as_envelope_of(version, self._run(accepted, delivery_count))
         except SoapFaultError as error:
+            if accepted.one_way:
+                log.warning("a one-way message is answered with a fault, which goes to nobody: %s", error)
             return fault_of(version, error)
         except Exception:
             log.exception("the function for %s failed", _name_of(accepted.envelope.content))
@@ -146,11 +155,12 @@ def _name_of(element: etree._Element | None) -> str:
 
 
 def as_envelope_of(version: SoapVersion, answer: Answer) -> etree._Element:
-    """Turn what a function returned into an envelope.
+    """Turn what a function returned into an envelope. An element is copied: the function may return it again.
 
     Raises:
         SoapFaultError: the function returned one.
         TypeError: it returned something else than an element, a fault or None.
+        ValueError: it returned an envelope of the other SOAP version, or one without Body.
     """
     if answer is None:
         return wrap(None, version)
@@ -158,12 +168,42 @@ def as_envelope_of(version: SoapVersion, answer: Answer) -> etree._Element:
         raise answer
     if not isinstance(answer, etree._Element):
         raise TypeError(f"an operation returns an element, a SoapFaultError or None, not {type(answer).__name__}")
-    return answer if answer.tag in ENVELOPE_TAGS else wrap(answer, version)
+    if answer.tag not in ENVELOPE_TAGS:
+        return wrap(deepcopy(answer), version)
+    if as_envelope(answer).version is not version:
+        raise ValueError(f"the operation returned an envelope of another version than the request's SOAP {version}")
+    return answer
 
 
 ENVELOPE_TAGS: Final = frozenset(f"{{{version.namespace}}}Envelope" for version in SoapVersion)
+DETAIL_TAGS: Final = frozenset({"detail", *(f"{{{version.namespace}}}Detail" for version in SoapVersion)})
+BLAMES: Final[Mapping[str, Blame]] = {
+    **{str(blame): blame for blame in Blame},
+    "Client": Blame.SENDER,
+    "Server": Blame.RECEIVER,
+}
+"""What a SoapFaultError may blame, with SOAP 1.1's words; any other is the receiver's."""
 
 
 def fault_of(version: SoapVersion, error: SoapFaultError) -> etree._Element:
-    """Build the envelope for a fault that a function raised or returned."""
-    return build_fault(version, error.reason, blame=Blame(error.blame), detail=error.detail)
+    """Build the envelope for a fault that a function raised or returned, perhaps one that it had received itself.
+
+    A `detail` that is no element is logged and left out.
+    """
+    parts = _details(error.detail)
+    blame = BLAMES.get(error.blame, Blame.RECEIVER)
+    root = build_fault(version, error.reason, blame=blame, detail=parts[0] if parts else None)
+    for earlier, part in pairwise(parts):
+        earlier.addnext(part)
+    return root
+
+
+def _details(detail: object) -> list[etree._Element]:
+    """Return copies of the elements that go into the fault's detail: of a fault received, those that were in its."""
+    if detail is None:
+        return []
+    if not isinstance(detail, etree._Element):
+        log.error("the detail of a fault is an element, not %r; it is left out", detail)
+        return []
+    found = detail.iterchildren(etree.Element) if detail.tag in DETAIL_TAGS else [detail]
+    return [deepcopy(each) for each in found]

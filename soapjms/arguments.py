@@ -1,0 +1,54 @@
+"""What callers give, checked before anything happens: a refusal says what would be accepted."""
+
+from __future__ import annotations
+
+from threading import TIMEOUT_MAX
+
+from brokers.message import MessageType
+from soapjms.protocol.errors import UsageError
+from soapjms.protocol.names import PROFILES, Profile
+
+
+def finite(seconds: float) -> float:
+    """Return a time-out that is one.
+
+    Raises:
+        UsageError: it is no positive, finite number of seconds, or more than the machine can wait (centuries).
+    """
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= TIMEOUT_MAX:
+        raise UsageError(f"timeout is {seconds!r}; a call waits for a positive, finite number of seconds")
+    return seconds
+
+
+def payload_type(kind: MessageType) -> MessageType:
+    """Return the message type of requests, which may be given by its name.
+
+    Raises:
+        UsageError: it is neither BYTES nor TEXT (Protocol-2034).
+    """
+    if kind not in (MessageType.BYTES, MessageType.TEXT):
+        raise UsageError(f"message_type is {kind!r}; a request is MessageType.BYTES or MessageType.TEXT")
+    return MessageType(kind)
+
+
+def edition(profile: object) -> Profile:
+    """Return the profile.
+
+    Raises:
+        UsageError: it is none, as a name is not.
+    """
+    if not isinstance(profile, Profile):
+        known = ", ".join(f"names.profile({name!r})" for name in PROFILES)
+        raise UsageError(f"profile is {profile!r}; it is a Profile: {known}")
+    return profile
+
+
+def worker_count(workers: int) -> int:
+    """Return how many workers a dispatcher has.
+
+    Raises:
+        UsageError: it is no integer of at least 1.
+    """
+    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
+        raise UsageError(f"workers is {workers!r}; it is an integer, at least 1")
+    return workers

@@ -1,0 +1,52 @@
+"""What a call comes back with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from lxml import etree
+
+from brokers.message import Message
+from soapjms.protocol.assertions import Setting, Verdict
+from soapjms.protocol.envelope import Envelope, Fault
+from soapjms.protocol.requesting import Endpoint, findings
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """What a call came back with.
+
+    Attributes:
+        envelope: the SOAP envelope, parsed.
+        fault: the SOAP fault that it holds, None if it holds none.
+        message: the JMS message.
+        request: the request as it was sent.
+        endpoint: where it was sent.
+    """
+
+    envelope: Envelope
+    fault: Fault | None
+    message: Message
+    request: Message
+    endpoint: Endpoint
+
+    @property
+    def element(self) -> etree._Element | None:
+        """The first element of the SOAP body; None if the body is empty."""
+        return self.envelope.content
+
+    def raise_for_fault(self) -> Self:
+        """Return the response itself if it holds no fault.
+
+        Raises:
+            SoapFaultError: it holds one.
+        """
+        if self.fault is not None:
+            raise self.fault.as_error()
+        return self
+
+    def findings(self) -> tuple[Verdict, ...]:
+        """Judge the exchange by every assertion, and return those that were broken."""
+        setting = Setting(profile=self.endpoint.profile, properties=self.endpoint.properties)
+        return findings(self.request, self.message, setting)

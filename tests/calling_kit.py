@@ -1,0 +1,252 @@
+"""What the tests of client, service and dispatcher share: envelopes, a greeter, hand-made peers, waiting."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from queue import SimpleQueue
+from typing import Any, Final
+from uuid import uuid4
+
+import pytest
+from lxml import etree
+
+import soapjms
+from brokers import (
+    Completion,
+    Connection,
+    Delivery,
+    Destination,
+    DestinationKind,
+    Message,
+    MessageType,
+    Properties,
+    SendResult,
+    Transaction,
+    queue,
+    typed,
+)
+from brokers.embedded import Broker
+from soapjms import Client, Dispatcher
+from soapjms.protocol import names
+from soapjms.protocol.assertions import Setting
+from soapjms.protocol.names import Profile, SoapVersion
+from soapjms.protocol.responding import RequestAccepted, RespondingNode
+
+PATIENCE: Final = 20.0
+"""Seconds after which something that should happen counts as not happening."""
+
+NS: Final = "urn:greeter"
+SOAP_11, SOAP_12 = SoapVersion.SOAP_11, SoapVersion.SOAP_12
+
+
+def fresh(what: str = "greeter") -> str:
+    """Make a name that no other test uses."""
+    return f"test.{what}.{uuid4().hex}"
+
+
+def eventually(condition: Callable[[], object], what: str) -> None:
+    """Wait until `condition` holds."""
+    until = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < until, f"not within {PATIENCE} s: {what}"
+        time.sleep(0.002)
+
+
+# Envelopes
+
+
+def element(name: str, text: str = "") -> etree._Element:
+    """Make an element of the greeter's namespace."""
+    made = etree.Element(f"{{{NS}}}{name}", nsmap={None: NS})
+    made.text = text
+    return made
+
+
+def envelope(text: str = "World", version: SoapVersion = SOAP_11, operation: str = "greetMe") -> bytes:
+    """Write a request."""
+    return (
+        f'<e:Envelope xmlns:e="{version.namespace}"><e:Body><{operation} xmlns="{NS}">{text}</{operation}>'
+        "</e:Body></e:Envelope>"
+    ).encode()
+
+
+def greeter() -> soapjms.Service:
+    """Make a service: `greetMe` says hello, `fail` answers with a fault, `pingMe` answers with an empty body."""
+    service = soapjms.Service()
+
+    @service.operation(f"{{{NS}}}greetMe")
+    def greet_me(request: soapjms.Request) -> etree._Element:
+        return element("greetMeResponse", f"Hello {request.element.text}")
+
+    @service.operation(f"{{{NS}}}fail")
+    def fail(request: soapjms.Request) -> etree._Element:
+        raise soapjms.SoapFaultError(
+            "no such person", blame="Sender", detail=element("who", request.element.text or "")
+        )
+
+    @service.operation(f"{{{NS}}}pingMe")
+    def ping_me(request: soapjms.Request) -> None:
+        return None
+
+    return service
+
+
+def text_of(response: soapjms.Response) -> str | None:
+    """Return what the greeter said."""
+    assert response.fault is None, response.fault
+    assert response.element is not None
+    return response.element.text
+
+
+# Hand-made peers
+
+
+def request_message(destination: str, reply_to: Destination | None, body: bytes | str = b"", **changes: Any) -> Message:
+    """Make a request as the specification has it, without our client.
+
+    `changes` are fields of the message; `properties` is a mapping put over the right ones, None takes one away.
+    """
+    right: dict[str, Any] = {
+        names.REQUEST_URI: f"jms:queue:{destination}",
+        names.BINDING_VERSION: "1.0",
+        names.CONTENT_TYPE: "text/xml; charset=utf-8",
+    }
+    values = right | changes.pop("properties", {})
+    body = body or envelope()
+    made = Message(
+        message_type=MessageType.BYTES if isinstance(body, bytes) else MessageType.TEXT,
+        body=body,
+        properties=Properties(typed(name, value) for name, value in values.items() if value is not None),
+        destination=queue(destination),
+        correlation_id=f"hand-made-{uuid4().hex}",
+        reply_to=reply_to,
+    )
+    return replace(made, **changes)
+
+
+def answer_to(request: Message, text: str = "", profile: Profile = names.REC_2012, **changes: Any) -> Message:
+    """Make the response to a request, without our dispatcher; `changes` are fields of the message."""
+    node = RespondingNode(Setting(profile=profile))
+    accepted = node.receive(request)
+    version = accepted.envelope.version if isinstance(accepted, RequestAccepted) else node.default_version
+    return replace(node.respond(envelope(text, version, "greetMeResponse")), **changes)
+
+
+class Arrivals:
+    """An `on_delivery` that accepts what it gets and keeps it for the test to wait for."""
+
+    def __init__(self) -> None:
+        self._messages: SimpleQueue[Message] = SimpleQueue()
+
+    def __call__(self, delivery: Delivery) -> None:
+        delivery.accept()
+        self._messages.put(delivery.message)
+
+    def next(self) -> Message:
+        """Wait for the next message."""
+        return self._messages.get(timeout=PATIENCE)
+
+    def take(self, count: int) -> list[Message]:
+        """Wait for so many."""
+        return [self.next() for _ in range(count)]
+
+
+@contextmanager
+def arrivals(connection: Connection, destination: Destination) -> Iterator[Arrivals]:
+    """Take what comes to a destination."""
+    found = Arrivals()
+    with connection.consume(destination, found, prefetch=100):
+        yield found
+
+
+@contextmanager
+def responder(
+    connection: Connection, destination: Destination, answers: Callable[[Message], Iterable[Message]]
+) -> Iterator[None]:
+    """Answer each request that comes to a destination with any number of messages."""
+
+    def on_delivery(delivery: Delivery) -> None:
+        delivery.accept()
+        for message in answers(delivery.message):
+            connection.send(message).result(PATIENCE)
+
+    with connection.consume(destination, on_delivery):
+        yield
+
+
+def take_one(connection: Connection, destination: Destination) -> Message:
+    """Take one message from a queue."""
+    with arrivals(connection, destination) as found:
+        return found.next()
+
+
+# On the embedded broker
+
+URI: Final = "jms:queue:greeter"
+GREETER: Final = queue("greeter")
+
+
+class Peers:
+    """A broker of the test's own, a client's connection, a service's, a client; a greeter for those who ask for it."""
+
+    @pytest.fixture
+    def broker(self) -> Broker:
+        return Broker("client")
+
+    @pytest.fixture
+    def connection(self, broker: Broker) -> Iterator[Connection]:
+        with broker.connect() as connection:
+            yield connection
+
+    @pytest.fixture
+    def other(self, broker: Broker) -> Iterator[Connection]:
+        """The service's connection."""
+        with broker.connect() as connection:
+            yield connection
+
+    @pytest.fixture
+    def client(self, connection: Connection) -> Iterator[Client]:
+        with Client(connection, URI, timeout=PATIENCE) as client:
+            yield client
+
+    @pytest.fixture
+    def served(self, other: Connection) -> Iterator[Dispatcher]:
+        """A greeter at work."""
+        with Dispatcher(other, URI, greeter()) as dispatcher:
+            yield dispatcher
+
+
+class Wrapped(Connection):
+    """A connection that passes everything on to another, for subclasses to change a part."""
+
+    def __init__(self, inner: Connection) -> None:
+        self.inner = inner
+
+    @property
+    def capabilities(self) -> Any:
+        return self.inner.capabilities
+
+    @property
+    def generation(self) -> int:
+        return self.inner.generation
+
+    def watch(self, on_state: Any) -> None:
+        self.inner.watch(on_state)
+
+    def send(self, message: Message, transaction: Transaction | None = None) -> Completion[SendResult]:
+        return self.inner.send(message, transaction)
+
+    def consume(self, destination: Any, on_delivery: Any, **options: Any) -> Any:
+        return self.inner.consume(destination, on_delivery, **options)
+
+    def begin(self) -> Transaction:
+        return self.inner.begin()
+
+    def temporary(self, kind: DestinationKind = DestinationKind.TEMPORARY_QUEUE) -> Any:
+        return self.inner.temporary(kind)
+
+    def close(self, deadline: float = 5.0) -> None:
+        self.inner.close(deadline)

@@ -1,0 +1,182 @@
+"""Where replies come in: a destination of the client's, a fixed one, one for each call under way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import wait
+from contextlib import contextmanager
+from threading import Event
+
+import pytest
+from calling_kit import (
+    GREETER,
+    PATIENCE,
+    URI,
+    Peers,
+    answer_to,
+    arrivals,
+    envelope,
+    eventually,
+    greeter,
+    responder,
+    text_of,
+)
+
+from brokers import (
+    Connection,
+    Message,
+    queue,
+    topic,
+)
+from brokers.embedded import Broker
+from soapjms import CallFailedError, CallTimeoutError, Client, Dispatcher, UsageError
+from soapjms.protocol import names
+
+
+class TestFixedReplies(Peers):
+    """`replyToName` and `topicReplyToName`."""
+
+    @pytest.mark.usefixtures("served")
+    def test_reply_to_name(self, connection: Connection) -> None:
+        """Replies come to the queue that `replyToName` names; the requestURI does not hold it."""
+        with Client(connection, URI + "?replyToName=answers", timeout=PATIENCE) as client:
+            response = client.call(envelope("Ann"))
+        assert text_of(response) == "Hello Ann"
+        assert response.request.reply_to == response.message.destination == queue("answers")
+        assert response.request.properties.value(names.REQUEST_URI) == URI
+        assert response.findings() == ()
+
+    def test_topic_reply_to_name(self, connection: Connection, other: Connection) -> None:
+        """Replies may come by a topic; another client's are counted and dropped."""
+        with (
+            responder(other, GREETER, lambda request: [answer_to(request, "by topic")]),
+            Client(connection, URI + "?topicReplyToName=answers", timeout=PATIENCE) as client,
+            Client(other, URI + "?topicReplyToName=answers", timeout=PATIENCE) as second,
+        ):
+            response = client.call(envelope())
+            assert text_of(second.call(envelope())) == "by topic"
+            eventually(lambda: client.counts["unknown"] == 1, "the other client's reply was counted")
+        assert text_of(response) == "by topic"
+        assert response.request.reply_to == topic("answers")
+
+    @pytest.mark.parametrize("uri", [URI + "?replyToName=greeter", "jms:topic:a?topicReplyToName=a"])
+    def test_own_destination(self, connection: Connection, uri: str) -> None:
+        """Replies do not go where the requests go."""
+        with pytest.raises(UsageError, match="the client would read its own requests"):
+            Client(connection, uri)
+
+    def test_same_name_of_another_kind(self, connection: Connection) -> None:
+        """A topic for replies may be called as the queue of the requests."""
+        Client(connection, URI + "?topicReplyToName=greeter").close()
+
+
+@contextmanager
+def answering_2009(connection: Connection) -> Iterator[None]:
+    """Answer as the 2009 edition has it: the response repeats the JMSMessageID."""
+
+    def answers(request: Message) -> list[Message]:
+        return [answer_to(request, f"for {request.message_id}", names.CR_2009)]
+
+    with responder(connection, GREETER, answers):
+        yield
+
+
+class TestEdition2009(Peers):
+    """A responder of the 2009 edition repeats the JMSMessageID, which a sender may never be told."""
+
+    @pytest.fixture
+    def client(self, connection: Connection) -> Iterator[Client]:
+        with Client(connection, URI, profile=names.CR_2009, timeout=PATIENCE) as client:
+            yield client
+
+    def test_with_our_dispatcher(self, client: Client, other: Connection) -> None:
+        """Client and dispatcher of that edition understand each other, with many calls under way."""
+        with Dispatcher(other, URI, greeter(), profile=names.CR_2009):
+            futures = {str(number): client.submit(envelope(str(number))) for number in range(20)}
+            for number, future in futures.items():
+                response = future.result(PATIENCE)
+                assert text_of(response) == f"Hello {number}"
+                assert response.message.correlation_id != response.request.correlation_id
+        assert client.counts == {}
+
+    def test_a_place_for_each_call_under_way(self, client: Client, other: Connection, broker: Broker) -> None:
+        """Calls under way have different reply destinations; later calls use them again."""
+        with arrivals(other, GREETER) as found:
+            futures = [client.submit(envelope()) for _ in range(3)]
+            requests = found.take(3)
+            assert len({request.reply_to for request in requests}) == 3
+            for request in requests:
+                other.send(answer_to(request, profile=names.CR_2009))
+            wait(futures, PATIENCE)
+        with answering_2009(other):
+            for _ in range(5):
+                used = client.call(envelope()).request.reply_to
+                assert used in {request.reply_to for request in requests}
+        assert len([each for each in broker.destinations() if each.kind.is_temporary]) == 3
+
+    def test_second_reply(self, client: Client, other: Connection) -> None:
+        """A second copy of a reply is not handed to the call that has the destination next."""
+        with arrivals(other, GREETER) as found:
+            first = client.submit(envelope())
+            request = found.next()
+            other.send(answer_to(request, "first", names.CR_2009))
+            free = Event()
+            first.add_done_callback(lambda _: free.set())  # callbacks run once the destination is free again
+            assert text_of(first.result(PATIENCE)) == "first"
+            assert free.wait(PATIENCE)
+            second = client.submit(envelope())
+            following = found.next()
+            assert following.reply_to == request.reply_to
+            other.send(answer_to(request, "first", names.CR_2009))
+            eventually(lambda: client.counts == {"ignored": 1}, "the second copy was ignored")
+            other.send(answer_to(following, "second", names.CR_2009))
+            assert text_of(second.result(PATIENCE)) == "second"
+
+    def test_without_correlation_id(self, client: Client, other: Connection) -> None:
+        """A message without JMSCorrelationID is no reply."""
+
+        def answers(request: Message) -> list[Message]:
+            return [
+                answer_to(request, "nobody's", correlation_id=None),
+                answer_to(request, "ours", names.CR_2009),
+            ]
+
+        with responder(other, GREETER, answers):
+            assert text_of(client.call(envelope())) == "ours"
+        assert client.counts == {"unknown": 1}
+
+    def test_never_used_again(self, client: Client, other: Connection) -> None:
+        """A destination whose call ended without its reply is not used again: a late reply finds nobody."""
+        with arrivals(other, GREETER) as found:
+            with pytest.raises(CallTimeoutError):
+                client.call(envelope(), timeout=0.01)
+            cancelled = client.submit(envelope())
+            cancelled.cancel()
+            lost = found.take(2)
+            waiting = client.submit(envelope())
+            request = found.next()
+            assert request.reply_to not in {each.reply_to for each in lost}
+            for each in lost:
+                other.send(answer_to(each, "late", names.CR_2009))
+            other.send(answer_to(request, "in time", names.CR_2009))
+            assert text_of(waiting.result(PATIENCE)) == "in time"
+
+    def test_close(self, client: Client, other: Connection) -> None:
+        """Closing fails what is under way."""
+        with answering_2009(other):
+            client.call(envelope())
+        future = client.submit(envelope())
+        client.close()
+        with pytest.raises(CallFailedError, match="the client was closed"):
+            future.result(PATIENCE)
+        with pytest.raises(UsageError, match="closed"):
+            client.call(envelope())
+
+    def test_fixed_reply_destination(self, connection: Connection, other: Connection) -> None:
+        """With a fixed reply destination, a responder that repeats the JMSCorrelationID is understood."""
+        uri = URI + "?replyToName=answers"
+        with (
+            Client(connection, uri, profile=names.CR_2009, timeout=PATIENCE) as client,
+            responder(other, GREETER, lambda request: [answer_to(request, "hello")]),
+        ):
+            assert text_of(client.call(envelope())) == "hello"
