@@ -1,0 +1,31 @@
+"""What `import soapjms` gives, and says where another package is in its way."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import brokers
+import soapjms
+
+
+def test_public_names() -> None:
+    """Every public name is there; `connect` is that of `brokers`."""
+    assert all(hasattr(soapjms, name) for name in soapjms.__all__)
+    assert soapjms.connect is brokers.connect
+
+
+@pytest.mark.parametrize("shape", ["brokers.py", "brokers/__init__.py"])
+def test_another_brokers(tmp_path: Path, shape: str) -> None:
+    """A module or package `brokers` of the user's own that comes first is named, with what to do."""
+    path = tmp_path / shape
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("")
+    paths = [str(tmp_path), str(Path(soapjms.__file__).parent.parent)]
+    program = f"import sys; sys.path[:0] = {paths!r}\nimport soapjms"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert f"soapjms needs its package `brokers`, and Python found another at {path}" in ran.stderr
+    assert "rename that one, or start Python from another folder" in ran.stderr
