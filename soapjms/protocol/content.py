@@ -164,21 +164,21 @@ def charset_disagreement(charset: str, octets: bytes) -> str | None:
     if seen.family.startswith("utf") and not fits_octets:
         return f"charset is {charset}, the first octets say {seen.family.upper()}"
     if seen.declared is None:
-        return _undeclared(charset, wanted, octets)
+        return _undeclared(charset, seen.codec if seen.family.startswith("utf") else wanted, octets)
     declared = encoding_name(seen.declared)
     if wanted == declared or (fits_octets and declared.startswith(seen.family)):
         return None
     return f"charset is {charset}, the XML declaration says {seen.declared}"
 
 
-def _undeclared(charset: str, wanted: str, octets: bytes) -> str | None:
+def _undeclared(charset: str, codec: str, octets: bytes) -> str | None:
     try:
-        document = decode(octets, wanted)
+        document = decode(octets, codec)
     except LookupError:
         return f"charset {charset} is unknown, and the document declares no encoding"
     except ValueError as error:
         return f"the document does not decode as its charset {charset}: {error}"
-    return None if document.startswith("<") else f"the first octets are no XML in the charset {charset}"
+    return None if document.startswith(("<", "\ufeff<")) else f"the first octets are no XML in the charset {charset}"
 
 
 # Content encoding

@@ -1,0 +1,301 @@
+"""What the octets of a body are: content types, encodings, gzip, the first part of a multipart body."""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from soapjms.protocol.content import (
+    charset_disagreement,
+    declared_encoding,
+    decode,
+    detect_encoding,
+    encoding_name,
+    first_part,
+    gunzip,
+    parse_content_type,
+)
+
+# Content type
+
+
+@pytest.mark.parametrize(
+    ("text", "media_type", "parameters"),
+    [
+        ("text/xml", "text/xml", {}),
+        ("TEXT/XML", "text/xml", {}),
+        ("text/xml; charset=utf-8", "text/xml", {"charset": "utf-8"}),
+        ("text/xml;charset=UTF-8", "text/xml", {"charset": "UTF-8"}),
+        ("  text/xml ;  CharSet = utf-8  ", "text/xml", {"charset": "utf-8"}),
+        ('text/xml; charset="utf-8"', "text/xml", {"charset": "utf-8"}),
+        ("text/xml;", "text/xml", {}),
+        ("text/xml; ; charset=a", "text/xml", {"charset": "a"}),
+        ("text/xml; charset=a; charset=b", "text/xml", {"charset": "a"}),
+        ('application/soap+xml; action="urn:a;b=c"', "application/soap+xml", {"action": "urn:a;b=c"}),
+        (r'application/soap+xml; action="say \"hi\" \\"', "application/soap+xml", {"action": 'say "hi" \\'}),
+        ('application/soap+xml; action=""', "application/soap+xml", {"action": ""}),
+        ("application/soap+xml; action=urn:a/b?c=d", "application/soap+xml", {"action": "urn:a/b?c=d"}),
+        (
+            'multipart/related;\r\n\ttype="text/xml"; boundary="=_ b"; start="<a@b>"',
+            "multipart/related",
+            {"type": "text/xml", "boundary": "=_ b", "start": "<a@b>"},
+        ),
+    ],
+)
+def test_content_types(text: str, media_type: str, parameters: dict[str, str]) -> None:
+    """MIME's rules hold: names in any case, values quoted or not, space around them; the first of a repeat counts."""
+    kind = parse_content_type(text)
+    assert (kind.media_type, kind.parameters, kind.problem) == (media_type, parameters, None)
+    assert kind.charset == parameters.get("charset")
+
+
+@pytest.mark.parametrize(
+    ("text", "media_type", "problem"),
+    [
+        ("", "", "no type/subtype"),
+        ("xml", "", "no type/subtype"),
+        ("text/", "", "no type/subtype"),
+        ("multipart/related boundary=x", "multipart/related", "'boundary=x' is no parameter"),
+        ("text/xml; charset", "text/xml", "'charset' is no parameter"),
+        ("text/xml; charset=", "text/xml", "'charset=' is no parameter"),
+        ('text/xml; charset="utf-8', "text/xml", "is no parameter"),
+        ("text/xml, text/plain", "text/xml", "', text/plain' is no parameter"),
+    ],
+)
+def test_broken_content_types(text: str, media_type: str, problem: str) -> None:
+    """What breaks the syntax is named, and what was read before it is kept."""
+    kind = parse_content_type(text)
+    assert kind.media_type == media_type
+    assert problem in (kind.problem or "")
+
+
+@given(st.text())
+def test_any_content_type_can_be_read(text: str) -> None:
+    """Nothing that arrives as a content type makes the reader raise."""
+    assert parse_content_type(text).media_type == parse_content_type(text).media_type.lower()
+
+
+# Encoding
+
+DECLARED = '<?xml version="1.0" encoding="{}"?><e/>'
+
+
+@pytest.mark.parametrize(
+    ("codec", "mark", "declared", "family", "marked"),
+    [
+        ("utf-8", b"", None, "ascii", False),
+        ("utf-8", b"", "utf-8", "ascii", False),
+        ("utf-8", codecs.BOM_UTF8, None, "utf-8", True),
+        ("utf-8", codecs.BOM_UTF8, "UTF-8", "utf-8", True),
+        ("iso-8859-15", b"", "ISO-8859-15", "ascii", False),
+        ("utf-16-le", codecs.BOM_UTF16_LE, None, "utf-16", True),
+        ("utf-16-be", codecs.BOM_UTF16_BE, "UTF-16", "utf-16", True),
+        ("utf-16-le", b"", "UTF-16LE", "utf-16", False),
+        ("utf-16-be", b"", "UTF-16BE", "utf-16", False),
+        ("utf-32-le", codecs.BOM_UTF32_LE, "UTF-32", "utf-32", True),
+        ("utf-32-be", codecs.BOM_UTF32_BE, None, "utf-32", True),
+        ("utf-32-le", b"", "UTF-32LE", "utf-32", False),
+        ("utf-32-be", b"", "UTF-32BE", "utf-32", False),
+        ("cp037", b"", "IBM037", "ebcdic", False),
+        ("cp500", b"", "IBM500", "ebcdic", False),
+    ],
+)
+def test_encoding_of_a_document(codec: str, mark: bytes, declared: str | None, family: str, marked: bool) -> None:
+    """Protocol-2014, XML 1.0 appendix F: byte order mark, else first octets, and what the declaration names."""
+    text = DECLARED.format(declared) if declared else "<e/>" if codec != "cp037" else "<?xml?>"
+    seen = detect_encoding(mark + text.encode(codec))
+    assert (seen.family, seen.marked, seen.declared) == (family, marked, declared)
+
+
+@pytest.mark.parametrize(
+    ("text", "declared"),
+    [
+        ("<e/>", None),
+        ("<?xml version='1.0'?><e encoding='x'/>", None),
+        ("<?xml version='1.0' encoding='utf-8'?><e/>", "utf-8"),
+        ('<?xml version="1.0"\n  encoding = "UTF-8" standalone="yes"?><e/>', "UTF-8"),
+        ("\ufeff<?xml version='1.0' encoding='utf-16'?><e/>", "utf-16"),
+        (" <?xml version='1.0' encoding='utf-8'?><e/>", None),
+        ("<?xml-stylesheet encoding='utf-8'?><e/>", None),
+        ("<?xml version='1.0' encoding=''?><e/>", None),
+    ],
+)
+def test_declared_encoding(text: str, declared: str | None) -> None:
+    """Only an XML declaration at the very start names an encoding."""
+    assert declared_encoding(text) == declared
+
+
+def test_encoding_names() -> None:
+    """Aliases have one name; what is no encoding keeps its own, whatever characters it holds."""
+    assert encoding_name("UTF8") == encoding_name("utf-8") == "utf-8"
+    assert encoding_name("latin-1") == encoding_name("ISO_8859-1")
+    assert encoding_name("X-Nonsense") == "x-nonsense"
+    assert encoding_name("A\0B") == "a\0b"
+    assert encoding_name("\ud800") == "\ud800"
+
+
+@pytest.mark.parametrize(
+    "label", ["punycode", "idna", "unicode_escape", "raw_unicode_escape", "undefined", "zlib", "x"]
+)
+def test_codecs_that_are_no_charsets(label: str) -> None:
+    """Python's own codecs are no charsets: a peer cannot choose them."""
+    with pytest.raises(LookupError):
+        decode(b"abc", label)
+
+
+UMLAUT = "<e>ä</e>"
+
+
+@pytest.mark.parametrize(
+    ("charset", "octets", "why"),
+    [
+        # nothing declared: any charset that it decodes in
+        ("utf-8", UMLAUT.encode(), None),
+        ("UTF8", UMLAUT.encode(), None),
+        ("iso-8859-1", UMLAUT.encode("latin-1"), None),
+        ("us-ascii", b"<e/>", None),
+        ("utf-8", UMLAUT.encode("latin-1"), "does not decode as its charset utf-8"),
+        ("us-ascii", UMLAUT.encode(), "does not decode as its charset us-ascii"),
+        ("utf-16", b"<e/>", "no XML in the charset utf-16"),
+        ("utf-16", b"<ee/>", "does not decode|no XML"),
+        ("x-unknown", b"<e/>", "charset x-unknown is unknown"),
+        ("punycode", b"<e/>", "charset punycode is unknown"),
+        ("a\0b", b"<e/>", "charset a\0b is unknown|embedded null"),
+        # declared: the names have to agree
+        ("utf-8", DECLARED.format("UTF-8").encode(), None),
+        ("latin1", DECLARED.format("ISO-8859-1").encode(), None),
+        ("utf-16", DECLARED.format("UTF-8").encode(), "the XML declaration says UTF-8"),
+        ("us-ascii", DECLARED.format("UTF-8").encode(), "the XML declaration says UTF-8"),
+        ("x-unknown", DECLARED.format("X-Unknown").encode(), None),
+        ("IBM037", DECLARED.format("IBM037").encode("cp037"), None),
+        ("utf-8", DECLARED.format("IBM037").encode("cp037"), "the XML declaration says IBM037"),
+        # a byte order mark, or 16 bits: the charset has to be of that family
+        ("utf-8", codecs.BOM_UTF8 + UMLAUT.encode(), None),
+        ("utf-8", codecs.BOM_UTF8 + DECLARED.format("utf-8").encode(), None),
+        ("iso-8859-1", codecs.BOM_UTF8 + UMLAUT.encode(), "first octets say UTF-8"),
+        ("utf-16", UMLAUT.encode("utf-16"), None),
+        ("utf-16le", UMLAUT.encode("utf-16-le"), None),
+        ("utf-16", UMLAUT.encode("utf-16-be"), None),
+        ("utf-16", UMLAUT.encode("utf-16-be")[:-1], "does not decode"),
+        ("utf-16", codecs.BOM_UTF16_BE + DECLARED.format("utf-16").encode("utf-16-be"), None),
+        ("utf-16be", codecs.BOM_UTF16_BE + DECLARED.format("UTF-16").encode("utf-16-be"), None),
+        ("utf-8", UMLAUT.encode("utf-16"), "first octets say UTF-16"),
+        ("utf-32", UMLAUT.encode("utf-16"), "first octets say UTF-16"),
+        ("utf-32", UMLAUT.encode("utf-32"), None),
+        # a document that contradicts itself agrees with no charset
+        ("utf-8", codecs.BOM_UTF16_LE + DECLARED.format("utf-8").encode("utf-16-le"), "first octets say UTF-16"),
+        ("utf-16", codecs.BOM_UTF16_LE + DECLARED.format("utf-8").encode("utf-16-le"), "declaration says utf-8"),
+    ],
+)
+def test_charset_and_document(charset: str, octets: bytes, why: str | None) -> None:
+    """Protocol-2012: the charset parameter is compared with the encoding that the document shows."""
+    found = charset_disagreement(charset, octets)
+    if why is None:
+        assert found is None
+    else:
+        assert found is not None
+        assert any(each in found for each in why.split("|"))
+
+
+@given(st.text(max_size=20), st.binary(max_size=40))
+def test_any_charset_can_be_compared(charset: str, octets: bytes) -> None:
+    """Nothing that arrives makes the comparison raise."""
+    assert isinstance(charset_disagreement(charset, octets), str | None)
+
+
+# gzip
+
+
+def test_gunzip() -> None:
+    """A gzip body is undone, up to its limit."""
+    assert gunzip(gzip.compress(b"")) == b""
+    assert gunzip(gzip.compress(b"x" * 1000), limit=1000) == b"x" * 1000
+
+
+@pytest.mark.parametrize(
+    ("octets", "why"),
+    [
+        (b"", "cut short"),
+        (b"<e/>", "no gzip"),
+        (zlib.compress(b"<e/>"), "no gzip"),
+        (gzip.compress(b"<e/>")[:-1], "cut short"),
+        (gzip.compress(b"<e/>") + b"\0", "octets follow"),
+        (gzip.compress(b"x" * 1001), "grows beyond 1000 octets"),
+        (gzip.compress(b"<e/>")[:-8] + bytes(8), "no gzip"),
+    ],
+)
+def test_broken_gzip(octets: bytes, why: str) -> None:
+    """What is no gzip, is cut, goes on after its end, has a wrong check sum or grows too big is refused."""
+    with pytest.raises(ValueError, match=why):
+        gunzip(octets, limit=1000)
+
+
+def test_gzip_bomb() -> None:
+    """A body that would grow a thousandfold is refused at the limit, without growing further."""
+    machine = zlib.compressobj(9, zlib.DEFLATED, 31)
+    bomb = b"".join(machine.compress(bytes(1 << 20)) for _ in range(64)) + machine.flush()
+    with pytest.raises(ValueError, match="grows beyond 1048576 octets"):
+        gunzip(bomb, limit=1 << 20)
+
+
+# Multipart
+
+ENVELOPE = b"<e>\r\n\r\n--not-the-boundary\r\n</e>"
+HEADERS = b'Content-Type: text/xml;\r\n\tcharset="utf-8"\r\nContent-Transfer-Encoding: BASE64\r\nContent-ID: <a@b>'
+
+
+@pytest.mark.parametrize("eol", [b"\r\n", b"\n"])
+@pytest.mark.parametrize("close", [b"--", b"", b" \t"])
+def test_first_part(eol: bytes, close: bytes) -> None:
+    """The part ends before the line break of the next delimiter; folded headers are read whole."""
+    body = (b"--b\r\n" + HEADERS + b"\r\n\r\n").replace(b"\r\n", eol) + ENVELOPE + eol + b"--b" + close + eol + b"rest"
+    part = first_part(body, "b")
+    assert part.content == ENVELOPE
+    assert part.transfer_encoding == "base64"
+    assert part.content_type is not None
+    assert part.content_type.media_type == "text/xml"
+    assert part.content_type.charset == "utf-8"
+
+
+def test_part_without_headers() -> None:
+    """A part may have no headers: then nothing is known of its type."""
+    part = first_part(b"--b\r\n\r\n<e/>\r\n--b--", "b")
+    assert (part.content_type, part.transfer_encoding, part.content) == (None, "binary", b"<e/>")
+
+
+def test_empty_parts() -> None:
+    """A part of nothing, and one of headers alone, have no content."""
+    assert first_part(b"--b\r\n--b--", "b").content == b""
+    assert first_part(b"--b\r\nContent-Type: text/xml\r\n--b--", "b").content == b""
+
+
+def test_boundaries_that_begin_alike() -> None:
+    """A line that only begins as the delimiter does is content, as the boundary of an inner multipart often is."""
+    body = b"--b\r\n\r\n--bb\r\n<e/>\r\n--bb--\r\n--b--"
+    assert first_part(body, "b").content == b"--bb\r\n<e/>\r\n--bb--"
+    assert first_part(b"--.*\r\n\r\n<e/>\r\n--.*--", ".*").content == b"<e/>"
+
+
+@pytest.mark.parametrize(
+    ("body", "boundary", "why"),
+    [
+        (b"", "b", "not with the delimiter"),
+        (b"\r\n--b\r\n\r\n<e/>\r\n--b--", "b", "not with the delimiter"),
+        (b"Content-Type: text/xml\r\n\r\n--b\r\n\r\n<e/>\r\n--b--", "b", "not with the delimiter"),
+        (b"preamble\r\n--b\r\n\r\n<e/>\r\n--b--", "b", "not with the delimiter"),
+        (b"--bb\r\n\r\n<e/>\r\n--bb--", "b", "not with the delimiter"),
+        (b"--b--\r\n", "b", "not with the delimiter"),
+        (b"--b\r\n\r\n<e/>\r\n", "b", "no delimiter of the boundary 'b' ends"),
+        (b"--b\r\n\r\n<e/>--b--", "b", "no delimiter of the boundary 'b' ends"),
+        (b"--b\r\n\r\n<e/>\r\n--b--", "\ud800", "surrogates not allowed"),
+    ],
+)
+def test_broken_multipart(body: bytes, boundary: str, why: str) -> None:
+    """Protocol-2029: nothing comes before the delimiter of the first part, and the part has an end."""
+    with pytest.raises(ValueError, match=why):
+        first_part(body, boundary)
