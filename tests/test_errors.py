@@ -1,0 +1,39 @@
+"""The tree of exceptions: what a caller can catch, and what travels between processes."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from soapjms.protocol import errors
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [errors.InvalidUriError, errors.InvalidPropertyError, errors.InvalidEnvelopeError, errors.InvalidRecordError],
+)
+def test_mistakes_in_values(kind: type[Exception]) -> None:
+    """A value that is not allowed is a ValueError, and one of soapjms's own."""
+    assert issubclass(kind, ValueError)
+    assert issubclass(kind, errors.SoapJmsError)
+
+
+@pytest.mark.parametrize("kind", [errors.CallFailedError, errors.CallTimeoutError])
+def test_failed_calls_travel(kind: type[errors.CallFailedError]) -> None:
+    """A failed call keeps its text and failure reason when it is pickled."""
+    error = pickle.loads(pickle.dumps(kind("no response", "receptionFailure")))
+    assert type(error) is kind
+    assert (str(error), error.reason) == ("no response", "receptionFailure")
+
+
+def test_a_call_that_took_too_long() -> None:
+    """A call without a response in time is a TimeoutError, as everywhere in Python."""
+    assert issubclass(errors.CallTimeoutError, TimeoutError)
+
+
+def test_faults_travel() -> None:
+    """A SOAP fault keeps what it says when it is pickled; nothing said, it blames the receiver."""
+    error = pickle.loads(pickle.dumps(errors.SoapFaultError("why", subcode="missingContentType", code="{urn:x}y")))
+    assert (str(error), error.reason, error.blame) == ("why", "why", "Receiver")
+    assert (error.subcode, error.code, error.detail) == ("missingContentType", "{urn:x}y", None)
