@@ -45,6 +45,8 @@ MAX_GROUP: Final = 64
 
 COMMIT_TIMEOUT: Final = 30.0
 
+TOO_LATE: Final = "the dispatcher was closed meanwhile"
+
 
 @dataclass(slots=True)
 class _Finished:
@@ -174,7 +176,7 @@ class Dispatcher:
             if not self._too_late:
                 self._finished.put(finished)
                 return
-        self._count_lost([finished], "the dispatcher was closed meanwhile")
+        self._count_lost([finished], TOO_LATE)
         self._done(1)
 
     def _work_on(self, delivery: Delivery, node: RespondingNode) -> _Finished:
@@ -228,6 +230,10 @@ class Dispatcher:
 
     def _commit_group(self, group: list[_Finished]) -> None:
         """Commit a group; what cannot be committed is committed one by one, and what alone cannot is rejected."""
+        if self._too_late:
+            self._count_lost(group, TOO_LATE)
+            self._done(len(group))
+            return
         try:
             refused = self._commit(group)
         except (ConnectionLostError, FutureTimeoutError) as error:

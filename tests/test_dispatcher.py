@@ -1,0 +1,393 @@
+"""The dispatcher at work: workers, one-way messages, refused requests, closing, wrong arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from threading import Barrier, Event, Thread
+from typing import Any
+
+import pytest
+from calling_kit import (
+    GREETER,
+    NS,
+    PATIENCE,
+    SOAP_12,
+    URI,
+    Arrivals,
+    Peers,
+    Wrapped,
+    arrivals,
+    element,
+    envelope,
+    eventually,
+    greeter,
+    request_message,
+    take_one,
+    text_of,
+)
+from lxml import etree
+
+import soapjms
+from brokers import BrokerError, Connection, Destination, Message, MessageType, queue, topic
+from brokers.embedded import Broker
+from soapjms import Client, Dispatcher, Names, Request, Service, UsageError
+from soapjms.protocol import names
+from soapjms.protocol.envelope import as_envelope, parse_xml, read_fault
+from soapjms.protocol.exchange import pair
+from soapjms.protocol.record import Direction, Node, from_json
+
+GREET = f"{{{NS}}}greetMe"
+DEAD = queue("DLQ.greeter")
+
+
+def serving(function: Callable[[Request], Any]) -> Service:
+    """Make a service of one function."""
+    service = Service()
+    service.operation(GREET)(function)
+    return service
+
+
+def fault_in(message: Message) -> Any:
+    """Return the fault that a message holds."""
+    assert isinstance(message.body, bytes | str)
+    return read_fault(as_envelope(parse_xml(message.body)))
+
+
+class TestWorkers(Peers):
+    """Requests worked on at a time."""
+
+    def test_all_are_used(self, client: Client, other: Connection) -> None:
+        """As many requests as there are workers are worked on at once."""
+        together = Barrier(4)
+
+        def greet(request: Request) -> None:
+            together.wait(PATIENCE)  # four or none
+
+        with Dispatcher(other, URI, serving(greet), workers=4):
+            for future in [client.submit(envelope()) for _ in range(8)]:
+                assert future.result(PATIENCE).fault is None
+
+    def test_slow_request(self, client: Client, other: Connection) -> None:
+        """A slow request holds up nobody; its answer comes when it is ready."""
+        ready = Event()
+
+        def greet(request: Request) -> etree._Element:
+            if request.element.text == "slow":
+                assert ready.wait(PATIENCE)
+            return element("greetMeResponse", request.element.text or "")
+
+        with Dispatcher(other, URI, serving(greet), workers=2) as dispatcher:
+            slow = client.submit(envelope("slow"))
+            for number in range(20):
+                assert text_of(client.call(envelope(str(number)))) == str(number)
+            assert not slow.done()
+            assert dispatcher.counts["answered"] == 20
+            ready.set()
+            assert text_of(slow.result(PATIENCE)) == "slow"
+
+    def test_topic(self, connection: Connection, other: Connection) -> None:
+        """A topic's requests are answered once, however many workers were asked for."""
+        calls = list[str]()
+
+        def greet(request: Request) -> None:
+            calls.append(request.name)
+
+        with (
+            Dispatcher(other, "jms:topic:news", serving(greet), workers=4) as dispatcher,
+            Client(connection, "jms:topic:news", timeout=PATIENCE) as client,
+        ):
+            client.call(envelope())
+            client.call(envelope())
+            assert calls == [GREET, GREET]
+            assert dispatcher.counts["answered"] == 2
+            assert client.counts == {}
+
+    def test_jndi(self, connection: Connection, other: Connection) -> None:
+        """The destination may be a JNDI name."""
+        known = Names({"jms/greeter": GREETER})
+        with Dispatcher(other, "jms:jndi:jms/greeter", greeter(), names=known) as dispatcher:
+            assert dispatcher.destination == GREETER
+            with Client(connection, URI, timeout=PATIENCE) as client:
+                assert text_of(client.call(envelope("Ann"))) == "Hello Ann"
+
+    def test_function_that_ends_the_thread(self, client: Client, other: Connection) -> None:
+        """A function that raises SystemExit has its request delivered again; the worker goes on."""
+        counts = list[int | None]()
+
+        def greet(request: Request) -> None:
+            counts.append(request.delivery_count)
+            if request.delivery_count == 1:
+                raise SystemExit
+
+        with Dispatcher(other, URI, serving(greet), workers=1):
+            client.call(envelope())
+        assert counts == [1, 2]
+
+
+class TestOneWay(Peers):
+    """Messages without JMSReplyTo."""
+
+    def test_accepted(self, client: Client, other: Connection, broker: Broker) -> None:
+        """The function runs, nothing is sent, the message is accepted."""
+        seen: list[Request] = []
+        with Dispatcher(other, URI, serving(seen.append)) as dispatcher:
+            client.send(envelope("Ann"))
+            eventually(lambda: dispatcher.counts["commits"] == 1, "the message was accepted")
+        assert seen[0].one_way
+        assert dispatcher.counts == {"accepted": 1, "one-way": 1, "commits": 1}
+        assert broker.depth(GREETER) == 0
+
+    @pytest.mark.parametrize("error", [ValueError("no"), soapjms.SoapFaultError("no")])
+    def test_failure(
+        self, client: Client, other: Connection, broker: Broker, error: Exception, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """A function that fails is logged, as nobody waits for its fault; the message is accepted."""
+
+        def greet(request: Request) -> None:
+            raise error
+
+        with Dispatcher(other, URI, serving(greet)) as dispatcher:
+            client.send(envelope("Ann"))
+            eventually(lambda: dispatcher.counts["commits"] == 1, "the message was accepted")
+        assert "no" in caplog.text
+        assert broker.depth(GREETER) == 0
+
+    def test_refused(self, other: Connection, broker: Broker) -> None:
+        """A message that breaks a rule is not worked on; there is nobody to tell."""
+        seen: list[Request] = []
+        with Dispatcher(other, URI, serving(seen.append)) as dispatcher:
+            other.send(request_message("greeter", None, properties={names.CONTENT_TYPE: None}))
+            eventually(lambda: dispatcher.counts["commits"] == 1, "the message was accepted")
+        assert seen == []
+        assert dispatcher.counts == {"refused": 1, "missingContentType": 1, "one-way": 1, "commits": 1}
+
+
+class TestRefusedRequests(Peers):
+    """Requests that break a rule are answered with the fault for it."""
+
+    @pytest.mark.parametrize(
+        ("changes", "subcode"),
+        [
+            ({names.BINDING_VERSION: "0.9"}, "unrecognizedBindingVersion"),
+            ({names.REQUEST_URI: None}, "missingRequestURI"),
+            ({names.REQUEST_URI: "jms:mail:a"}, "unsupportedLookupVariant"),
+            ({names.CONTENT_TYPE: "text/plain"}, "contentTypeMismatch"),
+        ],
+    )
+    def test_subcode(self, other: Connection, changes: dict[str, str | None], subcode: str) -> None:
+        """The fault has the subcode of the rule, and is counted under it."""
+        message = request_message("greeter", queue("answers"), properties=changes)
+        with Dispatcher(other, URI, greeter()) as dispatcher:
+            other.send(message)
+            answer = take_one(other, queue("answers"))
+        assert fault_in(answer).subcode == subcode
+        assert answer.correlation_id == message.correlation_id
+        assert answer.properties.value(names.IS_FAULT) is True
+        assert dispatcher.counts == {"refused": 1, subcode: 1, "answered": 1, "commits": 1}
+
+    def test_no_envelope(self, other: Connection) -> None:
+        """A body that is no envelope is answered with a fault without subcode, as the binding has none."""
+        with Dispatcher(other, URI, greeter()) as dispatcher:
+            other.send(request_message("greeter", queue("answers"), b"<greetMe/>"))
+            fault = fault_in(take_one(other, queue("answers")))
+        assert (fault.subcode, dispatcher.counts["no envelope"]) == (None, 1)
+
+    @pytest.mark.parametrize(("strict", "subcode"), [(False, None), (True, "unrecognizedBindingVersion")])
+    def test_strict(self, other: Connection, strict: bool, subcode: str | None) -> None:
+        """A strict dispatcher refuses what a liberal one lets pass: a request without bindingVersion."""
+        with Dispatcher(other, URI, greeter(), strict=strict):
+            other.send(request_message("greeter", queue("answers"), properties={names.BINDING_VERSION: None}))
+            fault = fault_in(take_one(other, queue("answers")))
+        assert (fault and fault.subcode) == subcode
+
+    def test_profile(self, other: Connection) -> None:
+        """The profile says the namespace of a subcode."""
+        with Dispatcher(other, URI, greeter(), profile=names.CR_2009):
+            other.send(request_message("greeter", queue("answers"), properties={names.REQUEST_URI: None}))
+            assert fault_in(take_one(other, queue("answers"))).namespace == names.CR_NAMESPACE
+
+    def test_message_type(self, other: Connection) -> None:
+        """A MapMessage is refused with unsupportedJMSMessageFormat, in a BytesMessage."""
+        message = replace(request_message("greeter", queue("answers")), message_type=MessageType.MAP, body=None)
+        with Dispatcher(other, URI, greeter()):
+            other.send(message)
+            answer = take_one(other, queue("answers"))
+        assert fault_in(answer).subcode == "unsupportedJMSMessageFormat"
+        assert answer.message_type is MessageType.BYTES
+
+
+class TestReplyDestinations(Peers):
+    """A request whose JMSReplyTo is not to be written to."""
+
+    @pytest.mark.parametrize(
+        "reply_to",
+        [
+            GREETER,
+            topic("news"),
+            queue("ActiveMQ.Advisory.Connection"),
+            queue("DLQ.greeter"),
+            queue("answers,greeter"),
+        ],
+    )
+    def test_refused(self, client: Client, other: Connection, broker: Broker, reply_to: Destination) -> None:
+        """It is not worked on, goes to the dead letters with the reason, and nothing is sent where it says."""
+        seen: list[Request] = []
+        message = request_message("greeter", reply_to)
+        with arrivals(other, topic("news")) as news, Dispatcher(other, URI, serving(seen.append)) as dispatcher:
+            other.send(message)
+            eventually(lambda: broker.depth(DEAD) == 1, "the request is a dead letter")
+            client.call(envelope())  # the worker goes on
+            other.send(replace(message, destination=topic("news"), body=b"marker"))
+            assert news.next().body == b"marker"
+        assert len(seen) == 1
+        assert (dispatcher.counts["reply refused"], dispatcher.counts["rejected"]) == (1, 1)
+        letter = take_one(other, DEAD)
+        assert letter.correlation_id == message.correlation_id
+        assert "it must not be answered: JMSReplyTo is" in (letter.properties.text("dead_letter_reason") or "")
+
+
+class TestRecording(Peers):
+    """What the dispatcher's recorder gets."""
+
+    def test_recorded(self, client: Client, other: Connection, tmp_path: Path) -> None:
+        """Requests, responses and one-way messages, each with direction and node, pair into the exchanges made."""
+        log = tmp_path / "log.jsonl"
+        with (
+            soapjms.Recorder(log) as recorder,
+            Dispatcher(other, URI, greeter(), workers=1, recorder=recorder) as dispatcher,
+        ):
+            client.call(envelope("Ann", SOAP_12))
+            client.send(envelope())
+            eventually(lambda: dispatcher.counts["commits"] == 2, "both were accepted")
+        records = [from_json(line) for line in log.read_text().splitlines()]
+        assert [(each.direction, each.node) for each in records] == [
+            (Direction.REQUEST, Node.RESPONDING),
+            (Direction.RESPONSE, Node.RESPONDING),
+            (Direction.ONE_WAY, Node.RECEIVING),
+        ]
+        (exchange,) = pair(records[:2])
+        assert exchange.response is not None
+        assert exchange.id == records[0].message.message_id
+
+
+class TestClosing(Peers):
+    """`close` finishes what is under way."""
+
+    def test_finishes_what_is_under_way(self, client: Client, other: Connection, broker: Broker) -> None:
+        """A request that is being worked on is still answered; one that waits stays on the queue."""
+        begun, ready = Event(), Event()
+
+        def greet(request: Request) -> None:
+            begun.set()
+            assert ready.wait(PATIENCE)
+
+        dispatcher = Dispatcher(other, URI, serving(greet), workers=1).start()
+        first = client.submit(envelope())
+        assert begun.wait(PATIENCE)
+        client.submit(envelope())
+        closing = Thread(target=dispatcher.close)
+        closing.start()
+        dispatcher.close()  # a second close, while the first is under way, returns at once
+        ready.set()
+        closing.join(PATIENCE)
+        assert first.result(PATIENCE).fault is None
+        assert broker.depth(GREETER) == 1
+        with Dispatcher(other, URI, greeter()):
+            eventually(lambda: client.under_way == 0, "the next dispatcher answers what was left")
+
+    def test_deadline(self, client: Client, other: Connection) -> None:
+        """What is not finished in time is delivered again, and answered once."""
+        begun, ready = Event(), Event()
+
+        def greet(request: Request) -> None:
+            begun.set()
+            assert ready.wait(PATIENCE)
+
+        dispatcher = Dispatcher(other, URI, serving(greet), workers=1).start()
+        future = client.submit(envelope("Ann"))
+        assert begun.wait(PATIENCE)
+        dispatcher.close(deadline=0.01)
+        ready.set()
+        eventually(lambda: dispatcher.counts["lost"] == 1, "the late answer was dropped")
+        with Dispatcher(other, URI, greeter()):
+            assert text_of(future.result(PATIENCE)) == "Hello Ann"
+        assert dispatcher.counts == {"accepted": 1, "lost": 1}
+        assert client.counts == {}
+
+    def test_by_a_function(self, client: Client, other: Connection) -> None:
+        """A function may close the dispatcher that runs it; its own request is delivered again."""
+        closed = Event()
+
+        def greet(request: Request) -> None:
+            dispatcher.close(deadline=0.01)
+            closed.set()
+
+        dispatcher = Dispatcher(other, URI, serving(greet)).start()
+        future = client.submit(envelope("Ann"))
+        assert closed.wait(PATIENCE)
+        with Dispatcher(other, URI, greeter()):
+            assert text_of(future.result(PATIENCE)) == "Hello Ann"
+
+    def test_never_started(self, other: Connection) -> None:
+        """A dispatcher that was not started can be closed, and not be started then."""
+        dispatcher = Dispatcher(other, URI, greeter())
+        dispatcher.close()
+        with pytest.raises(UsageError, match="a dispatcher is started once; make another"):
+            dispatcher.start()
+
+    def test_started_twice(self, other: Connection) -> None:
+        """A dispatcher starts once."""
+        with Dispatcher(other, URI, greeter()) as dispatcher, pytest.raises(UsageError, match="started once"):
+            dispatcher.start()
+
+    @pytest.mark.parametrize("error", [BrokerError("no more"), ValueError("no such destination")])
+    def test_subscription_refused(self, client: Client, other: Connection, error: Exception) -> None:
+        """If one subscription is refused, `start` raises, and the others are closed."""
+
+        class Two(Wrapped):
+            subscriptions = 0
+
+            def consume(self, destination: Any, on_delivery: Any, **options: Any) -> Any:
+                self.subscriptions += 1
+                if self.subscriptions > 2:
+                    raise error
+                return super().consume(destination, on_delivery, **options)
+
+        with pytest.raises(type(error), match="no"):
+            Dispatcher(Two(other), URI, greeter(), workers=3).start()
+        found = Arrivals()
+        with other.consume(GREETER, found):
+            client.submit(envelope())
+            found.next()
+
+    def test_connection_closed_before(self, client: Client, broker: Broker) -> None:
+        """Closing after the connection was closed does nothing more."""
+        connection = broker.connect()
+        with Dispatcher(connection, URI, greeter()):
+            client.call(envelope())
+            connection.close()
+
+
+class TestWrongArguments(Peers):
+    """What is wrong is refused before anything is subscribed."""
+
+    @pytest.mark.parametrize("workers", [0, -1, 2.5, "3", True, None])
+    def test_workers(self, other: Connection, workers: Any) -> None:
+        """At least one worker."""
+        with pytest.raises(UsageError, match="it is an integer, at least 1"):
+            Dispatcher(other, URI, greeter(), workers=workers)
+
+    def test_others(self, other: Connection) -> None:
+        """URI, properties, names and profile."""
+        name: Any = "cr-2009"
+        for given, options, says in (
+            ("jms:queue:", {}, "the destination is empty"),
+            ("jms:mail:a", {}, "none of: jndi, queue, topic"),
+            ("jms:jndi:a", {}, "no destination is registered"),
+            (URI, {"properties": {"colour": "red"}}, "unknown binding property"),
+            (URI, {"profile": name}, "it is a Profile"),
+        ):
+            with pytest.raises((UsageError, BrokerError), match=says):
+                Dispatcher(other, given, greeter(), **options)

@@ -1,0 +1,333 @@
+"""Accepting a request and sending its answer together: groups, refusals, lost connections, no transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from threading import Event
+from typing import Any
+
+import pytest
+from calling_kit import (
+    GREETER,
+    PATIENCE,
+    URI,
+    Peers,
+    Wrapped,
+    arrivals,
+    envelope,
+    eventually,
+    greeter,
+    request_message,
+    take_one,
+    text_of,
+)
+
+from brokers import (
+    Capabilities,
+    Completion,
+    Connection,
+    ConnectionLostError,
+    Delivery,
+    Destination,
+    DestinationKind,
+    Message,
+    RefusedSend,
+    Transaction,
+    queue,
+)
+from brokers.embedded import Broker
+from soapjms import Client, Dispatcher
+from soapjms.dispatcher import MAX_GROUP
+
+DEAD = queue("DLQ.greeter")
+ANSWERS = queue("answers")
+
+
+class Gate(Wrapped):
+    """A connection whose first transaction waits until the test lets it begin."""
+
+    def __init__(self, inner: Connection) -> None:
+        super().__init__(inner)
+        self.reached, self.open = Event(), Event()
+
+    def begin(self) -> Transaction:
+        self.reached.set()
+        assert self.open.wait(PATIENCE)
+        return self.inner.begin()
+
+
+def gathered(dispatcher: Dispatcher, requests: int) -> None:
+    """Wait until so many requests are finished while the first waits for its commit."""
+    eventually(lambda: dispatcher._finished.qsize() == requests, "the others are finished")
+
+
+class TestGroups(Peers):
+    """What is ready goes into one transaction."""
+
+    @pytest.mark.parametrize(("requests", "commits"), [(1, 1), (8, 2), (MAX_GROUP + 6, 3)])
+    def test_group(self, client: Client, other: Connection, requests: int, commits: int) -> None:
+        """All that was finished during one commit goes into the next, up to a limit."""
+        gate = Gate(other)
+        with Dispatcher(gate, URI, greeter(), workers=requests) as dispatcher:
+            futures = {"0": client.submit(envelope("0"))}
+            assert gate.reached.wait(PATIENCE)
+            futures |= {str(number): client.submit(envelope(str(number))) for number in range(1, requests)}
+            gathered(dispatcher, requests - 1)
+            gate.open.set()
+            for number, future in futures.items():
+                assert text_of(future.result(PATIENCE)) == f"Hello {number}"
+            eventually(lambda: dispatcher.counts["answered"] == requests, "all were counted")
+            assert dispatcher.counts["commits"] == commits
+
+    def test_closing_commits_what_is_finished(self, client: Client, other: Connection) -> None:
+        """What is finished when the dispatcher closes is committed, though it comes as one group with the end."""
+        gate = Gate(other)
+        dispatcher = Dispatcher(gate, URI, greeter(), workers=3).start()
+        futures = [client.submit(envelope())]
+        assert gate.reached.wait(PATIENCE)
+        futures += [client.submit(envelope()) for _ in range(2)]
+        gathered(dispatcher, 2)
+        gate.open.set()
+        dispatcher.close()
+        for future in futures:
+            assert future.result(PATIENCE).fault is None
+
+    def test_end_within_a_group(self, client: Client, other: Connection) -> None:
+        """Where the deadline of `close` passes during a commit, what was finished goes back all the same."""
+        gate = Gate(other)
+        dispatcher = Dispatcher(gate, URI, greeter(), workers=3).start()
+        futures = [client.submit(envelope())]
+        assert gate.reached.wait(PATIENCE)
+        futures += [client.submit(envelope()) for _ in range(2)]
+        gathered(dispatcher, 2)
+        dispatcher.close(deadline=0.01)
+        gate.open.set()
+        eventually(lambda: dispatcher.counts["lost"] == 2, "what was not committed was counted")
+        with Dispatcher(other, URI, greeter()):
+            for future in futures:
+                assert future.result(PATIENCE).fault is None
+
+
+class TestRefusedAnswers(Peers):
+    """Answers that the broker does not take."""
+
+    @pytest.fixture
+    def broker(self) -> Broker:
+        return Broker("small", max_messages=3)
+
+    def test_dead_letter(self, client: Client, other: Connection, broker: Broker) -> None:
+        """A request whose answer is refused goes to the dead letters; those in the same group are answered."""
+        for _ in range(3):
+            other.send(request_message("answers", None))  # now it is full
+        refused = request_message("greeter", ANSWERS)
+        gate = Gate(other)
+        with Dispatcher(gate, URI, greeter(), workers=4) as dispatcher:
+            other.send(refused)
+            assert gate.reached.wait(PATIENCE)
+            second = replace(refused, correlation_id="second")
+            other.send(second)
+            future = client.submit(envelope("Ann"))
+            gathered(dispatcher, 2)
+            gate.open.set()
+            assert text_of(future.result(PATIENCE)) == "Hello Ann"
+            eventually(lambda: broker.depth(DEAD) == 2, "the requests are dead letters")
+            assert dispatcher.counts["rejected"] == 2
+            assert text_of(client.call(envelope("Bob"))) == "Hello Bob"
+        with arrivals(other, DEAD) as letters:
+            found = letters.take(2)
+        assert {each.correlation_id for each in found} == {refused.correlation_id, "second"}
+        for each in found:
+            reason = each.properties.text("dead_letter_reason") or ""
+            assert reason.startswith("its answer could not be sent: queue:answers is full")
+
+    def test_answer_that_cannot_be_carried(self, client: Client, other: Connection, broker: Broker) -> None:
+        """A reply destination that the adapter cannot write to spoils its own request only."""
+        nowhere = Destination(DestinationKind.TEMPORARY_QUEUE, None, address="/temp-queue/of-another-broker")
+        gate = Gate(other)
+        with Dispatcher(gate, URI, greeter(), workers=3) as dispatcher:
+            first = client.submit(envelope())
+            assert gate.reached.wait(PATIENCE)
+            future = client.submit(envelope("Ann"))
+            other.send(request_message("greeter", nowhere))
+            gathered(dispatcher, 2)
+            gate.open.set()
+            assert first.result(PATIENCE).fault is None
+            assert text_of(future.result(PATIENCE)) == "Hello Ann"
+            eventually(lambda: broker.depth(DEAD) == 1, "the request is a dead letter")
+            for _ in range(6):  # all workers go on
+                assert text_of(client.call(envelope("Bob"))) == "Hello Bob"
+            assert dispatcher.counts["rejected"] == 1
+
+    def test_client_that_left(self, client: Client, other: Connection, broker: Broker) -> None:
+        """An answer to a client that is gone is dropped, and nobody else's with it."""
+        gone = broker.connect()
+        gate = Gate(other)
+        with Dispatcher(gate, URI, greeter(), workers=2) as dispatcher:
+            Client(gone, URI).submit(envelope())
+            assert gate.reached.wait(PATIENCE)
+            future = client.submit(envelope("Ann"))
+            gathered(dispatcher, 1)
+            gone.close()
+            gate.open.set()
+            assert text_of(future.result(PATIENCE)) == "Hello Ann"
+            eventually(lambda: dispatcher.counts["client gone"] == 1, "the other was counted")
+        assert broker.depth(GREETER) == 0
+
+    def test_rejecting_fails(self, other: Connection, caplog: pytest.LogCaptureFixture) -> None:
+        """Where the connection is lost before a request can be rejected, the broker delivers it again."""
+
+        class Lost(Delivery):
+            def __init__(self, inner: Delivery) -> None:
+                super().__init__(inner.message, inner.delivery_count, inner.generation)
+                self.inner = inner
+
+            def accept(self) -> None:
+                self.inner.accept()
+
+            def release(self) -> None:
+                self.inner.release()
+
+            def reject(self, reason: str) -> None:
+                raise ConnectionLostError("gone")
+
+        class Losing(Wrapped):
+            def consume(self, destination: Any, on_delivery: Any, **options: Any) -> Any:
+                return super().consume(destination, lambda delivery: on_delivery(Lost(delivery)), **options)
+
+        with Dispatcher(Losing(other), URI, greeter()) as dispatcher:
+            other.send(request_message("greeter", GREETER))
+            eventually(lambda: dispatcher.counts["lost"] == 1, "it was counted")
+        assert "the broker delivers them again: gone" in caplog.text
+
+
+class TestLostConnections(Peers):
+    """Nothing is accepted without its answer."""
+
+    def test_lost_between_work_and_commit(self, client: Client, broker: Broker) -> None:
+        """A request that was worked on, and whose connection was lost before the commit, is delivered again."""
+        gate = Gate(broker.connect())
+        seen = list[int | None]()
+        with Dispatcher(gate, URI, greeter()) as dispatcher:
+            future = client.submit(envelope("Ann"))
+            assert gate.reached.wait(PATIENCE)
+            gate.close(0)
+            gate.open.set()
+            eventually(lambda: dispatcher.counts["lost"] == 1, "it was counted")
+            assert dispatcher.counts == {"accepted": 1, "lost": 1}
+        assert not future.done()
+        with broker.connect() as second:
+            service = greeter()
+            greet = service.operations["{urn:greeter}greetMe"]
+
+            def again(request: Any) -> Any:
+                seen.append(request.delivery_count)
+                return greet(request)
+
+            service._operations["{urn:greeter}greetMe"] = again
+            with Dispatcher(second, URI, service):
+                assert text_of(future.result(PATIENCE)) == "Hello Ann"
+        assert seen == [2]
+
+    def test_group_when_the_connection_is_closed(self, client: Client, broker: Broker) -> None:
+        """Of a group, too, nothing is accepted."""
+        gate = Gate(broker.connect())
+        with Dispatcher(gate, URI, greeter(), workers=3) as dispatcher:
+            client.submit(envelope())
+            assert gate.reached.wait(PATIENCE)
+            client.submit(envelope())
+            client.send(envelope())
+            gathered(dispatcher, 2)
+            gate.close(0)
+            gate.open.set()
+            eventually(lambda: dispatcher.counts["lost"] == 3, "all were counted")
+        assert broker.depth(GREETER) == 3
+
+    @pytest.mark.parametrize("error", [ConnectionLostError("cut"), None])
+    def test_commit_without_answer(
+        self, client: Client, other: Connection, error: Exception | None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A commit that the broker does not confirm counts as lost; whether it was carried out is not known."""
+        monkeypatch.setattr("soapjms.dispatcher.COMMIT_TIMEOUT", 0.01)
+
+        class Unconfirmed(Wrapped):
+            def begin(self) -> Transaction:
+                return Silent(super().begin(), error)
+
+        with Dispatcher(Unconfirmed(other), URI, greeter()) as dispatcher:
+            future = client.submit(envelope())
+            eventually(lambda: dispatcher.counts["lost"] == 1, "it was counted")
+            assert not future.done()
+
+
+class Silent(Transaction):
+    """A transaction whose commit ends in an error, or never."""
+
+    def __init__(self, inner: Transaction, error: Exception | None) -> None:
+        self.inner = inner
+        self.error = error
+
+    def send(self, message: Message) -> None:
+        self.inner.send(message)
+
+    def accept(self, delivery: Delivery) -> None:
+        self.inner.accept(delivery)
+
+    def abort(self) -> None:
+        self.inner.abort()
+
+    def commit(self) -> Future[tuple[RefusedSend, ...]]:
+        future: Completion[tuple[RefusedSend, ...]] = Completion(lambda: ThreadPoolExecutor(1))
+        if self.error is not None:
+            future.set_exception(self.error)
+        return future
+
+
+class WithoutTransactions(Wrapped):
+    """A connection to a broker that has no transactions."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return replace(self.inner.capabilities, transactions=False)
+
+    def begin(self) -> Transaction:
+        raise AssertionError("there are none")
+
+
+class TestWithoutTransactions(Peers):
+    """A request is accepted once the broker has its answer."""
+
+    @pytest.fixture
+    def broker(self) -> Broker:
+        return Broker("plain", max_messages=5)
+
+    @pytest.fixture
+    def dispatcher(self, other: Connection) -> Iterator[Dispatcher]:
+        with Dispatcher(WithoutTransactions(other), URI, greeter()) as dispatcher:
+            yield dispatcher
+
+    def test_answered(self, client: Client, dispatcher: Dispatcher, broker: Broker) -> None:
+        """Requests and one-way messages are accepted, each for itself."""
+        for future in [client.submit(envelope("Ann")) for _ in range(5)]:
+            assert text_of(future.result(PATIENCE)) == "Hello Ann"
+        client.send(envelope())
+        eventually(lambda: dispatcher.counts["commits"] == 6, "each was accepted")
+        assert broker.depth(GREETER) == 0
+
+    def test_client_that_left(self, dispatcher: Dispatcher, other: Connection, broker: Broker) -> None:
+        """An answer to a client that is gone is dropped, and its request accepted."""
+        with broker.connect() as gone:
+            reply_to = gone.temporary()
+        other.send(request_message("greeter", reply_to))
+        eventually(lambda: dispatcher.counts["client gone"] == 1, "it was counted")
+        eventually(lambda: broker.depth(GREETER) == 0, "the request was accepted")
+
+    def test_refused(self, dispatcher: Dispatcher, other: Connection, broker: Broker) -> None:
+        """A request whose answer is refused goes to the dead letters."""
+        for _ in range(5):
+            other.send(request_message("answers", None))
+        other.send(request_message("greeter", ANSWERS))
+        assert "is full" in (take_one(other, DEAD).properties.text("dead_letter_reason") or "")
+        assert dispatcher.counts["rejected"] == 1
+        assert broker.depth(ANSWERS) == 5

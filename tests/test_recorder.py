@@ -1,0 +1,262 @@
+"""Capture logs as they are written: plain and compressed, whole lines, what cannot be written; the tap."""
+
+from __future__ import annotations
+
+import gzip
+import resource
+import subprocess
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+from calling_kit import GREETER, PATIENCE, Peers, eventually, greeter, request_message
+
+from brokers import Connection, Message, MessageType, queue, topic, typed
+from brokers.embedded import Broker
+from soapjms import Client, Dispatcher, Recorder, Tap
+from soapjms.protocol.exchange import Pattern, pair
+from soapjms.protocol.record import Direction, Node, Record, from_json
+
+MESSAGE = replace(request_message("greeter", queue("answers")), message_id="ID:1")
+NOON = datetime(2026, 11, 20, 12, 0, 0, 123456, tzinfo=UTC)
+
+
+def records(path: Path) -> list[Record]:
+    """Read a log."""
+    octets = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    return [from_json(line) for line in octets.decode().splitlines()]
+
+
+@pytest.fixture(params=["log.jsonl", "log.jsonl.gz"])
+def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A log of each kind."""
+    return tmp_path / str(request.param)
+
+
+class TestWriting:
+    """What a log holds."""
+
+    def test_record(self, path: Path) -> None:
+        """A message is one line, with the time of capture, direction, node and digest."""
+        with Recorder(path, clock=lambda: NOON) as recorder:
+            recorder.record(MESSAGE, Direction.REQUEST, Node.REQUESTING)
+            assert (recorder.written, recorder.failed) == (1, 0)
+        (found,) = records(path)
+        assert (found.message, found.time) == (MESSAGE, NOON)
+        assert (found.direction, found.node) == (Direction.REQUEST, Node.REQUESTING)
+        assert found.sha256 is not None
+
+    def test_own_clock(self, path: Path) -> None:
+        """Without a clock of the caller's, the time is now, in UTC."""
+        before = datetime.now(UTC)
+        with Recorder(str(path)) as recorder:
+            recorder.record(MESSAGE)
+        (found,) = records(path)
+        assert before <= found.time <= datetime.now(UTC)
+        assert (found.direction, found.node) == (None, None)
+
+    def test_append(self, path: Path) -> None:
+        """What a log holds already stays."""
+        for number in range(3):
+            with Recorder(path) as recorder:
+                recorder.record(replace(MESSAGE, message_id=f"ID:{number}"))
+        assert [each.message.message_id for each in records(path)] == ["ID:0", "ID:1", "ID:2"]
+
+    def test_threads(self, path: Path) -> None:
+        """Lines of several threads are whole, and all there."""
+
+        def write(first: int) -> None:
+            for number in range(first, first + 200):
+                recorder.record(replace(MESSAGE, message_id=f"ID:{number}"))
+
+        with Recorder(path) as recorder:
+            threads = [Thread(target=write, args=[number * 200]) for number in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(PATIENCE)
+            assert recorder.written == 1600
+        assert {each.message.message_id for each in records(path)} == {f"ID:{number}" for number in range(1600)}
+
+    def test_plain_log_is_there_at_once(self, tmp_path: Path) -> None:
+        """A line of a plain log is in the file when `record` returns: a process that is killed loses none."""
+        path = tmp_path / "log.jsonl"
+        program = (
+            "import os, sys\nfrom soapjms import Recorder\nfrom brokers import Message, MessageType\n"
+            "Recorder(sys.argv[1]).record(Message(message_type=MessageType.TEXT, body='x'))\nos._exit(0)\n"
+        )
+        subprocess.run(
+            [sys.executable, "-c", program, str(path)], check=True, timeout=60, cwd=Path(__file__).parents[1]
+        )
+        assert [each.message.body for each in records(path)] == ["x"]
+
+
+class TestFailures:
+    """What cannot be written is counted and logged, and nobody's call fails."""
+
+    def test_no_such_folder(self, tmp_path: Path) -> None:
+        """A log that cannot be opened is an error at once."""
+        with pytest.raises(FileNotFoundError):
+            Recorder(tmp_path / "nowhere" / "log.jsonl")
+
+    def test_closed(self, path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        """After closing, messages are counted as failed; closing twice does nothing."""
+        recorder = Recorder(path)
+        recorder.close()
+        recorder.close()
+        recorder.record(MESSAGE)
+        assert (recorder.written, recorder.failed) == (0, 1)
+        assert "the recorder is closed" in caplog.text
+        assert records(path) == []
+
+    def test_message_that_no_record_can_hold(self, path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        """A message with what no record holds is counted; the next is written."""
+        odd: Any = object()
+        with Recorder(path) as recorder:
+            recorder.record(replace(MESSAGE, correlation_id=odd))
+            recorder.record(replace(MESSAGE, body=odd))
+            recorder.record(MESSAGE)
+            assert (recorder.written, recorder.failed) == (1, 2)
+        assert len(records(path)) == 1
+        assert f"a message was not recorded in {path}" in caplog.text
+
+    def test_clock_that_fails(self, path: Path) -> None:
+        """A caller's clock that fails fails no call."""
+
+        def clock() -> datetime:
+            raise RuntimeError("no time")
+
+        with Recorder(path, clock) as recorder:
+            recorder.record(MESSAGE)
+            assert recorder.failed == 1
+
+    def test_full_disk(self, caplog: pytest.LogCaptureFixture) -> None:
+        """A disk without room."""
+        with Recorder("/dev/full") as recorder:
+            recorder.record(MESSAGE)
+            assert (recorder.written, recorder.failed) == (0, 1)
+        assert "No space left on device" in caplog.text
+
+    def test_disk_that_fills_up_within_a_line(self, tmp_path: Path) -> None:
+        """Of a line that was cut short only itself is lost: the next begins a line of its own."""
+        path = tmp_path / "log.jsonl"
+        recorder = Recorder(path)
+        recorder.record(MESSAGE)
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 10, hard))
+        try:
+            recorder.record(MESSAGE)
+            recorder.record(MESSAGE)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        recorder.record(replace(MESSAGE, message_id="ID:2"))
+        recorder.close()
+        assert (recorder.written, recorder.failed) == (2, 2)
+        first, cut, last = path.read_text().splitlines()
+        assert len(cut) == 10
+        assert [from_json(line).message.message_id for line in (first, last)] == ["ID:1", "ID:2"]
+
+    def test_log_that_was_cut_short(self, tmp_path: Path) -> None:
+        """What a killed process left of a line does not spoil the lines that are added."""
+        path = tmp_path / "log.jsonl"
+        path.write_text('{"v":1,"ti')
+        with Recorder(path) as recorder:
+            recorder.record(MESSAGE)
+            recorder.record(MESSAGE)
+        cut, *whole = path.read_text().splitlines()
+        assert cut == '{"v":1,"ti'
+        assert len([from_json(line) for line in whole]) == 2
+
+    def test_empty_log(self, tmp_path: Path) -> None:
+        """An empty file is a log."""
+        path = tmp_path / "log.jsonl"
+        path.touch()
+        with Recorder(path) as recorder:
+            recorder.record(MESSAGE)
+        assert path.read_text().startswith("{")
+
+
+class TestTap(Peers):
+    """Recording what a broker copies to a destination."""
+
+    def test_tap(self, other: Connection, tmp_path: Path) -> None:
+        """A tap records what comes to its destination, as a node outside, and takes it."""
+        path = tmp_path / "log.jsonl"
+        with Recorder(path) as recorder, Tap(other, topic("copies"), recorder):
+            for number in range(3):
+                other.send(replace(MESSAGE, destination=topic("copies"), correlation_id=str(number)))
+            eventually(lambda: recorder.written == 3, "all were recorded")
+        found = records(path)
+        assert [each.message.correlation_id for each in found] == ["0", "1", "2"]
+        assert {(each.node, each.direction) for each in found} == {(Node.TAP, None)}
+
+    def test_closed(self, other: Connection, broker: Broker, tmp_path: Path) -> None:
+        """A tap that was closed takes nothing more."""
+        with Recorder(tmp_path / "log.jsonl") as recorder:
+            tap = Tap(other, GREETER, recorder)
+            tap.close()
+            tap.close()
+            other.send(MESSAGE).result(PATIENCE)
+            assert broker.depth(GREETER) == 1
+
+    def test_translated(self, connection: Connection, other: Connection, tmp_path: Path) -> None:
+        """`translate` gives copies their own headers back: so they pair as the messages that they are of."""
+        path = tmp_path / "log.jsonl"
+
+        def original(copy: Message) -> Message:
+            return replace(copy, destination=GREETER, message_id=copy.properties.text("original"))
+
+        copied = replace(
+            MESSAGE,
+            destination=queue("copies"),
+            properties=MESSAGE.properties.merged([typed("original", "ID:9")]),
+        )
+        with Recorder(path) as recorder, Tap(connection, queue("copies"), recorder, original):
+            other.send(copied)
+            eventually(lambda: recorder.written == 1, "it was recorded")
+        (found,) = records(path)
+        assert (found.message.destination, found.message.message_id) == (GREETER, "ID:9")
+
+    def test_translation_that_fails(self, connection: Connection, other: Connection, tmp_path: Path) -> None:
+        """A copy that cannot be translated is not lost: the broker keeps it, in the end with the dead letters."""
+
+        def original(copy: Message) -> Message:
+            raise LookupError("whose copy is this?")
+
+        with Recorder(tmp_path / "log.jsonl") as recorder, Tap(connection, GREETER, recorder, original):
+            other.send(MESSAGE)
+            with Tap(connection, queue("DLQ.greeter"), recorder):
+                eventually(lambda: recorder.written == 1, "it is a dead letter")
+
+
+class TestBothSides(Peers):
+    """What client and dispatcher record into one log."""
+
+    @pytest.mark.parametrize("message_type", [MessageType.BYTES, MessageType.TEXT])
+    def test_one_exchange(
+        self, connection: Connection, other: Connection, path: Path, message_type: MessageType
+    ) -> None:
+        """Four records of one call are one exchange; those of both sides merge."""
+        with (
+            Recorder(path) as recorder,
+            Dispatcher(other, "jms:queue:greeter", greeter(), recorder=recorder) as dispatcher,
+            Client(connection, "jms:queue:greeter", message_type=message_type, recorder=recorder) as client,
+        ):
+            client.call(request_body(), timeout=PATIENCE)
+            eventually(lambda: dispatcher.counts["answered"] == 1, "the response was recorded")
+        found = sorted(records(path), key=lambda each: each.time)
+        (exchange,) = pair(found)
+        assert (exchange.pattern, exchange.records) == (Pattern.REQUEST_RESPONSE, 4)
+        assert exchange.request is not None
+        assert exchange.response is not None
+        assert exchange.request.message.message_type is exchange.response.message.message_type is message_type
+
+
+def request_body() -> bytes:
+    """Return an envelope."""
+    assert isinstance(MESSAGE.body, bytes)
+    return MESSAGE.body
