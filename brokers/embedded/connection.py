@@ -10,6 +10,7 @@ from threading import Lock, Thread, current_thread
 from time import monotonic
 from typing import Final, TypeVar
 
+from brokers.callbacks import Callbacks
 from brokers.connection import (
     Capabilities,
     Completion,
@@ -23,7 +24,6 @@ from brokers.connection import (
     SendResult,
     Transaction,
 )
-from brokers.embedded.callbacks import Callbacks
 from brokers.embedded.core import Core
 from brokers.embedded.model import Batch, Holding, Subscription
 from brokers.errors import ClosedError, SendFailedError, UnsupportedError

@@ -9,6 +9,7 @@ from threading import Lock
 from time import monotonic
 from typing import Final, TypeVar
 
+from brokers.callbacks import Callbacks
 from brokers.connection import (
     Capabilities,
     Completion,
@@ -21,7 +22,7 @@ from brokers.connection import (
     SendResult,
     Transaction,
 )
-from brokers.embedded.callbacks import Callbacks
+from brokers.crew import Crew
 from brokers.errors import BrokerError, ClosedError, ConnectionLostError, StaleDestinationError, UnsupportedError
 from brokers.message import DeliveryMode, Destination, DestinationKind, Message
 from brokers.stomp.consumer import StompConsumer, StompDelivery
@@ -45,6 +46,7 @@ class StompConnection(Connection):
         self._login = login
         self._timeout = timeout
         self._callbacks = Callbacks(f"{login}")
+        self._crew = Crew(f"{login}")
         self._ids = count(1)
         self._lock = Lock()
         self._telling = Lock()
@@ -167,6 +169,7 @@ class StompConnection(Connection):
             auto_accept=auto_accept,
             new_id=self.new_id,
             timeout=self._timeout,
+            crew=self._crew,
             on_close=self._forget,
         )
         with self._lock:
@@ -218,6 +221,7 @@ class StompConnection(Connection):
         self._link.close(until, farewell)
         self._tell(ConnectionState.CLOSED)
         self._callbacks.close(until)
+        self._crew.close()
 
     # What transactions need of their connection.
 

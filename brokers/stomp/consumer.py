@@ -12,12 +12,10 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
-from queue import SimpleQueue
-from threading import Thread, current_thread
-from time import monotonic
 from typing import Final, NamedTuple
 
 from brokers.connection import Consumer, Delivery, OnDelivery
+from brokers.crew import Crew, Turns
 from brokers.errors import BrokerError, ConnectionLostError, SendFailedError
 from brokers.message import Destination
 from brokers.stomp.frames import Headers, from_frame, spell
@@ -121,6 +119,7 @@ class StompConsumer(Consumer):
         auto_accept: bool,
         new_id: Callable[[str], str],
         timeout: float,
+        crew: Crew,
         on_close: Callable[[StompConsumer], None],
     ) -> None:
         self.owner = owner
@@ -132,11 +131,9 @@ class StompConsumer(Consumer):
         self._new_id = new_id
         self._timeout = timeout
         self._on_close = on_close
-        self._inbox: SimpleQueue[Arrival | None] = SimpleQueue()
+        self._turns: Turns[Arrival] = Turns(crew, self._take)
         self._is_stopped = False
         self._subscription: Subscription | None = None
-        # A daemon, so that a program that forgets to close still ends.
-        self._thread = Thread(target=self._run, name=f"stomp consumer of {destination}", daemon=True)
 
     def start(self, link: Link, generation: int) -> None:
         """Subscribe, wait for the broker's receipt, and begin to call `on_delivery`.
@@ -154,7 +151,6 @@ class StompConsumer(Consumer):
             if isinstance(error, SendFailedError):
                 raise BrokerError(f"cannot consume from {self._destination}: {error}") from error
             raise
-        self._thread.start()
 
     def close(self) -> None:
         """End the subscription; what is not accepted goes back at once, from an `on_delivery` under way too."""
@@ -181,12 +177,11 @@ class StompConsumer(Consumer):
     def stop(self) -> None:
         """Start no further `on_delivery`; what is held may still be settled."""
         self._is_stopped = True
-        self._inbox.put(None)
+        self._turns.stop()
 
     def join(self, until: float) -> None:
         """Wait for the `on_delivery` under way, until the monotonic clock shows `until`; not for one's own."""
-        if self._thread is not current_thread() and self._thread.is_alive():
-            self._thread.join(max(0.0, until - monotonic()))
+        self._turns.join(until)
 
     def give_back(self, arrival: Arrival) -> None:
         """Have a message delivered again. The caller holds the link's `writing`.
@@ -194,7 +189,7 @@ class StompConsumer(Consumer):
         A topic's copy is this subscription's own and would be lost with it, so that is put before the consumer again.
         """
         if self._destination.kind.is_topic:
-            self._inbox.put(arrival._replace(headers={**arrival.headers, "redelivered": "true"}))
+            self._turns.put(arrival._replace(headers={**arrival.headers, "redelivered": "true"}))
             return
         subscription = arrival.subscription
         frames = self.end()
@@ -206,8 +201,8 @@ class StompConsumer(Consumer):
 
     def _route(self, link: Link, generation: int) -> Subscription:
         subscription = Subscription(self._new_id("subscription"), link, generation)
-        inbox = self._inbox
-        link.route(subscription.id, lambda headers, body: inbox.put(Arrival(subscription, headers, body)))
+        turns = self._turns
+        link.route(subscription.id, lambda headers, body: turns.put(Arrival(subscription, headers, body)))
         return subscription
 
     def _headers(self, subscription: Subscription) -> Headers:
@@ -230,10 +225,9 @@ class StompConsumer(Consumer):
         # outstanding the cumulative `client` acknowledges no other.
         return "client" if self._prefetch == 1 else "client-individual"
 
-    def _run(self) -> None:
-        while (arrival := self._inbox.get()) is not None and not self._is_stopped:
-            if arrival.subscription.is_live:
-                self._deliver(StompDelivery(self, arrival))
+    def _take(self, arrival: Arrival) -> None:
+        if arrival.subscription.is_live and not self._is_stopped:
+            self._deliver(StompDelivery(self, arrival))
 
     def _deliver(self, delivery: StompDelivery) -> None:
         try:

@@ -107,8 +107,13 @@ _DECLARATION: Final = re.compile(r"""\ufeff?<\?xml\s[^>]*?encoding\s*=\s*["']([A
 _LONGEST_DECLARATION: Final = 1024
 
 
+_UNDECLARED: Final = Encoding("ascii", "utf-8", False, None)
+
+
 def detect_encoding(octets: bytes) -> Encoding:
     """Tell the encoding of an XML document from its first octets, as XML 1.0 appendix F does. Protocol-2014."""
+    if octets[:1] == b"<" and octets[1:2] not in (b"?", b"\x00"):
+        return _UNDECLARED  # what nearly every message is
     for table, marked in ((_MARKS, True), (_FIRST_OCTETS, False)):
         for first, family, codec in table:
             if octets.startswith(first):

@@ -5,6 +5,7 @@ Spec: SOAP/JMS 2.4, 2.8; SOAP 1.1 4.4; SOAP 1.2 Part 1 5.4.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -83,14 +84,25 @@ def as_envelope(root: etree._Element) -> Envelope:
     Raises:
         ValueError: its root is no Envelope of SOAP 1.1 or 1.2, or has no Body.
     """
-    name = etree.QName(root)
-    version = names.VERSION_OF_NAMESPACE.get(name.namespace or "")
-    if name.localname != "Envelope" or version is None:
+    tags = _TAGS.get(root.tag)
+    if tags is None:
         raise ValueError(f"the root element is {root.tag!r}, no SOAP envelope")
-    body = root.find(f"{{{version.namespace}}}Body")
+    version, header_tag, body_tag = tags
+    header = body = None
+    for child in root.iterchildren(header_tag, body_tag):
+        if child.tag == body_tag:
+            body = child
+            break
+        header = child
     if body is None:
         raise ValueError("the SOAP envelope has no Body")
-    return Envelope(version, root, root.find(f"{{{version.namespace}}}Header"), body)
+    return Envelope(version, root, header, body)
+
+
+_TAGS: Final[Mapping[object, tuple[SoapVersion, str, str]]] = {
+    f"{{{version.namespace}}}Envelope": (version, f"{{{version.namespace}}}Header", f"{{{version.namespace}}}Body")
+    for version in SoapVersion
+}
 
 
 def read_envelope(envelope: bytes | str | etree._Element) -> tuple[Envelope, bytes]:
@@ -195,7 +207,7 @@ def read_fault(envelope: Envelope) -> Fault | None:
     Spec: SOAP/JMS 2.8.
     """
     space = envelope.version.namespace
-    element = envelope.body.find(f"{{{space}}}Fault")
+    element = next(envelope.body.iterchildren(f"{{{space}}}Fault"), None)
     if element is None:
         return None
     if envelope.version is SoapVersion.SOAP_12:

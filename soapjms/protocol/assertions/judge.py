@@ -23,6 +23,7 @@ from soapjms.protocol.assertions.model import (
     Sees,
     Setting,
     Verdict,
+    always,
 )
 from soapjms.protocol.assertions.pairs import correlation_id
 from soapjms.protocol.assertions.table import ASSERTIONS, BODY_ASSERTIONS, PROPERTY_ASSERTIONS
@@ -35,6 +36,7 @@ REQUEST_FAULTS: Final = PROPERTY_ASSERTIONS + BODY_ASSERTIONS
 """The rows that a responding node looks at: those with a fault, and what they rest on."""
 
 Ended = dict[str, Outcome]
+"""How the rows so far ended that neither passed nor were not applicable."""
 
 
 def judge(exchange: Exchange, setting: Setting, among: Iterable[Assertion] = ASSERTIONS) -> Iterator[Verdict]:
@@ -95,10 +97,12 @@ def _judge_case(case: Case, rows: tuple[Assertion, ...], only_broken: bool) -> I
     ended: Ended = {}
     for row in rows:
         outcome, reason = _outcome(row, case, ended)
-        ended[row.id] = outcome
-        if outcome in BROKEN:
-            yield _broken(row, case, outcome, reason)
-        elif not only_broken:
+        if outcome is not Outcome.PASSED and outcome is not Outcome.NOT_APPLICABLE:
+            ended[row.id] = outcome
+            if outcome in BROKEN:
+                yield _broken(row, case, outcome, reason)
+                continue
+        if not only_broken:
             yield Verdict(_id(row, case), row.level, outcome, reason, case.message.record)
 
 
@@ -130,34 +134,35 @@ def _expected(row: Assertion, case: Case) -> tuple[Subcode, ...]:
 
 def _outcome(row: Assertion, case: Case, ended: Ended) -> tuple[Outcome, str | None]:
     if row.reaction_to and not any(each in case.subcodes for each in row.reaction_to):
-        return Outcome.NOT_APPLICABLE, None
+        return NOT_APPLICABLE
     if row.sees is Sees.PAIR and (case.request is None or case.response is None):
         half = "request" if case.request is None else "response"
         return Outcome.MISSING_INPUT, f"the {half} was not captured"
-    if not row.applies(case):
-        return Outcome.NOT_APPLICABLE, None
-    for earlier in row.after:
-        found = ended.get(earlier)
-        if found is not None and found is not Outcome.PASSED and found is not Outcome.NOT_APPLICABLE:
+    if row.applies is not always and not row.applies(case):
+        return NOT_APPLICABLE
+    if ended:
+        for earlier in row.after:
+            found = ended.get(earlier)
             if found is Outcome.MISSING_INPUT:
                 return found, f"rests on {_named(earlier, case)}, which could not be judged"
-            return Outcome.PREREQ_FAILED, f"rests on {_named(earlier, case)}"
-    return _judge_input(row, case)
-
-
-def _named(cr_id: str, case: Case) -> str:
-    return case.setting.profile.assertion_id(cr_id) or cr_id
-
-
-def _judge_input(row: Assertion, case: Case) -> tuple[Outcome, str | None]:
+            if found is not None:
+                return Outcome.PREREQ_FAILED, f"rests on {_named(earlier, case)}"
     for need in row.needs:
         if not _is_met(need, row, case):
             return Outcome.MISSING_INPUT, f"the capture lacks {need}"
     assert row.check is not None
     reason = row.check(case)
     if reason is None:
-        return Outcome.PASSED, None
+        return PASSED
     return (Outcome.WARNING if row.level is Level.SHOULD else Outcome.FAILED), reason
+
+
+PASSED: Final = (Outcome.PASSED, None)
+NOT_APPLICABLE: Final = (Outcome.NOT_APPLICABLE, None)
+
+
+def _named(cr_id: str, case: Case) -> str:
+    return case.setting.profile.assertion_id(cr_id) or cr_id
 
 
 def _is_met(need: Need, row: Assertion, case: Case) -> bool:

@@ -53,7 +53,7 @@ def right_correlation(case: Case) -> str | None:
     rule = case.setting.profile.correlation
     other = request.message.message_id if wanted != request.message.message_id else request.message.correlation_id
     hint = " (the other id of the request)" if seen is not None and seen == other else ""
-    return f"JMSCorrelationID is {seen!r}{hint}; it repeats the request's {rule}: {wanted!r}"
+    return f"JMSCorrelationID is {seen!r}{hint}; it has to be the request's {rule}: {wanted!r}"
 
 
 def correlation_id(case: Case) -> str | None:

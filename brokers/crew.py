@@ -1,0 +1,216 @@
+"""Threads that share work: as few at a time as keep up, as many as it takes when tasks block.
+
+A thread for each consumer would be woken for each message, and Python would spend more on handing its lock around than
+on the messages. Here one thread goes on taking tasks while there are any; a *watcher* looks every few milliseconds, and
+where tasks wait though none was taken since, it calls up as many threads again as are at work. Where all goes well, it
+sends one home.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from threading import Condition, Lock, Thread, get_ident
+from time import monotonic
+from typing import Final, Generic, TypeVar
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+TICK: Final = 0.002
+"""Seconds between two looks of the watcher: a task waits no longer behind one that blocks."""
+
+PATIENCE: Final = 10.0
+"""Seconds that a thread without work stays."""
+
+LINGER: Final = 50
+"""Ticks that the watcher goes on looking when there is no work."""
+
+Task = Callable[[], None]
+
+
+class _Member:
+    """One thread, and the lock that it sleeps on."""
+
+    __slots__ = ("awake", "has_left")
+
+    def __init__(self) -> None:
+        self.awake = Lock()
+        self.awake.acquire()
+        self.has_left = False
+
+
+class Crew:
+    """Runs tasks in the order in which they were handed in, on daemon threads of its own.
+
+    A task may block for as long as it likes. An exception that leaves it is logged.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lock = Lock()
+        self._tasks: deque[Task] = deque()
+        self._asleep: list[_Member] = []
+        self._at_work = 0
+        self._taken = 0
+        self._spare = 0
+        self._is_closed = False
+        self._watch = Condition(self._lock)
+        self._is_watched = False
+        self._watcher: Thread | None = None
+
+    def submit(self, task: Task) -> None:
+        """Have a task run soon; never by the caller.
+
+        Raises:
+            RuntimeError: the crew was closed.
+        """
+        with self._lock:
+            if self._is_closed:
+                raise RuntimeError(f"{self._name} is closed")
+            self._tasks.append(task)
+            if not self._at_work:
+                self._call_up()
+            if not self._is_watched:
+                self._begin_watch()
+
+    def close(self) -> None:
+        """Take no more tasks; threads end when those that were handed in are done. Idempotent."""
+        with self._lock:
+            self._is_closed = True
+            for member in self._asleep:
+                member.awake.release()
+            self._asleep.clear()
+            self._watch.notify()
+
+    # With the lock held
+
+    def _call_up(self) -> None:
+        self._at_work += 1
+        if self._asleep:
+            self._asleep.pop().awake.release()
+            return
+        member = _Member()
+        Thread(target=self._work, args=(member,), name=f"{self._name} crew", daemon=True).start()
+
+    def _begin_watch(self) -> None:
+        self._is_watched = True
+        if self._watcher is None:
+            self._watcher = Thread(target=self._look, name=f"{self._name} watcher", daemon=True)
+            self._watcher.start()
+        self._watch.notify()
+
+    def _next(self, member: _Member) -> Task | None:
+        """Take a task; without one, or with more threads at work than are needed, lie down to sleep."""
+        with self._lock:
+            if self._tasks and not (self._spare and self._at_work > 1):
+                self._taken += 1
+                return self._tasks.popleft()
+            self._spare = 0
+            self._at_work -= 1
+            if self._is_closed:
+                member.has_left = True
+            else:
+                self._asleep.append(member)
+            return None
+
+    # On the threads
+
+    def _work(self, member: _Member) -> None:
+        while True:
+            task = self._next(member)
+            if task is None:
+                if member.has_left or not self._sleep(member):
+                    return
+                continue
+            try:
+                task()
+            except BaseException:  # SystemExit too: it must not end the thread of others
+                log.exception("a task of %s failed", self._name)
+
+    def _sleep(self, member: _Member) -> bool:
+        """Wait to be called up; False if that did not happen for long, or the crew was closed."""
+        if member.awake.acquire(timeout=PATIENCE):
+            return not (self._is_closed and not self._tasks)
+        with self._lock:
+            if member in self._asleep:
+                self._asleep.remove(member)
+                return False
+        member.awake.acquire()  # called up at the last moment
+        return True
+
+    def _look(self) -> None:
+        """Watch that no task waits behind one that blocks."""
+        taken, quiet = -1, 0
+        with self._lock:
+            while not (self._is_closed and not self._tasks):
+                if quiet > LINGER:
+                    self._is_watched = False
+                    self._watch.wait()
+                    quiet = 0
+                self._watch.wait(TICK)
+                if self._tasks and self._taken == taken:
+                    for _ in range(min(len(self._tasks), max(1, self._at_work))):
+                        self._call_up()
+                elif self._at_work > 1:
+                    self._spare = 1
+                quiet = 0 if self._tasks or self._at_work else quiet + 1
+                taken = self._taken
+
+
+class Turns(Generic[T]):
+    """Hands items to a function one at a time, in order, on a crew.
+
+    Args:
+        crew: whose threads.
+        function: called with each item; what leaves it is logged by the crew, and the next item follows.
+    """
+
+    def __init__(self, crew: Crew, function: Callable[[T], None]) -> None:
+        self._crew = crew
+        self._function = function
+        self._items: deque[T] = deque()
+        self._changed = Condition(Lock())
+        self._is_busy = False
+        self._is_stopped = False
+        self._thread: int | None = None
+
+    def put(self, item: T) -> None:
+        """Add an item; after `stop` it is dropped."""
+        with self._changed:
+            if self._is_stopped:
+                return
+            self._items.append(item)
+            if self._is_busy:
+                return
+            self._is_busy = True
+        self._crew.submit(self._run)
+
+    def stop(self) -> None:
+        """Start no further call, and drop what waits."""
+        with self._changed:
+            self._is_stopped = True
+            self._items.clear()
+
+    def join(self, until: float) -> None:
+        """Wait for the call under way, until the monotonic clock shows `until`; not for one's own."""
+        with self._changed:
+            if self._thread != get_ident():
+                self._changed.wait_for(lambda: self._thread is None, max(0.0, until - monotonic()))
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                if not self._items:
+                    self._is_busy = False
+                    self._thread = None
+                    self._changed.notify_all()
+                    return
+                item = self._items.popleft()
+                self._thread = get_ident()
+            try:
+                self._function(item)
+            except BaseException:
+                log.exception("what handles an item failed")

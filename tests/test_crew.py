@@ -1,0 +1,193 @@
+"""Threads that share work: few where tasks are quick, enough where they block."""
+
+from __future__ import annotations
+
+import threading
+import time
+from functools import partial
+from queue import SimpleQueue
+from threading import Event
+
+import pytest
+
+from brokers import crew as module
+from brokers.crew import Crew, Turns
+
+PATIENCE = 10.0
+
+
+def threads_of(name: str) -> list[str]:
+    """Return the names of the threads of a crew."""
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith(name)]
+
+
+def wait_until_gone(name: str) -> None:
+    """Wait for the end of a crew's threads."""
+    until = time.monotonic() + PATIENCE
+    while threads_of(name):
+        assert time.monotonic() < until, threads_of(name)
+        time.sleep(0.005)
+
+
+def note_thread(into: SimpleQueue[int]) -> None:
+    """Put the identity of this thread into a queue."""
+    into.put(threading.get_ident())
+
+
+def test_tasks_run_in_order_and_never_on_the_caller() -> None:
+    """With nothing that blocks one thread does everything, in the order in which it was handed in."""
+    crew, done = Crew("orderly"), SimpleQueue[tuple[int, int]]()
+    for number in range(200):
+        crew.submit(lambda number=number: done.put((number, threading.get_ident())))
+    seen = [done.get(timeout=PATIENCE) for _ in range(200)]
+    crew.close()
+    assert [number for number, _ in seen] == list(range(200))
+    assert threading.get_ident() not in {thread for _, thread in seen}
+
+
+def test_tasks_that_block_hold_up_nobody() -> None:
+    """Thirty tasks that all wait for the last one come to an end: each gets a thread."""
+    crew, together, done = Crew("blocking"), threading.Barrier(30), SimpleQueue[int]()
+    for _ in range(30):
+        crew.submit(lambda: done.put(together.wait(PATIENCE)))
+    assert sorted(done.get(timeout=PATIENCE) for _ in range(30)) == list(range(30))
+    crew.close()
+    wait_until_gone("blocking")
+
+
+def test_threads_are_sent_home_when_work_is_quick_again() -> None:
+    """After a stretch of blocking, quick work goes on with fewer threads."""
+    crew, together, over = Crew("homebound"), threading.Barrier(8), Event()
+    for _ in range(8):
+        crew.submit(lambda: together.wait(PATIENCE) and None)
+    workers: set[int] = set()
+    until = time.monotonic() + PATIENCE
+    while not over.is_set() and time.monotonic() < until:
+        batch = SimpleQueue[int]()
+        for _ in range(500):
+            crew.submit(partial(note_thread, batch))
+        workers = {batch.get(timeout=PATIENCE) for _ in range(500)}
+        if len(workers) == 1:
+            over.set()
+    crew.close()
+    assert len(workers) == 1
+
+
+def test_a_failing_task_takes_nobody_with_it(caplog: pytest.LogCaptureFixture) -> None:
+    """What leaves a task is logged, SystemExit too, and the next one runs."""
+    crew, done = Crew("failing"), Event()
+
+    def fail() -> None:
+        raise SystemExit(3)
+
+    crew.submit(fail)
+    crew.submit(done.set)
+    assert done.wait(PATIENCE)
+    crew.close()
+    assert "a task of failing failed" in caplog.text
+
+
+def test_close_finishes_what_was_handed_in() -> None:
+    """Tasks that wait still run; then the threads end, and no more is taken. A second close does nothing."""
+    crew, gate, done = Crew("closing"), Event(), SimpleQueue[int]()
+    crew.submit(lambda: gate.wait(PATIENCE) and None)
+    crew.submit(lambda: done.put(1))
+    crew.close()
+    crew.close()
+    gate.set()
+    assert done.get(timeout=PATIENCE) == 1
+    with pytest.raises(RuntimeError, match="closing is closed"):
+        crew.submit(gate.set)
+    wait_until_gone("closing")
+
+
+def test_idle_threads_end_and_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A crew without work has no worker after a while, and works again when there is some."""
+    monkeypatch.setattr(module, "PATIENCE", 0.01)
+    crew = Crew("sleepy")
+    for _ in range(2):
+        done = Event()
+        crew.submit(done.set)
+        assert done.wait(PATIENCE)
+        wait_until_gone("sleepy crew")
+    time.sleep(0.2)  # long enough for the watcher to lie down too
+    done = Event()
+    crew.submit(done.set)
+    assert done.wait(PATIENCE)
+    crew.close()
+    wait_until_gone("sleepy")
+
+
+def test_a_crew_that_never_worked_closes() -> None:
+    """There is no thread to end."""
+    crew = Crew("unused")
+    crew.close()
+    assert threads_of("unused") == []
+
+
+class TestTurns:
+    """Items one at a time, on a crew."""
+
+    def test_one_at_a_time_in_order(self) -> None:
+        """Items put by several threads are handled one after the other, those of each thread in its order."""
+        crew, seen = Crew("turns"), SimpleQueue[tuple[int, int]]()
+        inside: list[int] = []
+
+        def handle(item: tuple[int, int]) -> None:
+            inside.append(1)
+            assert len(inside) == 1
+            inside.pop()
+            seen.put(item)
+
+        turns = Turns(crew, handle)
+        writers = [
+            threading.Thread(target=lambda who=who: [turns.put((who, number)) for number in range(100)])
+            for who in range(4)
+        ]
+        for writer in writers:
+            writer.start()
+        items = [seen.get(timeout=PATIENCE) for _ in range(400)]
+        for writer in writers:
+            writer.join()
+        crew.close()
+        for who in range(4):
+            assert [number for each, number in items if each == who] == list(range(100))
+
+    def test_a_failure_is_logged_and_the_next_item_follows(self, caplog: pytest.LogCaptureFixture) -> None:
+        """An exception does not end the turns."""
+        crew, seen = Crew("failing turns"), SimpleQueue[int]()
+
+        def handle(item: int) -> None:
+            if item == 0:
+                raise RuntimeError("the first fails")
+            seen.put(item)
+
+        turns = Turns(crew, handle)
+        turns.put(0)
+        turns.put(1)
+        assert seen.get(timeout=PATIENCE) == 1
+        crew.close()
+        assert "the first fails" in caplog.text
+
+    def test_stop_and_join(self) -> None:
+        """After `stop` no call starts; `join` waits for the one under way, but not within it, nor beyond its time."""
+        crew, begun, gate = Crew("stopping"), Event(), Event()
+        seen: list[int] = []
+
+        def handle(item: int) -> None:
+            seen.append(item)
+            begun.set()
+            turns.join(time.monotonic() + PATIENCE)
+            gate.wait(PATIENCE)
+
+        turns = Turns(crew, handle)
+        turns.put(1)
+        turns.put(2)
+        assert begun.wait(PATIENCE)
+        turns.stop()
+        turns.put(3)
+        turns.join(time.monotonic() + 0.01)
+        gate.set()
+        turns.join(time.monotonic() + PATIENCE)
+        crew.close()
+        assert seen == [1]
