@@ -139,7 +139,7 @@ class Machine:
         except KeyError:
             allowed = ", ".join(self._table[self.state]) or "nothing, it is final"
             raise LocalProtocolError(
-                f"{self.role} in state {self.state}: {happened!r} is not possible; possible: {allowed}"
+                f"{self.role} in state {self.state}: {happened.value!r} is not possible; possible: {allowed}"
             ) from None
         if self.state is State.FAIL:
             self.failure_reason = FAILURES[happened]
