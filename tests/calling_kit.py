@@ -250,3 +250,46 @@ class Wrapped(Connection):
 
     def close(self, deadline: float = 5.0) -> None:
         self.inner.close(deadline)
+
+
+class OnEachBroker:
+    """Two connections and a queue of the test's own, on the embedded broker and on ActiveMQ over STOMP."""
+
+    @pytest.fixture(params=["embedded", pytest.param("activemq", marks=pytest.mark.broker)])
+    def url(self, request: pytest.FixtureRequest) -> str:
+        """Where the broker is; ActiveMQ is started only if its tests are to run."""
+        if request.param == "embedded":
+            return f"embedded:{fresh('broker')}"
+        stomp_url: str = request.getfixturevalue(request.param).stomp_url
+        return stomp_url
+
+    @pytest.fixture
+    def connection(self, url: str) -> Iterator[Connection]:
+        with soapjms.connect(url) as connection:
+            yield connection
+
+    @pytest.fixture
+    def other(self, url: str) -> Iterator[Connection]:
+        """The service's connection."""
+        with soapjms.connect(url) as connection:
+            yield connection
+
+    @pytest.fixture
+    def name(self) -> str:
+        """The name of a queue."""
+        return fresh()
+
+    @pytest.fixture
+    def uri(self, name: str) -> str:
+        """The URI of that queue."""
+        return f"jms:queue:{name}"
+
+
+class OnActiveMQ(OnEachBroker):
+    """The same on ActiveMQ only."""
+
+    @pytest.fixture(params=[pytest.param("activemq", marks=pytest.mark.broker)])
+    def url(self, request: pytest.FixtureRequest) -> str:
+        """Where ActiveMQ is."""
+        stomp_url: str = request.getfixturevalue(request.param).stomp_url
+        return stomp_url
