@@ -23,9 +23,8 @@ OCTETS = ENVELOPE.encode()
 
 def read(body: Any = OCTETS, profile: Profile = REC_2012, *, truncated: bool = False, **values: Any) -> Reading:
     """Read a message with this body and the SOAPJMS_ properties of these names; text/xml unless they say otherwise."""
-    kind = {str: MessageType.TEXT, bytes: MessageType.BYTES, memoryview: MessageType.BYTES}.get(
-        type(body), MessageType.MAP
-    )
+    kinds: dict[type, MessageType] = {str: MessageType.TEXT, bytes: MessageType.BYTES, memoryview: MessageType.BYTES}
+    kind = kinds.get(type(body), MessageType.MAP)
     named = {f"SOAPJMS_{name}": value for name, value in {"contentType": "text/xml", **values}.items()}
     message = Message(message_type=kind, body=body, properties=properties(named))
     return Reading(Record(message=message, time=datetime(2026, 1, 1, tzinfo=UTC), truncated=truncated), profile)
