@@ -9,15 +9,16 @@ from __future__ import annotations
 import gzip
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from os import SEEK_END
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO, Final, Self
 
 from brokers.connection import Connection, Delivery
-from brokers.message import Destination, Message
+from brokers.message import Destination, DestinationKind, Message
 from soapjms.protocol.record import Direction, Node, capture, to_json
 
 log = logging.getLogger("soapjms.recorder")
@@ -102,6 +103,23 @@ def _ends_in_a_line(path: Path) -> bool:
         return file.read() != b"\n"
 
 
+MIRROR_PREFIX: Final = "VirtualTopic.Mirror."
+"""What ActiveMQ puts before the name of a mirrored queue."""
+
+
+def from_mirror(copy: Message) -> Message:
+    """Give a copy from ActiveMQ's mirrored queues its destination back: the `translate` of a tap on their topics.
+
+    A name that ActiveMQ made itself (`ID:...`) is a temporary queue's. A message from elsewhere stays as it is.
+    """
+    destination = copy.destination
+    if destination is None or destination.name is None or not destination.name.startswith(MIRROR_PREFIX):
+        return copy
+    name = destination.name.removeprefix(MIRROR_PREFIX)
+    kind = DestinationKind.TEMPORARY_QUEUE if name.startswith("ID:") else DestinationKind.QUEUE
+    return replace(copy, destination=Destination(kind, name))
+
+
 class Tap:
     """Records what a broker copies to a destination (a mirrored queue, a wire tap), as a node outside the exchange.
 
@@ -111,7 +129,7 @@ class Tap:
         connection: to the broker.
         source: the destination with the copies.
         recorder: where to.
-        translate: gives a copy its original headers back, where the broker changed them on the way.
+        translate: gives a copy its original headers back, where the broker changed them on the way; see `from_mirror`.
     """
 
     def __init__(

@@ -61,10 +61,15 @@ IN_CONTAINER: Final = Ports(openwire=61616, stomp=61613, amqp=5672, ws=61614)
 
 
 class RealActiveMQ(ABC):
-    """ActiveMQ Classic, running while the `with` statement lasts."""
+    """ActiveMQ Classic, running while the `with` statement lasts.
 
-    def __init__(self) -> None:
+    Args:
+        mirrored: copy what is sent to a queue to the topic `VirtualTopic.Mirror.` and the queue's name, for a tap.
+    """
+
+    def __init__(self, *, mirrored: bool = False) -> None:
         self.host = "127.0.0.1"
+        self.mirrored = mirrored
         self._ports: Ports | None = None
 
     @abstractmethod
@@ -163,8 +168,8 @@ class RealActiveMQ(ABC):
 class ActiveMQ(RealActiveMQ):
     """ActiveMQ Classic as a child process, on free ports, with its files in a temporary directory."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *, mirrored: bool = False) -> None:
+        super().__init__(mirrored=mirrored)
         self._process: subprocess.Popen[bytes] | None = None
         self._directory: Path | None = None
 
@@ -215,7 +220,8 @@ class ActiveMQ(RealActiveMQ):
             f"-Dactivemq.home={directory}",
             f"-Dlog4j2.configurationFile={CONFIGURATION / 'log4j2.properties'}",
         ]
-        start = ["org.apache.activemq.console.Main", "start", f"xbean:file:{CONFIGURATION / 'activemq.xml'}"]
+        (directory / "activemq.xml").write_text(configuration(self.mirrored), "utf-8")
+        start = ["org.apache.activemq.console.Main", "start", f"xbean:file:{directory / 'activemq.xml'}"]
         return [executable, "-Xmx512m", *options, "-cp", self.classpath, *start]
 
     def _wait_until_ready(self, process: subprocess.Popen[bytes], timeout: float) -> None:
@@ -256,16 +262,19 @@ class ActiveMQ(RealActiveMQ):
 class ActiveMQContainer(RealActiveMQ):
     """ActiveMQ Classic in a container, with the same configuration as the child process has."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *, mirrored: bool = False) -> None:
+        super().__init__(mirrored=mirrored)
         # Imported here because the `test` extra is only needed by who starts containers.
         from testcontainers.core.container import DockerContainer
 
         folder = "/soapjms"
+        self._files = Path(tempfile.mkdtemp(prefix="activemq-"))
+        self._files.chmod(0o755)  # the broker runs as another user there
+        (self._files / "activemq.xml").write_text(configuration(mirrored), "utf-8")
         options = system_properties(IN_CONTAINER, "0.0.0.0", "/tmp/soapjms-data")  # inside the container
         self._container = (
             DockerContainer(IMAGE)
-            .with_volume_mapping(str(CONFIGURATION), folder, "ro")
+            .with_volume_mapping(str(self._files), folder, "ro")
             .with_env("JDK_JAVA_OPTIONS", " ".join(options))  # the start script sets the usual variables anew
             .with_command(f"activemq console xbean:file:{folder}/activemq.xml")
             .with_exposed_ports(*IN_CONTAINER)
@@ -296,6 +305,7 @@ class ActiveMQContainer(RealActiveMQ):
         if self._running:
             self._running = False
             self._container.stop()
+        shutil.rmtree(self._files, ignore_errors=True)  # a second stop finds none
         self._ports = None
 
     def log(self) -> str:
@@ -306,12 +316,12 @@ class ActiveMQContainer(RealActiveMQ):
         return (out + err).decode("utf-8", "replace")
 
 
-def start_activemq() -> RealActiveMQ:
+def start_activemq(*, mirrored: bool = False) -> RealActiveMQ:
     """Choose how to run ActiveMQ here: a container where a Docker engine answers, else a child process.
 
     The broker starts with the `with` statement.
     """
-    return ActiveMQContainer() if docker_answers() else ActiveMQ()
+    return ActiveMQContainer(mirrored=mirrored) if docker_answers() else ActiveMQ(mirrored=mirrored)
 
 
 def docker_answers() -> bool:
@@ -350,6 +360,14 @@ def require_jars() -> None:
     """
     if not any(JARS.glob("activemq-broker-*.jar")):
         raise BrokerStartError(f"no ActiveMQ in {JARS.relative_to(ROOT)}: run `make brokers` first")
+
+
+def configuration(mirrored: bool) -> str:
+    """Return the broker's configuration; the schema takes no placeholder for a boolean, so it is set in the text."""
+    text = (CONFIGURATION / "activemq.xml").read_text("utf-8")
+    off = 'useMirroredQueues="false"'
+    assert off in text
+    return text.replace(off, 'useMirroredQueues="true"') if mirrored else text
 
 
 def system_properties(ports: Ports, host: str, data: str) -> list[str]:

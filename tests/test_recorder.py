@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 from calling_kit import GREETER, PATIENCE, Peers, eventually, greeter, request_message
 
-from brokers import Connection, Message, MessageType, queue, topic, typed
+from brokers import Connection, Destination, DestinationKind, Message, MessageType, queue, topic, typed
 from brokers.embedded import Broker
 from soapjms import Client, Dispatcher, Recorder, Tap
 from soapjms.protocol.exchange import Pattern, pair
 from soapjms.protocol.record import Direction, Node, Record, from_json
+from soapjms.recorder import from_mirror
 
 MESSAGE = replace(request_message("greeter", queue("answers")), message_id="ID:1")
 NOON = datetime(2026, 11, 20, 12, 0, 0, 123456, tzinfo=UTC)
@@ -220,6 +221,21 @@ class TestTap(Peers):
             eventually(lambda: recorder.written == 1, "it was recorded")
         (found,) = records(path)
         assert (found.message.destination, found.message.message_id) == (GREETER, "ID:9")
+
+    @pytest.mark.parametrize(
+        ("seen", "original"),
+        [
+            (topic("VirtualTopic.Mirror.greeter"), GREETER),
+            (topic("VirtualTopic.Mirror.a.b"), queue("a.b")),
+            (topic("VirtualTopic.Mirror.ID:a-1:2"), Destination(DestinationKind.TEMPORARY_QUEUE, "ID:a-1:2")),
+            (topic("news"), topic("news")),
+            (Destination(DestinationKind.TEMPORARY_QUEUE, None, "/temp-queue/r"),) * 2,
+            (None, None),
+        ],
+    )
+    def test_mirrored_queues(self, seen: Destination | None, original: Destination | None) -> None:
+        """A copy from a mirrored queue of ActiveMQ gets the queue's own name and kind back; nothing else changes."""
+        assert from_mirror(replace(MESSAGE, destination=seen)) == replace(MESSAGE, destination=original)
 
     def test_translation_that_fails(self, connection: Connection, other: Connection, tmp_path: Path) -> None:
         """A copy that cannot be translated is not lost: the broker keeps it, in the end with the dead letters."""
