@@ -1,0 +1,50 @@
+"""A client of the greeter: calls it in both SOAP versions, shows a fault, pings.
+
+python examples/greeter_client.py stomp://admin:admin@localhost:61613
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import soapjms
+
+NAMESPACE = "urn:greeter"
+URI = "jms:queue:greeter?timeToLive=60000"
+
+
+def envelope(operation: str, name: str, version: soapjms.SoapVersion = soapjms.SoapVersion.SOAP_11) -> str:
+    """Write a request."""
+    return (
+        f'<e:Envelope xmlns:e="{version.namespace}"><e:Body>'
+        f'<{operation} xmlns="{NAMESPACE}"><name>{name}</name></{operation}></e:Body></e:Envelope>'
+    )
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Call the greeter at the broker whose URL is given."""
+    if len(arguments) != 1:
+        print(__doc__, file=sys.stderr)
+        return 2
+    with soapjms.connect(arguments[0]) as connection, soapjms.Client(connection, URI, timeout=10) as client:
+        for version in soapjms.SoapVersion:
+            response = client.call(envelope("greetMe", "World", version), soap_action="urn:greeter:greetMe")
+            print(f"SOAP {version}: {response.raise_for_fault().envelope.body.findtext('.//{*}greeting')}")
+
+        futures = [client.submit(envelope("greetMe", name)) for name in ("Ann", "Bob", "Cem")]
+        for future in futures:
+            print(f"at once: {future.result().envelope.body.findtext('.//{*}greeting')}")
+
+        try:
+            client.call(envelope("greetMe", "")).raise_for_fault()
+        except soapjms.SoapFaultError as fault:
+            print(f"a fault: {fault.reason} ({fault.blame})")
+
+        client.send(envelope("pingMe", "World"))
+        print("pinged")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

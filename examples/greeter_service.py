@@ -1,0 +1,61 @@
+"""A service: answers greetMe, and takes pingMe, which nobody waits for.
+
+python examples/greeter_service.py stomp://admin:admin@localhost:61613
+
+Ends with Ctrl-C, once what it is working on is answered.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Sequence
+from threading import Event
+
+from lxml import etree
+
+import soapjms
+
+NAMESPACE = "urn:greeter"
+URI = "jms:queue:greeter"
+
+service = soapjms.Service()
+
+
+@service.operation(f"{{{NAMESPACE}}}greetMe")
+def greet(request: soapjms.Request) -> etree._Element:
+    """Say hello to the name in the request; without one, answer with a fault."""
+    name = request.findtext(f"{{{NAMESPACE}}}name")
+    if not name:
+        raise soapjms.SoapFaultError("whom shall I greet?", blame="Sender")
+    response = etree.Element(f"{{{NAMESPACE}}}greetMeResponse", nsmap={None: NAMESPACE})
+    etree.SubElement(response, f"{{{NAMESPACE}}}greeting").text = f"Hello {name}"
+    return response
+
+
+@service.operation(f"{{{NAMESPACE}}}pingMe")
+def ping(request: soapjms.Request) -> None:
+    """Note that somebody was here."""
+    print(f"pinged by {request.findtext(f'{{{NAMESPACE}}}name')}", flush=True)
+
+
+def main(arguments: Sequence[str], stop: Event) -> int:
+    """Serve at the broker whose URL is given until `stop` is set."""
+    if len(arguments) != 1:
+        print(__doc__, file=sys.stderr)
+        return 2
+    with (
+        soapjms.connect(arguments[0]) as connection,
+        soapjms.Dispatcher(connection, URI, service, workers=4) as serving,
+    ):
+        print(f"serving {URI} at {connection.capabilities.broker}", flush=True)
+        stop.wait()
+    print(f"answered {serving.counts['answered']} requests")
+    return 0
+
+
+if __name__ == "__main__":
+    ending = Event()
+    signal.signal(signal.SIGINT, lambda *_: ending.set())
+    signal.signal(signal.SIGTERM, lambda *_: ending.set())
+    sys.exit(main(sys.argv[1:], ending))
