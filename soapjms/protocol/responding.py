@@ -25,8 +25,8 @@ from soapjms.protocol.reading import Reading
 from soapjms.protocol.record import Direction
 from soapjms.protocol.requesting import body_and_type, capture_of, message_properties
 
-NO_ENVELOPE: Final = frozenset({"Protocol-2029", "Protocol-2030"})
-"""The assertions on the start of a body: whose breach has no subcode, and leaves nothing to hand on."""
+NO_ENVELOPE: Final = frozenset({"Protocol-2014", "Protocol-2029", "Protocol-2030"})
+"""The assertions on reading a body: whose breach has no subcode, and leaves nothing to hand on."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,13 @@ from __future__ import annotations
 from brokers.message import MessageType
 from soapjms.protocol import names
 from soapjms.protocol.assertions.model import Case
-from soapjms.protocol.content import charset_disagreement, declared_encoding, encoding_name
+from soapjms.protocol.content import (
+    charset_disagreement,
+    declared_encoding,
+    decode,
+    detect_encoding,
+    encoding_name,
+)
 from soapjms.protocol.names import SoapVersion, Subcode
 
 PAYLOAD_TYPES = (MessageType.BYTES, MessageType.TEXT)
@@ -125,14 +131,28 @@ def is_text_with_charset(case: Case) -> bool:
 
 
 def has_no_charset(case: Case) -> bool:
-    """An XML document whose encoding has to be inferred."""
-    kind = case.message.content_type
-    return is_simple(case) and kind is not None and kind.charset is None
+    """Octets of an XML document whose encoding has to be inferred."""
+    kind, body = case.message.content_type, case.message.body
+    return (
+        is_simple(case)
+        and kind is not None
+        and kind.charset is None
+        and isinstance(body, bytes)
+        and starts_as_xml(body)
+    )
 
 
-def is_xml(case: Case) -> str | None:
+def reads_as_inferred(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.2.3 contentType; XML 1.0 appendix F; Protocol-2014."""
-    return None if case.message.envelope else case.message.envelope_problem
+    body = case.message.body
+    assert isinstance(body, bytes)
+    seen = detect_encoding(body)
+    name = seen.codec if seen.family.startswith("utf") else seen.declared or seen.codec
+    try:
+        decode(body, name)
+    except (LookupError, ValueError) as error:
+        return f"there is no charset, the first octets say {name.upper()}, and the body is not in it: {error}"
+    return None
 
 
 def first_is_xml(case: Case) -> str | None:

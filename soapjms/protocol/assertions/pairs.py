@@ -29,7 +29,9 @@ def sent_to_reply_destination(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.6.2.3; Protocol-2037."""
     request, response = case.pair
     wanted, seen = request.message.reply_to, response.message.destination
-    if wanted is None or seen is None or wanted.name == seen.name:
+    assert wanted is not None
+    assert seen is not None
+    if wanted.name == seen.name and wanted.kind.is_topic is seen.kind.is_topic:
         return None
     return f"JMSReplyTo of the request is {wanted}, the response went to {seen}"
 

@@ -126,6 +126,12 @@ BODY_ASSERTIONS: Final = (
         subcode=Subcode.CONTENT_TYPE_MISMATCH,
     ),
     Assertion(
+        id="Protocol-2014", section="2.2.3", level=MUST, binds=Binds.RECEIVER, sees=Sees.ANY,
+        title="without a charset parameter the document reads in the encoding that its octets tell",
+        check=messages.reads_as_inferred, applies=messages.has_no_charset,
+        needs=(Need.BODY,), after=("Protocol-2016", "Protocol-2027"),
+    ),
+    Assertion(
         id="Protocol-2029", section="2.4", level=MUST, binds=Binds.SENDER, sees=Sees.ANY,
         title="a multipart body begins with the boundary of its first part",
         check=messages.multipart_start, applies=messages.is_multipart,
@@ -142,7 +148,7 @@ BODY_ASSERTIONS: Final = (
         id="Protocol-2030", section="2.4", level=MUST, binds=Binds.SENDER, sees=Sees.ANY,
         title="a simple body begins with a well-formed XML document, a SOAP envelope",
         check=messages.first_is_xml, applies=messages.is_simple,
-        needs=(Need.BODY,), after=("Protocol-2027", "Protocol-2012", "Local-2.2.3-contentEncoding"),
+        needs=(Need.BODY,), after=("Protocol-2027", "Protocol-2012", "Protocol-2014", "Local-2.2.3-contentEncoding"),
     ),
     Assertion(
         id="Local-2.4-version", section="2.4", level=MUST, binds=Binds.SENDER, sees=Sees.ANY,
@@ -150,12 +156,6 @@ BODY_ASSERTIONS: Final = (
         check=messages.media_type_fits_envelope, applies=messages.is_simple,
         needs=(Need.BODY,), after=("Protocol-2030",),
         subcode=Subcode.CONTENT_TYPE_MISMATCH,
-    ),
-    Assertion(
-        id="Protocol-2014", section="2.2.3", level=MUST, binds=Binds.RECEIVER, sees=Sees.ANY,
-        title="without a charset parameter the document reads in the encoding that its octets tell",
-        check=messages.is_xml, applies=messages.has_no_charset,
-        needs=(Need.BODY,), after=("Protocol-2016", "Protocol-2027", "Protocol-2030"),
     ),
     Assertion(
         id="Local-2.4.1-textEncoding", section="REC 2.4.1", level=SHOULD, binds=Binds.SENDER, sees=Sees.ANY,
