@@ -1,0 +1,152 @@
+"""The test vectors: exchanges in capture-log form, with the verdicts and subcodes that each profile calls for.
+
+A record of a case is a record of `base.json` with a patch over it (RFC 7386: null removes). An expected verdict is the
+outcome of an assertion; a list of them, in the order request, response, both together, where it is judged more than
+once; null where the edition has no such assertion.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from soapjms.protocol.assertions import ASSERTIONS, Setting, judge
+from soapjms.protocol.exchange import Exchange, Pattern, alias, correlation_key, pair
+from soapjms.protocol.names import PROFILES, Mep
+from soapjms.protocol.properties import resolve
+from soapjms.protocol.record import from_members, to_members
+from soapjms.protocol.responding import RequestRefused, RespondingNode
+
+FOLDER = Path(__file__).parent / "vectors"
+BASE = json.loads((FOLDER / "base.json").read_text("utf-8"))
+VECTORS = {
+    path.stem: json.loads(path.read_text("utf-8")) for path in sorted(FOLDER.glob("*.json")) if path.stem != "base"
+}
+MEPS = {"request-response": Mep.REQUEST_RESPONSE, "one-way": Mep.ONE_WAY}
+
+SPECIFIED = [
+    *(f"Conformance-{number}" for number in range(1000, 1005)),
+    *(f"Protocol-{number}" for number in range(2001, 2042)),
+    *(f"Protocol-{number}" for number in (2050, 2051, 2060, 2070, 2071)),
+    *(f"WSDLUsage-{number}" for number in range(3001, 3005)),
+]
+
+
+def patched(value: Any, patch: Any) -> Any:
+    """Put a patch over a value: members of objects one by one, null removes, anything else replaces."""
+    if not isinstance(value, dict) or not isinstance(patch, dict):
+        return patch
+    merged = {name: patched(value.get(name), each) for name, each in patch.items() if each is not None}
+    return {name: each for name, each in value.items() if name not in patch} | merged
+
+
+def members_of(record: dict[str, Any]) -> dict[str, Any]:
+    """Return the whole record that a case's patch stands for."""
+    patch = {name: each for name, each in record.items() if name != "base"}
+    members: dict[str, Any] = patched(BASE[record["base"]], patch)
+    return members
+
+
+def setting_of(case: dict[str, Any], profile: str) -> Setting:
+    """Make the setting of a case: strict, mep, variants, and the sender's properties as its environment sets them."""
+    given = case.get("setting", {})
+    return Setting(
+        profile=PROFILES[profile],
+        strict=given.get("strict", False),
+        mep=MEPS.get(given.get("mep")),
+        properties=resolve(environment=given["properties"]) if "properties" in given else None,
+        **({"variants": frozenset(given["variants"])} if "variants" in given else {}),
+    )
+
+
+def exchange_of(case: dict[str, Any]) -> Exchange:
+    """Pair the records of a case, as an engine does; they are one exchange."""
+    records = [from_members(members_of(each)) for each in case["records"]]
+    aliases = dict(filter(None, map(alias, records)))
+    assert len({correlation_key(each, aliases) for each in records}) == 1
+    (exchange,) = pair(records)
+    return exchange
+
+
+def cases() -> Iterator[Any]:
+    """Give out every case of every vector, for each profile."""
+    for name, vector in VECTORS.items():
+        for case in vector["cases"]:
+            for profile in PROFILES:
+                yield pytest.param(case, profile, id=f"{name}: {case['description']} ({profile})")
+
+
+CASES = list(cases())
+
+
+@pytest.mark.parametrize(("case", "profile"), CASES)
+def test_verdicts(case: dict[str, Any], profile: str) -> None:
+    """The exchange ends in the verdicts and the subcodes that the vector states."""
+    verdicts = list(judge(exchange_of(case), setting_of(case, profile)))
+    expected = case["expected"][profile]
+    for name, outcome in expected["verdicts"].items():
+        found = [str(each.outcome) for each in verdicts if each.assertion == name]
+        wanted = [] if outcome is None else outcome if isinstance(outcome, list) else [outcome]
+        assert found == wanted, [each for each in verdicts if each.assertion == name]
+    own = [code for each in verdicts if each.record.direction != "response" for code in each.expected_subcodes]
+    assert list(dict.fromkeys(map(str, own))) == expected["subcodes"]
+
+
+@pytest.mark.parametrize(("case", "profile"), CASES)
+def test_live_node(case: dict[str, Any], profile: str) -> None:
+    """A live responding node answers the request with the first of the subcodes, or takes it where there is none."""
+    exchange = exchange_of(case)
+    if exchange.request is None or exchange.request.truncated:
+        assert case["expected"][profile]["subcodes"] == []
+        return
+    event = RespondingNode(setting_of(case, profile)).receive(exchange.request.message)
+    subcode = event.subcode if isinstance(event, RequestRefused) else None
+    assert [subcode] == (case["expected"][profile]["subcodes"] or [None])[:1]
+    if isinstance(event, RequestRefused):
+        assert event.one_way is (exchange.request.message.reply_to is None)
+
+
+@pytest.mark.parametrize("row", [row for row in ASSERTIONS if row.check is not None], ids=lambda row: row.id)
+def test_every_check_has_its_vector(row: Any) -> None:
+    """Each assertion that can be judged has a vector of its name, with a case that holds and one that does not.
+
+    Where it needs input or rests on others there is a case without the input, and one where another is broken.
+    """
+    outcomes = set()
+    for case in VECTORS[row.id]["cases"]:
+        for profile in PROFILES.values():
+            named = case["expected"][profile.name]["verdicts"][profile.assertion_id(row.id) or row.id]
+            outcomes.update(named if isinstance(named, list) else [named])
+    assert "passed" in outcomes
+    assert outcomes & {"failed", "warning"}
+    assert "missingInput" in outcomes or not row.needs
+    assert "prereqFailed" in outcomes or not set(row.after) - {"Protocol-2016"}
+
+
+def test_no_vector_without_an_assertion() -> None:
+    """Each vector is named for an assertion that is judged."""
+    assert set(VECTORS) == {row.id for row in ASSERTIONS if row.check is not None}
+
+
+def test_every_assertion_of_the_specification_is_in_the_table() -> None:
+    """All 55 assertions of the specification are there exactly once; what has no id of its own is called Local."""
+    ids = [row.id for row in ASSERTIONS]
+    assert len(SPECIFIED) == 55
+    assert sorted(name for name in ids if not name.startswith("Local-")) == sorted(SPECIFIED)
+    assert len(set(ids)) == len(ids)
+
+
+@pytest.mark.parametrize("name", BASE)
+def test_base_records(name: str) -> None:
+    """The base records are whole capture records."""
+    assert to_members(from_members(BASE[name])) == BASE[name]
+
+
+def test_patterns_are_covered() -> None:
+    """The vectors show every pattern of exchange."""
+    patterns = {exchange_of(case).pattern for vector in VECTORS.values() for case in vector["cases"]}
+    assert patterns == set(Pattern)
