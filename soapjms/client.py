@@ -10,10 +10,10 @@ import logging
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from threading import Lock
+from threading import Lock, Thread
 from types import MappingProxyType, TracebackType
 from typing import Final, Self
 
@@ -282,8 +282,8 @@ class Client:
             call.future.set_running_or_notify_cancel()  # else `concurrent.futures.wait` would wait for it for ever
         if call.answered:
             self._replies.end(call.key, reusable=True)
-        elif self._replies.by_place:
-            self._elsewhere(lambda: self._replies.end(call.key, reusable=False))
+        elif self._replies.by_place:  # it asks the broker, and this thread may be that of the deadlines
+            Thread(target=self._replies.end, args=[call.key], kwargs={"reusable": False}, daemon=True).start()
 
     def _settle(self, call: _Call, event: ResponseReceived | ExchangeFailed) -> None:
         if isinstance(event, ExchangeFailed):
@@ -330,13 +330,6 @@ class Client:
             if self._executor is None:
                 self._executor = ThreadPoolExecutor(max_workers=4, thread_name_prefix="soapjms-client")
             return self._executor
-
-    def _elsewhere(self, function: Callable[[], None]) -> None:
-        """Run what may block where it holds up no reply and no deadline."""
-        try:
-            self._callbacks().submit(function)
-        except RuntimeError:  # closed: `close` clears everything away itself
-            function()
 
     def _count(self, what: str) -> None:
         with self._lock:

@@ -114,7 +114,7 @@ class _Place:
     def __init__(self, destination: Destination, generation: int) -> None:
         self.destination = destination
         self.generation = generation
-        self.consumer: Consumer | None = None
+        self.consumer: Consumer  # set once it listens, before anybody else knows the place
         self.holder = ""
         self.seen: deque[str] = deque(maxlen=REMEMBERED)
 
@@ -145,7 +145,7 @@ class ExclusiveReplies(Replies):
                 place.holder = key
                 self._leased[key] = place
                 return place.destination
-        self._drop(place)
+        stop(place.consumer)
         raise ClosedError("the client is closed")
 
     def end(self, key: str, *, reusable: bool) -> None:
@@ -158,7 +158,7 @@ class ExclusiveReplies(Replies):
             if reusable and not self._closed:
                 self._idle.append(place)
                 return
-        self._drop(place)
+        stop(place.consumer)
 
     def close(self) -> None:
         """Stop listening everywhere."""
@@ -168,7 +168,7 @@ class ExclusiveReplies(Replies):
             self._idle.clear()
             self._leased.clear()
         for place in places:
-            self._drop(place)
+            stop(place.consumer)
 
     def _take_idle(self) -> _Place | None:
         with self._lock:
@@ -184,10 +184,6 @@ class ExclusiveReplies(Replies):
             place.destination, partial(self._on_delivery, place), prefetch=PREFETCH, auto_accept=True
         )
         return place
-
-    def _drop(self, place: _Place) -> None:
-        if place.consumer is not None:
-            stop(place.consumer)
 
     def _on_delivery(self, place: _Place, delivery: Delivery) -> None:
         """Hand a reply to the call that holds the place; a second copy of an earlier one, or one without id, to none.

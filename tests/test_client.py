@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
-from threading import current_thread
+from threading import Event, current_thread
 
 import pytest
 from calling_kit import (
@@ -120,6 +120,9 @@ class TestCalling(Peers):
         client.submit(envelope("Ann")).add_done_callback(again)
         text, thread = done.result(PATIENCE)
         assert text == "Hello Hello Ann"
+        called = Event()
+        client.submit(envelope()).add_done_callback(lambda _: called.set())
+        assert called.wait(PATIENCE)
         assert thread.startswith("soapjms-client")
 
     def test_properties(self, other: Connection, connection: Connection, served: Dispatcher) -> None:

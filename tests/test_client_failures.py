@@ -1,9 +1,12 @@
-"""What goes wrong with calls: wrong arguments, time-outs, cancelling, connections and clients that close under way."""
+"""What goes wrong with calls: time-outs, cancelling, connections and clients that close under way."""
 
 from __future__ import annotations
 
 import signal
-from concurrent.futures import CancelledError, Future, wait
+import time
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
+from dataclasses import replace
 from threading import Event, Thread, get_ident
 from typing import Any
 
@@ -25,103 +28,19 @@ from calling_kit import (
 
 import soapjms
 from brokers import (
-    ClosedError,
     Completion,
     Connection,
+    ConnectionState,
+    Delivery,
     Message,
-    MessageType,
+    Properties,
+    SendFailedError,
     SendResult,
     Transaction,
 )
 from brokers.embedded import Broker
 from soapjms import CallFailedError, CallTimeoutError, Client, UsageError
 from soapjms.protocol import names
-from soapjms.protocol.uri import parse
-
-
-class TestWrongArguments(Peers):
-    """What is wrong is refused early, and says what would be right."""
-
-    @pytest.mark.parametrize(
-        ("uri", "error", "says"),
-        [
-            ("http://greeter", soapjms.InvalidUriError, "begins with jms:"),
-            ("jms:queue", soapjms.InvalidUriError, "jms:variant:destination"),
-            ("jms:queue:", soapjms.InvalidUriError, "the destination is empty"),
-            ("jms:mail:greeter", UsageError, "'mail' is none of: jndi, queue, topic"),
-            (URI + "?timeToLive=soon", soapjms.InvalidPropertyError, "timeToLive is 'soon' in URI; accepted is milli"),
-            (URI + "?priority=11", soapjms.InvalidPropertyError, "an integer from 0 to 9"),
-            (parse("jms:queue:"), soapjms.InvalidUriError, "the destination is empty"),
-        ],
-    )
-    def test_uri(self, connection: Connection, uri: Any, error: type[Exception], says: str) -> None:
-        """A URI that cannot be used."""
-        with pytest.raises(error, match=says):
-            Client(connection, uri)
-
-    def test_parsed_uri(self, connection: Connection) -> None:
-        """A URI may be parsed already."""
-        with Client(connection, parse(URI)) as client:
-            assert client.endpoint.request_uri == URI
-
-    @pytest.mark.parametrize(
-        ("properties", "says"),
-        [
-            ({"colour": "red"}, "unknown binding property 'colour' in environment; known are: lookupVariant"),
-            ({"deliveryMode": "FAST"}, "accepted is PERSISTENT or NON_PERSISTENT"),
-            ({"isFault": True}, "isFault is set in environment; it may be set in: nowhere"),
-        ],
-    )
-    def test_properties(self, connection: Connection, properties: dict[str, Any], says: str) -> None:
-        """A property that there is not, or with a value that it cannot have."""
-        with pytest.raises(soapjms.InvalidPropertyError, match=says):
-            Client(connection, URI, properties=properties)
-
-    @pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf"), 1e300, "3", None, True])
-    def test_timeout(self, connection: Connection, client: Client, timeout: Any) -> None:
-        """A time-out is positive and finite."""
-        with pytest.raises(UsageError, match="a call waits for a positive, finite number of seconds"):
-            Client(connection, URI, timeout=timeout)
-        if timeout is not None:
-            for function in (client.call, client.submit):
-                with pytest.raises(UsageError, match="positive, finite"):
-                    function(envelope(), timeout=timeout)
-
-    @pytest.mark.parametrize("message_type", [MessageType.MAP, "object", None])
-    def test_message_type(self, connection: Connection, message_type: Any) -> None:
-        """A request is a BytesMessage or a TextMessage."""
-        with pytest.raises(UsageError, match=r"a request is MessageType\.BYTES or MessageType\.TEXT"):
-            Client(connection, URI, message_type=message_type)
-
-    def test_message_type_by_name(self, connection: Connection, other: Connection) -> None:
-        """A message type may be given by its name."""
-        kind: Any = "text"
-        with Client(connection, URI, message_type=kind) as client:
-            client.send(envelope())
-        assert take_one(other, GREETER).body == envelope().decode()
-
-    def test_profile(self, connection: Connection) -> None:
-        """A profile is no string."""
-        name: Any = "cr-2009"
-        with pytest.raises(UsageError, match="profile is 'cr-2009'; it is a Profile: "):
-            Client(connection, URI, profile=name)
-
-    @pytest.mark.parametrize("profile", [names.REC_2012, names.CR_2009])
-    def test_no_envelope(self, connection: Connection, broker: Broker, profile: soapjms.Profile) -> None:
-        """What is no envelope is not sent, and leaves nothing under way."""
-        with Client(connection, URI, profile=profile) as client:
-            for function in (client.call, client.submit):
-                with pytest.raises(soapjms.InvalidEnvelopeError):
-                    function(b"<greetMe/>")
-            assert client.under_way == 0
-        assert broker.depth(GREETER) == 0
-
-    def test_closed_connection(self, broker: Broker) -> None:
-        """A client of a closed connection cannot be made."""
-        connection = broker.connect()
-        connection.close()
-        with pytest.raises(ClosedError):
-            Client(connection, URI)
 
 
 class Choosy(Wrapped):
@@ -292,6 +211,90 @@ class TestFailures(Peers):
         future.add_done_callback(lambda _: seen.append(get_ident()))
         assert seen == [get_ident()]
 
+    def test_closed_while_sending(self, connection: Connection) -> None:
+        """A client that is closed while a request is sent fails it once."""
+
+        class Closes(Wrapped):
+            def send(self, message: Message, transaction: Transaction | None = None) -> Completion[SendResult]:
+                client.close()
+                return super().send(message, transaction)
+
+        client = Client(Closes(connection), URI, timeout=PATIENCE)
+        with pytest.raises(CallFailedError, match="the client was closed"):
+            client.call(envelope())
+
+    def test_send_that_fails_late(self, connection: Connection) -> None:
+        """A send that fails when its call has ended already changes nothing."""
+        sends: list[Completion[SendResult]] = []
+
+        class Slow(Wrapped):
+            def send(self, message: Message, transaction: Transaction | None = None) -> Completion[SendResult]:
+                sends.append(Completion(lambda: ThreadPoolExecutor(1)))
+                return sends[-1]
+
+        with Client(Slow(connection), URI, timeout=PATIENCE) as client:
+            cancelled, failing = client.submit(envelope()), client.submit(envelope())
+            cancelled.cancel()
+            for sent in sends:
+                sent.set_exception(SendFailedError("no room"))
+            assert cancelled.cancelled()
+            with pytest.raises(CallFailedError, match="could not be sent: no room"):
+                failing.result(PATIENCE)
+            never = client.submit(envelope())
+            sends[-1].cancel()
+            assert not never.done()
+
+    def test_connected_again(self, connection: Connection, other: Connection) -> None:
+        """That the connection is there again ends no call."""
+        watchers: list[Callable[[ConnectionState], None]] = []
+
+        class Watched(Wrapped):
+            def watch(self, on_state: Any) -> None:
+                watchers.append(on_state)
+
+        with (
+            arrivals(other, GREETER) as found,
+            Client(Watched(connection), URI, timeout=PATIENCE) as client,
+        ):
+            future = client.submit(envelope())
+            watchers[0](ConnectionState.CONNECTED)
+            assert not future.done()
+            other.send(answer_to(found.next(), "hello"))
+            assert text_of(future.result(PATIENCE)) == "hello"
+
+    def test_reply_that_is_being_read(self, connection: Connection, other: Connection) -> None:
+        """A reply that came in time counts, though the time is over before it was read."""
+
+        class Slow(Properties):
+            def value(self, name: str) -> Any:
+                eventually(lambda: time.monotonic() > due[0], "the time is over")
+                return super().value(name)
+
+        due: list[float] = []
+        with (
+            Client(Odd(connection, lambda reply: Slow(reply.properties)), URI) as client,
+            responder(other, GREETER, lambda request: [answer_to(request, "hello")]),
+        ):
+            due.append(time.monotonic() + 0.3)
+            assert text_of(client.call(envelope(), timeout=0.2)) == "hello"
+
+    def test_mistake_of_ours(self, connection: Connection, other: Connection, caplog: pytest.LogCaptureFixture) -> None:
+        """An error while a reply is read ends its call with it, and is logged; the next call goes on."""
+
+        class Broken(Properties):
+            def value(self, name: str) -> Any:
+                raise ZeroDivisionError(name)
+
+        kinds = [Broken, Properties]
+        with (
+            Client(Odd(connection, lambda reply: kinds.pop(0)(reply.properties)), URI, timeout=PATIENCE) as client,
+            responder(other, GREETER, lambda request: [answer_to(request, "hello")]),
+        ):
+            with pytest.raises(ZeroDivisionError):
+                client.call(envelope())
+            assert text_of(client.call(envelope())) == "hello"
+        assert "ZeroDivisionError" in caplog.text
+
     def test_closed_while_a_call_begins(self, connection: Connection) -> None:
         """A call that begins while the client closes fails too: nobody waits for ever."""
 
@@ -306,6 +309,21 @@ class TestFailures(Peers):
         with pytest.raises(CallFailedError, match="the client was closed before a response came"):
             client.submit(envelope()).result(PATIENCE)
         closing.join(PATIENCE)
+
+
+class Odd(Wrapped):
+    """A connection that brings replies with properties of an odd kind."""
+
+    def __init__(self, inner: Connection, properties: Callable[[Message], Properties]) -> None:
+        super().__init__(inner)
+        self.properties = properties
+
+    def consume(self, destination: Any, on_delivery: Any, **options: Any) -> Any:
+        def odd(delivery: Delivery) -> None:
+            delivery.message = replace(delivery.message, properties=self.properties(delivery.message))
+            on_delivery(delivery)
+
+        return super().consume(destination, odd, **options)
 
 
 def is_closed(client: Client) -> bool:

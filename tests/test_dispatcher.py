@@ -1,4 +1,4 @@
-"""The dispatcher at work: workers, one-way messages, refused requests, closing, wrong arguments."""
+"""The dispatcher at work: workers, one-way messages, refused requests, closing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from calling_kit import (
 from lxml import etree
 
 import soapjms
-from brokers import BrokerError, Connection, Destination, Message, MessageType, queue, topic
+from brokers import BrokerError, Connection, Delivery, Destination, Message, MessageType, queue, topic
 from brokers.embedded import Broker
 from soapjms import Client, Dispatcher, Names, Request, Service, UsageError
 from soapjms.protocol import names
@@ -316,6 +316,30 @@ class TestClosing(Peers):
         assert dispatcher.counts == {"accepted": 1, "lost": 1}
         assert client.counts == {}
 
+    def test_delivery_after_the_end(self, client: Client, other: Connection, broker: Broker) -> None:
+        """A request that reaches a worker only when the dispatcher is closed is left to the broker."""
+        arrived, go_on, left = Event(), Event(), Event()
+
+        class Slow(Wrapped):
+            def consume(self, destination: Any, on_delivery: Any, **options: Any) -> Any:
+                def later(delivery: Delivery) -> None:
+                    arrived.set()
+                    assert go_on.wait(PATIENCE)
+                    on_delivery(delivery)
+                    left.set()
+
+                return super().consume(destination, later, **options)
+
+        seen: list[Request] = []
+        dispatcher = Dispatcher(Slow(other), URI, serving(seen.append), workers=1).start()
+        client.send(envelope())
+        assert arrived.wait(PATIENCE)
+        dispatcher.close()
+        go_on.set()
+        assert left.wait(PATIENCE)
+        assert (seen, dispatcher.counts) == ([], {})
+        assert broker.depth(GREETER) == 1
+
     def test_by_a_function(self, client: Client, other: Connection) -> None:
         """A function may close the dispatcher that runs it; its own request is delivered again."""
         closed = Event()
@@ -368,26 +392,3 @@ class TestClosing(Peers):
         with Dispatcher(connection, URI, greeter()):
             client.call(envelope())
             connection.close()
-
-
-class TestWrongArguments(Peers):
-    """What is wrong is refused before anything is subscribed."""
-
-    @pytest.mark.parametrize("workers", [0, -1, 2.5, "3", True, None])
-    def test_workers(self, other: Connection, workers: Any) -> None:
-        """At least one worker."""
-        with pytest.raises(UsageError, match="it is an integer, at least 1"):
-            Dispatcher(other, URI, greeter(), workers=workers)
-
-    def test_others(self, other: Connection) -> None:
-        """URI, properties, names and profile."""
-        name: Any = "cr-2009"
-        for given, options, says in (
-            ("jms:queue:", {}, "the destination is empty"),
-            ("jms:mail:a", {}, "none of: jndi, queue, topic"),
-            ("jms:jndi:a", {}, "no destination is registered"),
-            (URI, {"properties": {"colour": "red"}}, "unknown binding property"),
-            (URI, {"profile": name}, "it is a Profile"),
-        ):
-            with pytest.raises((UsageError, BrokerError), match=says):
-                Dispatcher(other, given, greeter(), **options)

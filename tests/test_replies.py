@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from concurrent.futures import wait
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from threading import Event
+from threading import Barrier, Event
+from typing import Any
 
 import pytest
 from calling_kit import (
@@ -13,6 +14,7 @@ from calling_kit import (
     PATIENCE,
     URI,
     Peers,
+    Wrapped,
     answer_to,
     arrivals,
     envelope,
@@ -23,7 +25,11 @@ from calling_kit import (
 )
 
 from brokers import (
+    ClosedError,
     Connection,
+    ConnectionLostError,
+    Consumer,
+    Destination,
     Message,
     queue,
     topic,
@@ -31,6 +37,7 @@ from brokers import (
 from brokers.embedded import Broker
 from soapjms import CallFailedError, CallTimeoutError, Client, Dispatcher, UsageError
 from soapjms.protocol import names
+from soapjms.replies import ExclusiveReplies, OnReply, Replies, SharedReplies
 
 
 class TestFixedReplies(Peers):
@@ -180,3 +187,88 @@ class TestEdition2009(Peers):
             responder(other, GREETER, lambda request: [answer_to(request, "hello")]),
         ):
             assert text_of(client.call(envelope())) == "hello"
+
+
+class Renewed(Wrapped):
+    """A connection that was lost and made anew: the test says which generation it is in."""
+
+    def __init__(self, inner: Connection) -> None:
+        super().__init__(inner)
+        self.now = 1
+
+    @property
+    def generation(self) -> int:
+        return self.now
+
+
+KINDS: list[Callable[[Connection, OnReply], Replies]] = [
+    lambda connection, on_reply: SharedReplies(connection, None, None, on_reply),
+    ExclusiveReplies,
+]
+
+
+@pytest.mark.parametrize("make", KINDS)
+class TestPlaces(Peers):
+    """The places themselves."""
+
+    def test_generations(self, connection: Connection, make: Callable[[Connection, OnReply], Replies]) -> None:
+        """A temporary destination is not used beyond its generation of the connection."""
+        renewed = Renewed(connection)
+        replies = make(renewed, lambda message, key: None)
+        first = replies.lease("a")
+        replies.end("a", reusable=True)
+        assert replies.lease("b") == first
+        replies.end("b", reusable=True)
+        renewed.now = 2
+        second = replies.lease("c")
+        assert second != first
+        replies.end("c", reusable=True)
+        assert replies.lease("d") == second
+
+    def test_closed(self, connection: Connection, make: Callable[[Connection, OnReply], Replies]) -> None:
+        """Once closed, there are none."""
+        replies = make(connection, lambda message, key: None)
+        replies.lease("a")
+        replies.close()
+        replies.close()
+        replies.end("a", reusable=True)
+        with pytest.raises(ClosedError, match="the client is closed"):
+            replies.lease("b")
+
+    def test_at_once(
+        self, connection: Connection, broker: Broker, make: Callable[[Connection, OnReply], Replies]
+    ) -> None:
+        """Threads that ask at the same time get what each of them needs, and no more is made."""
+        replies = make(connection, lambda message, key: None)
+        together = Barrier(8)
+
+        def lease(number: int) -> Destination:
+            together.wait(PATIENCE)
+            return replies.lease(str(number))
+
+        with ThreadPoolExecutor(8) as threads:
+            leased = set(threads.map(lease, range(8)))
+        assert len(leased) == (8 if replies.by_place else 1)
+        assert set(broker.destinations()) == leased
+
+    def test_consumer_that_was_gone(
+        self, connection: Connection, make: Callable[[Connection, OnReply], Replies]
+    ) -> None:
+        """A consumer that ended with its connection is closed all the same."""
+
+        class Gone(Wrapped):
+            def consume(self, destination: Any, on_delivery: Any, **options: Any) -> Any:
+                consumer = super().consume(destination, on_delivery, **options)
+                consumer.close()
+                return EndedConsumer()
+
+        replies = make(Gone(connection), lambda message, key: None)
+        replies.lease("a")
+        replies.close()
+
+
+class EndedConsumer(Consumer):
+    """A consumer whose connection is lost."""
+
+    def close(self) -> None:
+        raise ConnectionLostError("gone")
