@@ -1,0 +1,172 @@
+"""The rules on what a file may import and how long it may be, read from the syntax tree."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PROTOCOL = ROOT / "soapjms" / "protocol"
+PRODUCT = sorted(path for name in ("brokers", "soapjms") for path in (ROOT / name).rglob("*.py"))
+PURE = [path for path in PRODUCT if path.is_relative_to(PROTOCOL)]
+
+ORDER = (
+    "names errors xml uri properties wsdl content envelope members record exchange reading "
+    "assertions mep requesting responding"
+).split()
+INSIDE_ASSERTIONS = "model messages headers pairs table judge habits".split()
+
+# Modules of the standard library that reach outside of a program, read a clock, draw at random or run threads.
+IMPURE = frozenset(
+    "asyncio concurrent glob http io logging multiprocessing os pathlib queue random sched secrets select selectors "
+    "shutil signal socket socketserver sqlite3 ssl subprocess sys tempfile threading time urllib.request uuid".split()
+)
+THIRD_PARTY_OF_PROTOCOL = frozenset({"lxml"})
+IMPURE_NAMES = frozenset({"open", "print", "input", "now", "utcnow", "today", "environ", "getenv", "eval", "exec"})
+
+
+def name_of(path: Path) -> str:
+    """Return the file as people name it: relative to the repository."""
+    return path.relative_to(ROOT).as_posix()
+
+
+def tree_of(path: Path) -> ast.Module:
+    """Parse a file."""
+    return ast.parse(path.read_text("utf-8"), str(path))
+
+
+def imports_of(path: Path) -> Iterator[tuple[str, int]]:
+    """Yield the module that each import of a file names, and how many dots stand before it.
+
+    `from package import name` names `package.name` where that is a module of ours.
+    """
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Import):
+            yield from ((each.name, 0) for each in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            module = node.module or ""
+            for each in node.names:
+                inner = ROOT.joinpath(*module.split("."), each.name)
+                is_module = inner.is_dir() or inner.with_suffix(".py").exists()
+                yield (f"{module}.{each.name}" if is_module else module), node.level
+
+
+def test_there_is_something_to_check() -> None:
+    """The rules below see the product."""
+    assert {path.stem for path in PURE} >= {*ORDER, *INSIDE_ASSERTIONS} - {"assertions", "wsdl"}
+
+
+@pytest.mark.parametrize("path", PRODUCT, ids=name_of)
+def test_imports_are_absolute(path: Path) -> None:
+    """No import begins with a dot."""
+    assert [module for module, dots in imports_of(path) if dots] == []
+
+
+@pytest.mark.parametrize("path", PRODUCT, ids=name_of)
+def test_no_drawers_for_everything(path: Path) -> None:
+    """No module is called utils, common or helpers."""
+    assert not {"utils", "util", "common", "helpers", "misc"} & {part.removesuffix(".py") for part in path.parts}
+
+
+@pytest.mark.parametrize("path", [path for path in PRODUCT if path.is_relative_to(ROOT / "brokers")], ids=name_of)
+def test_brokers_know_nothing_of_soap(path: Path) -> None:
+    """brokers never imports soapjms."""
+    assert [module for module, _ in imports_of(path) if module.split(".")[0] == "soapjms"] == []
+
+
+@pytest.mark.parametrize("path", PRODUCT, ids=name_of)
+def test_the_terminal_is_for_the_command_line(path: Path) -> None:
+    """click and rich live in soapjms/cli only."""
+    if not path.is_relative_to(ROOT / "soapjms" / "cli"):
+        assert not {"click", "rich"} & {module.split(".")[0] for module, _ in imports_of(path)}
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in PRODUCT if path.is_relative_to(ROOT / "soapjms" / "replay")], ids=name_of
+)
+def test_replay_judges_nothing_itself(path: Path) -> None:
+    """replay imports the protocol and data of brokers.message, never a broker."""
+    ours = {module for module, _ in imports_of(path) if module.split(".")[0] in ("soapjms", "brokers")}
+    assert [
+        each for each in ours if not each.startswith(("soapjms.protocol", "soapjms.replay", "brokers.message"))
+    ] == []
+
+
+@pytest.mark.parametrize("path", PURE, ids=name_of)
+def test_the_protocol_is_pure(path: Path) -> None:
+    """protocol: the standard library without I/O, clock, thread and randomness, lxml, and brokers.message."""
+    for module, _ in imports_of(path):
+        top = module.split(".")[0]
+        if top == "soapjms":
+            assert module.startswith("soapjms.protocol"), module
+        elif top == "brokers":
+            assert module == "brokers.message"
+        else:
+            assert top in THIRD_PARTY_OF_PROTOCOL or top in sys.stdlib_module_names, module
+            assert not {top, module} & IMPURE, module
+
+
+@pytest.mark.parametrize("path", PURE, ids=name_of)
+def test_the_protocol_calls_nothing_impure(path: Path) -> None:
+    """protocol opens, prints and asks for the time nowhere."""
+    called = [node.func for node in ast.walk(tree_of(path)) if isinstance(node, ast.Call)]
+    named = {each.attr if isinstance(each, ast.Attribute) else getattr(each, "id", "") for each in called}
+    assert not named & IMPURE_NAMES
+
+
+def place(module: str) -> int:
+    """Return the place of a module of the protocol in its order."""
+    return ORDER.index(module.split(".")[2])
+
+
+@pytest.mark.parametrize("path", [path for path in PURE if path != PROTOCOL / "__init__.py"], ids=name_of)
+def test_a_file_imports_only_files_above_it(path: Path) -> None:
+    """protocol is read from top to bottom, a folder in it as one file; so are the files of the assertions."""
+    parts = path.relative_to(PROTOCOL).with_suffix("").parts
+    own = ORDER.index(parts[0])
+    for module, _ in imports_of(path):
+        if module == "soapjms.protocol" or not module.startswith("soapjms.protocol."):
+            continue
+        if place(module) != own:
+            assert place(module) < own, module
+        elif parts[0] == "assertions" and parts[1] != "__init__":
+            assert INSIDE_ASSERTIONS.index(module.split(".")[3]) < INSIDE_ASSERTIONS.index(parts[1]), module
+        else:
+            assert len(parts) == 2, module
+
+
+def test_the_order_is_documented() -> None:
+    """The docstring of the protocol names its files in their order."""
+    said = ast.get_docstring(tree_of(PROTOCOL / "__init__.py")) or ""
+    listed = said.partition("order:")[2].partition(".")[0]
+    assert [each.strip() for each in listed.replace("\n", " ").split(",")] == ORDER
+
+
+@pytest.mark.parametrize("path", PRODUCT, ids=name_of)
+def test_size(path: Path) -> None:
+    """Modules have up to 400 lines, functions up to 50."""
+    lines = path.read_text("utf-8").count("\n")
+    assert lines <= 400
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert (node.end_lineno or 0) - node.lineno < 50, node.name
+
+
+@pytest.mark.parametrize(
+    ("imported", "absent"),
+    [
+        ("brokers", ["stomp", "brokers.stomp", "brokers.embedded", "lxml", "soapjms"]),
+        ("soapjms.protocol.responding", ["stomp", "brokers.stomp", "brokers.embedded", "pyspark", "pyarrow", "click"]),
+    ],
+)
+def test_what_an_import_loads(imported: str, absent: list[str]) -> None:
+    """No adapter is loaded before its URL scheme is asked for, and no library of an extra by the protocol."""
+    program = f"import sys, {imported}; print([each for each in {absent!r} if each in sys.modules])"
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "[]"
