@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from itertools import combinations
 from typing import Any
 
@@ -22,6 +23,7 @@ from soapjms.protocol.properties import (
     request_uri,
     resolve,
     row_of,
+    shown,
 )
 from soapjms.protocol.uri import parse
 
@@ -130,16 +132,42 @@ def test_jndi_family() -> None:
         ("jms:queue:q?topicReplyToName=t", {}, {}, True),
         ("jms:topic:q?topicReplyToName=t", {}, {}, True),
         ("jms:jndi:q?topicReplyToName=t", {}, {}, False),
-        ("jms:queue:q?topicReplyToName=t&replyToName=r", {}, {}, False),
         ("jms:queue:q?topicReplyToName=t", {"replyToName": "r"}, {}, False),
         ("jms:queue:q?topicReplyToName=t", {}, {Origin.BINDING: {"replyToName": "r"}}, False),
         ("jms:queue:q?replyToName=r", {"topicReplyToName": "t"}, {}, False),
         ("jms:queue:q", {}, {Origin.PORT: {"topicReplyToName": "t"}}, True),
+        ("jms:queue:q", {}, {Origin.PORT: {"topicReplyToName": "t", "replyToName": "r"}}, False),
     ],
 )
 def test_topic_reply_name(uri: str, environment: dict[str, Value], wsdl: dict[Origin, Any], kept: bool) -> None:
     """SOAP/JMS 2.2.2: topicReplyToName is ignored with the variant jndi, and where replyToName is set anywhere."""
-    assert ("topicReplyToName" in resolve(parse(uri), environment, wsdl)) is kept
+    effective = resolve(parse(uri), environment, wsdl)
+    assert ("topicReplyToName" in effective) is kept
+    assert ("topicReplyToName" in effective.overridden) is not kept
+
+
+def test_both_reply_names_in_one_uri() -> None:
+    """RFC 6167 4.3.1: they exclude each other; the refusal shows both."""
+    with pytest.raises(InvalidPropertyError, match="replyToName is 'r' and topicReplyToName is 't' in one URI"):
+        resolve(parse("jms:queue:q?topicReplyToName=t&replyToName=r"))
+
+
+# Conflicts
+
+
+def test_what_is_overridden_stays_visible() -> None:
+    """Each value that was set and does not count is there with its origin, the stronger ones first."""
+    effective = resolved(tuple(VALUES))
+    assert effective.overridden == {"priority": [(int(VALUES[each]), each) for each in list(VALUES)[1:]]}
+    assert resolved((Origin.PORT,)).overridden == {}
+    copied = pickle.loads(pickle.dumps(effective))
+    assert (copied, copied.overridden) == (effective, effective.overridden)
+
+
+def test_values_are_shown_as_people_write_them() -> None:
+    """A delivery mode by its name, the rest as it is."""
+    assert [shown("deliveryMode", each) for each in (1, 2)] == ["NON_PERSISTENT", "PERSISTENT"]
+    assert (shown("priority", 4), shown("jndi-x", "y"), shown("unknown", 1)) == (4, "y", 1)
 
 
 # Refused values
@@ -200,6 +228,7 @@ def test_bad_value_below_a_good_one() -> None:
         ("isFault", {"isFault": True}, {}, "nowhere: the binding sets it"),
         ("destinationName", {"destinationName": "q"}, {}, "may be set in: URI"),
         ("targetService", {}, {Origin.PORT: {"targetService": "s"}}, "in port"),
+        ("soapAction", {}, {Origin.BINDING: {"soapAction": "s"}}, "attribute of a WSDL's SOAP operation"),
     ],
 )
 def test_properties_in_the_wrong_place(

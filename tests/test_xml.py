@@ -37,7 +37,7 @@ def test_a_document_type_is_named(text: str) -> None:
 @pytest.mark.parametrize("text", ["", "<a>", "<a><!-- <!DOCTYPE a> --></b>", "<a>&x;</a>"])
 def test_what_is_not_well_formed_is_named(text: str) -> None:
     """Any other mistake is what libxml2 says it is."""
-    with pytest.raises(ValueError, match="^not well-formed XML: "):
+    with pytest.raises(ValueError, match=r"^not well-formed XML: "):
         xml.parse(text.encode())
 
 

@@ -45,7 +45,8 @@ class Source(StrEnum):
 
     ENVIRONMENT = "environment"
     URI = "URI"
-    WSDL = "WSDL"
+    WSDL = "element of a WSDL"
+    OPERATION = "attribute of a WSDL's SOAP operation"
 
 
 class Origin(StrEnum):
@@ -94,15 +95,20 @@ def _boolean(value: str) -> Value:
     return {"true": True, "1": True, "false": False, "0": False}[value]
 
 
+def _as_it_is(value: Value) -> Value:
+    return value
+
+
 class Type(NamedTuple):
-    """The type of a property's value: how to read it, and how to say what is accepted."""
+    """The type of a property's value: how to say what is accepted, how to read it, how people want to see it."""
 
     accepted: str
     read: Callable[[str], Value]
+    shown: Callable[[Value], Value] = _as_it_is
 
 
 TEXT: Final = Type("any string", _text)
-DELIVERY_MODE: Final = Type("PERSISTENT or NON_PERSISTENT", _delivery_mode)
+DELIVERY_MODE: Final = Type("PERSISTENT or NON_PERSISTENT", _delivery_mode, lambda value: DeliveryMode(int(value)).name)
 PRIORITY: Final = Type("an integer from 0 to 9", _priority)
 MILLISECONDS: Final = Type("milliseconds, digits only, below 2 to the 63; 0 for no end", _milliseconds)
 BOOLEAN: Final = Type("true or false", _boolean)
@@ -137,7 +143,7 @@ class BindingProperty:
     section: str
 
 
-_ANYWHERE: Final = frozenset(Source)
+_ANYWHERE: Final = frozenset({Source.ENVIRONMENT, Source.URI, Source.WSDL})
 _SENT: Final = frozenset({Carrier.REQUEST, Carrier.ONE_WAY})
 _REQUEST: Final = frozenset({Carrier.REQUEST})
 _ALL: Final = frozenset(Carrier)
@@ -155,22 +161,13 @@ BINDING_PROPERTIES: Final[Mapping[str, BindingProperty]] = MappingProxyType(
                 name="destinationName", group=Group.CONNECTION, type=TEXT, section="2.2.1",
                 sources=_URI, treatment=Treatment.AS_IS, header="destination", carriers=_SENT,
             ),
-            BindingProperty(
-                name="jndiConnectionFactoryName", group=Group.CONNECTION, type=TEXT, section="2.2.1",
-                sources=_ANYWHERE, treatment=Treatment.SHOULD_EXCLUDE,
-            ),
-            BindingProperty(
-                name="jndiInitialContextFactory", group=Group.CONNECTION, type=TEXT, section="2.2.1",
-                sources=_ANYWHERE, treatment=Treatment.SHOULD_EXCLUDE,
-            ),
-            BindingProperty(
-                name="jndiURL", group=Group.CONNECTION, type=TEXT, section="2.2.1",
-                sources=_ANYWHERE, treatment=Treatment.SHOULD_EXCLUDE,
-            ),
-            # a family: `jndi-` and the name of a JNDI environment entry
-            BindingProperty(
-                name="jndi-", group=Group.CONNECTION, type=TEXT, section="2.2.1",
-                sources=_ANYWHERE, treatment=Treatment.SHOULD_EXCLUDE,
+            *(
+                BindingProperty(
+                    name=name, group=Group.CONNECTION, type=TEXT, section="2.2.1",
+                    sources=_ANYWHERE, treatment=Treatment.SHOULD_EXCLUDE,
+                )
+                # the last is a family: `jndi-` and the name of a JNDI environment entry
+                for name in ("jndiConnectionFactoryName", "jndiInitialContextFactory", "jndiURL", "jndi-")
             ),
             BindingProperty(
                 name="deliveryMode", group=Group.HEADER, type=DELIVERY_MODE, section="2.2.2",
@@ -212,7 +209,7 @@ BINDING_PROPERTIES: Final[Mapping[str, BindingProperty]] = MappingProxyType(
             ),
             BindingProperty(
                 name="soapAction", group=Group.MESSAGE, type=TEXT, section="2.2.3",
-                sources=frozenset({Source.ENVIRONMENT, Source.WSDL}),
+                sources=frozenset({Source.ENVIRONMENT, Source.OPERATION}),
                 message_property=names.SOAP_ACTION, carriers=_SENT,
             ),
             BindingProperty(
@@ -263,7 +260,25 @@ class EffectiveValue(NamedTuple):
 
 
 class Effective(dict[str, EffectiveValue]):
-    """The effective binding properties of one port or call, by name."""
+    """The effective binding properties of one port or call, by name.
+
+    Attributes:
+        overridden: values that were set and do not count, by property name, those of the stronger origins first.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.overridden: dict[str, list[EffectiveValue]] = {}
+
+    def offer(self, name: str, value: EffectiveValue) -> None:
+        """Take a value where no stronger origin gave one; else note that it is overridden."""
+        if self.setdefault(name, value) is not value:
+            self.overridden.setdefault(name, []).append(value)
+
+    def ignore(self, name: str) -> None:
+        """Take a property out, as one that was set and means nothing here."""
+        if name in self:
+            self.overridden.setdefault(name, []).insert(0, self.pop(name))
 
     def value(self, name: str) -> Value | None:
         """Return the value of a property whoever set it, None if nobody did."""
@@ -274,6 +289,12 @@ class Effective(dict[str, EffectiveValue]):
         """Return the value if somebody set it, None where only the default would hold."""
         found = self.get(name)
         return None if found is None or found.origin is Origin.DEFAULT else found.value
+
+
+def shown(name: str, value: Value) -> Value:
+    """Return a value as people write it: a delivery mode by its name."""
+    row = row_of(name)
+    return value if row is None else row.type.shown(value)
 
 
 def read_value(name: str, text: str, origin: Origin) -> Value:
@@ -301,8 +322,8 @@ def resolve(
 ) -> Effective:
     """Work out the effective properties, each with its origin: environment, URI, port, service, binding, default.
 
-    `topicReplyToName` is dropped where `replyToName` is set or the variant is jndi. Custom parameters of the URI are
-    no binding properties and stay out.
+    `topicReplyToName` is ignored where `replyToName` is set or the variant is jndi; what does not count is kept in
+    `overridden`. Custom parameters of the URI are no binding properties and stay out.
 
     Args:
         uri: the URI of the destination; its repeats are settled (the last counts).
@@ -310,7 +331,8 @@ def resolve(
         wsdl: extension elements by level: port, service, binding.
 
     Raises:
-        InvalidPropertyError: a value that its type does not allow, or a property where it may not be set.
+        InvalidPropertyError: a value that its type does not allow, a property where it may not be set, or both reply
+            names in one URI.
 
     Spec: SOAP/JMS 2.2, 2.2.2, 3.4.4, 3.4.5; Protocol-2001, Protocol-2002, WSDLUsage-3002, WSDLUsage-3003.
     """
@@ -322,14 +344,13 @@ def resolve(
     effective = Effective()
     for origin, source, values in levels:
         for name, value in values.items():
-            _check_source(name, source, origin)
-            read = read_value(name, _as_text(value), origin)
-            effective.setdefault(name, EffectiveValue(read, origin))
+            check_source(name, source, origin)
+            effective.offer(name, EffectiveValue(read_value(name, _as_text(value), origin), origin))
     for row in BINDING_PROPERTIES.values():
         if row.default is not None:
             effective.setdefault(row.name, EffectiveValue(row.default, Origin.DEFAULT))
     if "replyToName" in effective or effective.value("lookupVariant") == "jndi":
-        effective.pop("topicReplyToName", None)
+        effective.ignore("topicReplyToName")
     return effective
 
 
@@ -337,6 +358,11 @@ def _of_uri(uri: JmsUri | None) -> Mapping[str, Value]:
     if uri is None:
         return {}
     values: dict[str, Value] = {name: value for name, value in uri.effective().items() if _settable_in_uri(name)}
+    if "replyToName" in values and "topicReplyToName" in values:
+        raise InvalidPropertyError(
+            f"replyToName is {values['replyToName']!r} and topicReplyToName is {values['topicReplyToName']!r} in one "
+            "URI; accepted is one of them (RFC 6167 4.3.1)"
+        )
     if uri.variant is not None and uri.destination is not None:
         values |= {"lookupVariant": uri.variant, "destinationName": uri.destination}
     return values
@@ -351,7 +377,12 @@ def _settable_in_uri(name: str) -> bool:
     return row is not None and row.treatment is not Treatment.AS_IS and Source.URI in row.sources and name != "jndi-"
 
 
-def _check_source(name: str, source: Source, origin: Origin) -> None:
+def check_source(name: str, source: Source, origin: Origin) -> None:
+    """Check that a property may be set where it is; an unknown one is for `read_value` to refuse.
+
+    Raises:
+        InvalidPropertyError: it may not; the message says where it may.
+    """
     row = row_of(name)
     if row is not None and source not in row.sources:
         places = ", ".join(row.sources) or "nowhere: the binding sets it"
