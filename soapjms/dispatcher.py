@@ -20,7 +20,7 @@ from typing import Final, Self
 
 from lxml import etree
 
-from brokers.connection import Connection, Consumer, Delivery
+from brokers.connection import Connection, ConnectionState, Consumer, Delivery
 from brokers.errors import BrokerError, ClosedError, ConnectionLostError, DestinationGoneError, SendFailedError
 from brokers.message import Destination, Message
 from brokers.naming import Names
@@ -104,6 +104,8 @@ class Dispatcher:
         self._connection = connection
         self._service = service
         self._workers = 1 if self.destination.kind.is_topic else wanted
+        self._transactions = connection.capabilities.transactions
+        self._most = MAX_GROUP if self._transactions else 1  # without transactions each is accepted for itself
         self._recorder = recorder
         self._finished: SimpleQueue[_Finished | None] = SimpleQueue()
         self._consumers: list[Consumer] = []
@@ -126,6 +128,7 @@ class Dispatcher:
             raise UsageError("a dispatcher is started once; make another")
         self._committer.start()
         try:
+            self._connection.watch(self._on_state)
             for _ in range(self._workers):
                 self._consumers.append(self._connection.consume(self.destination, self._on_delivery, prefetch=1))
         except BaseException:
@@ -150,6 +153,10 @@ class Dispatcher:
         self._finished.put(None)
         if self._committer.is_alive():
             self._committer.join(max(0.0, until - time.monotonic()))
+
+    def _on_state(self, state: ConnectionState) -> None:
+        if state is not ConnectionState.CONNECTED and not self._stopping:
+            log.error("the connection was %s: no more requests come from %s", state, self.destination)
 
     def __enter__(self) -> Self:
         return self.start()
@@ -223,11 +230,6 @@ class Dispatcher:
             if group:
                 self._commit_group(group)
 
-    @property
-    def _most(self) -> int:
-        """How many requests go into one commit: without transactions each is accepted for itself."""
-        return MAX_GROUP if self._connection.capabilities.transactions else 1
-
     def _commit_group(self, group: list[_Finished]) -> None:
         """Commit a group; what cannot be committed is committed one by one, and what alone cannot is rejected."""
         if self._too_late:
@@ -256,7 +258,7 @@ class Dispatcher:
 
     def _commit(self, group: list[_Finished]) -> dict[int, SendFailedError]:
         """Accept the requests with their answers; return the answers that the broker refused, by their position."""
-        if not self._connection.capabilities.transactions:
+        if not self._transactions:
             return self._send_then_accept(group[0])
         transaction = self._connection.begin()
         try:

@@ -20,13 +20,14 @@ from calling_kit import (
     eventually,
     fresh,
     greeter,
+    request_message,
     responder,
     text_of,
 )
 from lxml import etree
 
 import soapjms
-from brokers import Connection, MessageType, queue
+from brokers import Connection, Destination, MessageType, queue, topic
 from brokers.stomp import StompConnection
 from soapjms import CallFailedError, Client, Dispatcher, Profile, Request, Service, SoapVersion
 from soapjms.protocol import names
@@ -122,6 +123,33 @@ class TestRequestResponse(OnEachBroker):
 
 class TestReplies(OnEachBroker):
     """Reply destinations."""
+
+    def test_edition_2009(self, connection: Connection, other: Connection, uri: str) -> None:
+        """A response that repeats the JMSMessageID, which the client may not know, finds its caller too."""
+        with (
+            Dispatcher(other, uri, greeter(), workers=8, profile=names.CR_2009),
+            Client(connection, uri, profile=names.CR_2009, timeout=60) as client,
+            ThreadPoolExecutor(8) as threads,
+        ):
+            answers = threads.map(lambda number: text_of(client.call(envelope(str(number)))), range(200))
+            assert list(answers) == [f"Hello {number}" for number in range(200)]
+            assert client.counts == {}
+
+    @pytest.mark.parametrize(
+        "reply_to", [None, topic("news"), queue("ActiveMQ.Advisory.Queue"), queue("a,ActiveMQ.DLQ")]
+    )
+    def test_forbidden(
+        self, connection: Connection, other: Connection, name: str, uri: str, reply_to: Destination | None
+    ) -> None:
+        """A request that would have its answer written elsewhere is a dead letter; None stands for its own queue."""
+        message = request_message(name, reply_to or queue(name))
+        with (
+            Dispatcher(other, uri, greeter()) as dispatcher,
+            arrivals(connection, queue(f"DLQ.{name}")) as letters,
+        ):
+            connection.send(message).result(PATIENCE)
+            assert letters.next().correlation_id == message.correlation_id
+        assert dispatcher.counts == {"reply refused": 1, "rejected": 1}
 
     def test_fixed(self, connection: Connection, other: Connection, uri: str) -> None:
         """Replies come to the queue that `replyToName` names."""

@@ -1,0 +1,171 @@
+"""How a dispatcher starts and ends: what is under way is finished, what is not goes back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+from calling_kit import (
+    GREETER,
+    NS,
+    PATIENCE,
+    URI,
+    Arrivals,
+    Peers,
+    Wrapped,
+    envelope,
+    eventually,
+    greeter,
+    text_of,
+)
+
+from brokers import BrokerError, Connection, ConnectionState, Delivery
+from brokers.embedded import Broker
+from soapjms import Client, Dispatcher, Request, Service, UsageError
+
+GREET = f"{{{NS}}}greetMe"
+
+
+def serving(function: Callable[[Request], Any]) -> Service:
+    """Make a service of one function."""
+    service = Service()
+    service.operation(GREET)(function)
+    return service
+
+
+class TestClosing(Peers):
+    """`close` finishes what is under way."""
+
+    def test_finishes_what_is_under_way(self, client: Client, other: Connection, broker: Broker) -> None:
+        """A request that is being worked on is still answered; one that waits stays on the queue."""
+        begun, ready = Event(), Event()
+
+        def greet(request: Request) -> None:
+            begun.set()
+            assert ready.wait(PATIENCE)
+
+        dispatcher = Dispatcher(other, URI, serving(greet), workers=1).start()
+        first = client.submit(envelope())
+        assert begun.wait(PATIENCE)
+        client.submit(envelope())
+        closing = Thread(target=dispatcher.close)
+        closing.start()
+        dispatcher.close()  # a second close, while the first is under way, returns at once
+        ready.set()
+        closing.join(PATIENCE)
+        assert first.result(PATIENCE).fault is None
+        assert broker.depth(GREETER) == 1
+        with Dispatcher(other, URI, greeter()):
+            eventually(lambda: client.under_way == 0, "the next dispatcher answers what was left")
+
+    def test_deadline(self, client: Client, other: Connection) -> None:
+        """What is not finished in time is delivered again, and answered once."""
+        begun, ready = Event(), Event()
+
+        def greet(request: Request) -> None:
+            begun.set()
+            assert ready.wait(PATIENCE)
+
+        dispatcher = Dispatcher(other, URI, serving(greet), workers=1).start()
+        future = client.submit(envelope("Ann"))
+        assert begun.wait(PATIENCE)
+        dispatcher.close(deadline=0.01)
+        ready.set()
+        eventually(lambda: dispatcher.counts["lost"] == 1, "the late answer was dropped")
+        with Dispatcher(other, URI, greeter()):
+            assert text_of(future.result(PATIENCE)) == "Hello Ann"
+        assert dispatcher.counts == {"accepted": 1, "lost": 1}
+        assert client.counts == {}
+
+    def test_delivery_after_the_end(self, client: Client, other: Connection, broker: Broker) -> None:
+        """A request that reaches a worker only when the dispatcher is closed is left to the broker."""
+        arrived, go_on, left = Event(), Event(), Event()
+
+        class Slow(Wrapped):
+            def consume(self, destination: Any, on_delivery: Any, **options: Any) -> Any:
+                def later(delivery: Delivery) -> None:
+                    arrived.set()
+                    assert go_on.wait(PATIENCE)
+                    on_delivery(delivery)
+                    left.set()
+
+                return super().consume(destination, later, **options)
+
+        seen: list[Request] = []
+        dispatcher = Dispatcher(Slow(other), URI, serving(seen.append), workers=1).start()
+        client.send(envelope())
+        assert arrived.wait(PATIENCE)
+        dispatcher.close()
+        go_on.set()
+        assert left.wait(PATIENCE)
+        assert (seen, dispatcher.counts) == ([], {})
+        assert broker.depth(GREETER) == 1
+
+    def test_by_a_function(self, client: Client, other: Connection) -> None:
+        """A function may close the dispatcher that runs it; its own request is delivered again."""
+        closed = Event()
+
+        def greet(request: Request) -> None:
+            dispatcher.close(deadline=0.01)
+            closed.set()
+
+        dispatcher = Dispatcher(other, URI, serving(greet)).start()
+        future = client.submit(envelope("Ann"))
+        assert closed.wait(PATIENCE)
+        with Dispatcher(other, URI, greeter()):
+            assert text_of(future.result(PATIENCE)) == "Hello Ann"
+
+    def test_never_started(self, other: Connection) -> None:
+        """A dispatcher that was not started can be closed, and not be started then."""
+        dispatcher = Dispatcher(other, URI, greeter())
+        dispatcher.close()
+        with pytest.raises(UsageError, match="a dispatcher is started once; make another"):
+            dispatcher.start()
+
+    def test_started_twice(self, other: Connection) -> None:
+        """A dispatcher starts once."""
+        with Dispatcher(other, URI, greeter()) as dispatcher, pytest.raises(UsageError, match="started once"):
+            dispatcher.start()
+
+    @pytest.mark.parametrize("error", [BrokerError("no more"), ValueError("no such destination")])
+    def test_subscription_refused(self, client: Client, other: Connection, error: Exception) -> None:
+        """If one subscription is refused, `start` raises, and the others are closed."""
+
+        class Two(Wrapped):
+            subscriptions = 0
+
+            def consume(self, destination: Any, on_delivery: Any, **options: Any) -> Any:
+                self.subscriptions += 1
+                if self.subscriptions > 2:
+                    raise error
+                return super().consume(destination, on_delivery, **options)
+
+        with pytest.raises(type(error), match="no"):
+            Dispatcher(Two(other), URI, greeter(), workers=3).start()
+        found = Arrivals()
+        with other.consume(GREETER, found):
+            client.submit(envelope())
+            found.next()
+
+    def test_connection_closed_before(self, client: Client, broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+        """A connection that closes under a dispatcher is told of; closing then does nothing more."""
+        connection = broker.connect()
+        with Dispatcher(connection, URI, greeter()):
+            client.call(envelope())
+            connection.close()
+        assert "the connection was closed: no more requests come from queue:greeter" in caplog.text
+
+    def test_connected_again(self, other: Connection, caplog: pytest.LogCaptureFixture) -> None:
+        """Other news of the connection is nothing to tell, and after closing none is."""
+        watchers: list[Callable[[ConnectionState], None]] = []
+
+        class Watched(Wrapped):
+            def watch(self, on_state: Callable[[ConnectionState], None]) -> None:
+                watchers.append(on_state)
+
+        with Dispatcher(Watched(other), URI, greeter()):
+            watchers[0](ConnectionState.CONNECTED)
+        watchers[0](ConnectionState.LOST)
+        assert caplog.text == ""
