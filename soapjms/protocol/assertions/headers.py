@@ -41,8 +41,9 @@ def priority(case: Case) -> str | None:
 def expiration(case: Case) -> str | None:
     """JMSExpiration is JMSTimestamp plus timeToLive, 0 for a timeToLive of 0. Spec: SOAP/JMS 2.2.2; Protocol-2006."""
     wanted, seen, sent = _read(case, "timeToLive"), case.message.message.expiration, case.message.message.timestamp
-    if not isinstance(wanted, int) or seen is None or sent is None:
-        return None
+    assert isinstance(wanted, int)
+    assert seen is not None
+    assert sent is not None
     right = sent + wanted if wanted else 0
     if abs(seen - right) <= (CLOCK_TOLERANCE if wanted else 0):
         return None
@@ -143,11 +144,6 @@ def owes_request_uri(case: Case) -> bool:
     if case.carrier is not Carrier.RESPONSE or case.request is None:
         return True
     return case.request.request_uri is not None
-
-
-def has_request_uri(case: Case) -> bool:
-    """There is a requestURI to judge."""
-    return case.message.request_uri is not None
 
 
 def variant_present(case: Case) -> str | None:

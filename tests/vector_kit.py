@@ -1,0 +1,75 @@
+"""The test vectors as the tests read them: exchanges in capture-log form, with what each profile calls for.
+
+A record of a case is a record of `base.json` with a patch over it (RFC 7386: null removes). An expected verdict is the
+outcome of an assertion; a list of them, in the order request, response, both together, where it is judged more than
+once; null where the edition has no such assertion.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from soapjms.protocol.assertions import Setting
+from soapjms.protocol.exchange import Exchange, alias, correlation_key, pair
+from soapjms.protocol.names import PROFILES, Mep
+from soapjms.protocol.properties import resolve
+from soapjms.protocol.record import from_members
+
+FOLDER = Path(__file__).parent / "vectors"
+BASE = json.loads((FOLDER / "base.json").read_text("utf-8"))
+VECTORS = {
+    path.stem: json.loads(path.read_text("utf-8")) for path in sorted(FOLDER.glob("*.json")) if path.stem != "base"
+}
+MEPS = {"request-response": Mep.REQUEST_RESPONSE, "one-way": Mep.ONE_WAY}
+
+
+def patched(value: Any, patch: Any) -> Any:
+    """Put a patch over a value: members of objects one by one, null removes, anything else replaces."""
+    if not isinstance(value, dict) or not isinstance(patch, dict):
+        return patch
+    merged = {name: patched(value.get(name), each) for name, each in patch.items() if each is not None}
+    return {name: each for name, each in value.items() if name not in patch} | merged
+
+
+def members_of(record: dict[str, Any]) -> dict[str, Any]:
+    """Return the whole record that a case's patch stands for."""
+    patch = {name: each for name, each in record.items() if name != "base"}
+    members: dict[str, Any] = patched(BASE[record["base"]], patch)
+    return members
+
+
+def setting_of(case: dict[str, Any], profile: str) -> Setting:
+    """Make the setting of a case: strict, mep, variants, and the sender's properties as its environment sets them."""
+    given = case.get("setting", {})
+    return Setting(
+        profile=PROFILES[profile],
+        strict=given.get("strict", False),
+        mep=MEPS.get(given.get("mep")),
+        properties=resolve(environment=given["properties"]) if "properties" in given else None,
+        **({"variants": frozenset(given["variants"])} if "variants" in given else {}),
+    )
+
+
+def exchange_of(case: dict[str, Any]) -> Exchange:
+    """Pair the records of a case, as an engine does; they are one exchange."""
+    records = [from_members(members_of(each)) for each in case["records"]]
+    aliases = dict(filter(None, map(alias, records)))
+    assert len({correlation_key(each, aliases) for each in records}) == 1
+    (exchange,) = pair(records)
+    return exchange
+
+
+def cases() -> Iterator[Any]:
+    """Give out every case of every vector, for each profile."""
+    for name, vector in VECTORS.items():
+        for case in vector["cases"]:
+            for profile in PROFILES:
+                yield pytest.param(case, profile, id=f"{name}: {case['description']} ({profile})")
+
+
+CASES = list(cases())
