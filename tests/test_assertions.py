@@ -1,0 +1,289 @@
+"""The judge and its table: what a verdict says, what is judged at all, and the habits that are only noted.
+
+What each assertion says is shown by its vectors; here they serve to show what holds for all of them.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from dataclasses import replace
+from itertools import chain
+from typing import Any
+
+import pytest
+from vector_kit import CASES, VECTORS, exchange_of, members_of, setting_of
+
+from soapjms.protocol.assertions import (
+    ASSERTIONS,
+    HABITS,
+    REQUEST_FAULTS,
+    Binds,
+    Level,
+    Need,
+    Outcome,
+    Sees,
+    Setting,
+    Verdict,
+    habits,
+    judge,
+    judge_readings,
+    not_observable,
+    violations,
+)
+from soapjms.protocol.assertions.judge import readings
+from soapjms.protocol.exchange import Exchange, Pattern
+from soapjms.protocol.names import CR_2009, PROFILES, REC_2012, Profile, Subcode
+from soapjms.protocol.record import from_members
+from soapjms.protocol.requesting import findings
+
+EDITIONS = pytest.mark.parametrize("profile", [CR_2009, REC_2012], ids=lambda each: each.name)
+BROKEN = (Outcome.FAILED, Outcome.WARNING)
+
+
+def exchange(*records: dict[str, Any]) -> Exchange:
+    """Pair records that are given as patches over the base records of the vectors."""
+    return exchange_of({"records": list(records)})
+
+
+def outcome_of(assertion: str, *records: dict[str, Any], setting: Setting | None = None) -> list[Outcome]:
+    """Judge an exchange and return the outcomes of one assertion."""
+    return [each.outcome for each in judge(exchange(*records), setting or Setting()) if each.assertion == assertion]
+
+
+CALL = ({"base": "request"}, {"base": "response"})
+REFUSED = ({"base": "request", "properties": {"SOAPJMS_contentType": None}}, {"base": "fault"})
+
+
+# The table
+
+
+@pytest.mark.parametrize("row", ASSERTIONS, ids=lambda row: row.id)
+def test_rows_hold_together(row: Any) -> None:
+    """A row can be judged, or says why no log can show it; it rests on rows that are judged before it."""
+    assert row.title
+    assert row.section
+    assert (row.check is None) is (row.why_not is not None) is (row.sees is Sees.NOTHING)
+    above = [each.id for each in ASSERTIONS[: ASSERTIONS.index(row)]]
+    assert set(row.after) <= set(above)
+    assert set(row.reaction_to) <= set(above)
+    assert not row.reaction_to or row.sees is Sees.PAIR
+    for profile in PROFILES.values():
+        if row.subcode is not None and profile.assertion_id(row.id) is not None:
+            assert row.subcode in profile.subcodes
+
+
+def test_every_subcode_has_a_row() -> None:
+    """Each fault subcode is called for by a rule on messages that a responding node looks at."""
+    assert {row.subcode for row in REQUEST_FAULTS} - {None} == set(Subcode)
+
+
+def test_property_checks_come_before_the_body_is_read() -> None:
+    """No rule that needs the body stands before one that needs properties alone."""
+    needs_body = [Need.BODY in row.needs for row in REQUEST_FAULTS]
+    assert needs_body == sorted(needs_body)
+
+
+def test_levels() -> None:
+    """Only a row of level SHOULD ends in a warning; a row without keyword is judged as a MUST."""
+    assert Counter(row.level for row in ASSERTIONS)[Level.NONE] > 0
+    assert {row.level for row in ASSERTIONS} == set(Level)
+    assert {row.binds for row in ASSERTIONS} == set(Binds)
+
+
+# Verdicts
+
+
+@pytest.mark.parametrize(("case", "profile"), CASES)
+def test_verdicts_of_all_vectors(case: dict[str, Any], profile: str) -> None:
+    """Whatever is judged: each verdict's reason, level and subcodes fit its outcome, and nothing is left out."""
+    found, setting = exchange_of(case), setting_of(case, profile)
+    verdicts = list(judge(found, setting))
+    for each in verdicts:
+        assert each.record in found.messages
+        assert (each.reason is None) is (each.outcome in (Outcome.PASSED, Outcome.NOT_APPLICABLE))
+        assert each.outcome is not Outcome.WARNING or each.level is Level.SHOULD
+        assert each.outcome is not Outcome.FAILED or each.level is not Level.SHOULD
+        assert set(each.expected_subcodes) <= setting.profile.subcodes
+        assert not each.expected_subcodes or each.outcome in BROKEN
+        assert each.observed_subcode is None or each.expected_subcodes
+    judged = Counter(each.assertion for each in verdicts)
+    possible = {setting.profile.assertion_id(row.id) for row in ASSERTIONS if row.check is not None}
+    assert set(judged) <= possible
+    assert not set(judged) & set(not_observable(setting))
+    only_broken = judge_readings(found, setting, readings(found, setting.profile), ASSERTIONS, only_broken=True)
+    assert list(only_broken) == list(violations(verdicts)) == [each for each in verdicts if each.outcome in BROKEN]
+    assert pickle.loads(pickle.dumps(setting)) == setting
+
+
+@EDITIONS
+def test_every_row_is_judged_or_not_observable(profile: Profile) -> None:
+    """Together the patterns show every assertion of an edition; what no log can show has its reason, once."""
+    setting = Setting(profile=profile)
+    judged = {each.assertion for log in (CALL, ({"base": "one-way"},)) for each in judge(exchange(*log), setting)}
+    unseen = not_observable(setting)
+    ids = {profile.assertion_id(row.id) for row in ASSERTIONS} - {None}
+    assert judged | set(unseen) == ids
+    assert not judged & set(unseen)
+    assert all(unseen.values())
+    assert "WSDLUsage-3003" in unseen
+    unseen.clear()
+    assert not_observable(setting)
+
+
+@EDITIONS
+def test_a_right_call_breaks_nothing(profile: Profile) -> None:
+    """A call as the edition wants it has no violation, and the pair is judged on its response."""
+    answer = {"base": "response", "jms": {"correlation_id": "ID:m-1"}} if profile is CR_2009 else {"base": "response"}
+    found = exchange({"base": "request"}, answer)
+    verdicts = list(judge(found, Setting(profile=profile)))
+    assert list(violations(verdicts)) == []
+    (correlation,) = [each for each in verdicts if each.assertion == "Protocol-2038"]
+    assert correlation == Verdict("Protocol-2038", Level.MUST, Outcome.PASSED, None, found.messages[1])
+
+
+def test_a_violation_says_everything() -> None:
+    """A violation names the assertion, what was seen, which faults would be right, and which was the answer."""
+    found = exchange(*REFUSED)
+    (broken,) = violations(judge(found, Setting()))
+    assert (broken.assertion, broken.level, broken.outcome) == ("Protocol-2016", Level.MUST, Outcome.FAILED)
+    assert broken.reason == "SOAPJMS_contentType is missing or empty"
+    assert broken.expected_subcodes == (Subcode.MISSING_CONTENT_TYPE,)
+    assert broken.observed_subcode == "missingContentType"
+    assert broken.record == found.request
+
+
+def test_a_wrong_answer_lists_all_that_would_be_right() -> None:
+    """Where several faults would be right the verdict on the answer lists them in order of preference."""
+    request = {"base": "request", "properties": {"SOAPJMS_contentType": None, "SOAPJMS_requestURI": None}}
+    broken = [
+        each for each in violations(judge(exchange(request, {"base": "response"}), Setting())) if each.expected_subcodes
+    ]
+    reaction = broken[-1]
+    assert reaction.assertion == "Protocol-2022"
+    assert reaction.expected_subcodes == (Subcode.MISSING_CONTENT_TYPE, Subcode.MISSING_REQUEST_URI)
+    assert reaction.observed_subcode is None
+    assert reaction.reason == "the request calls for missingContentType or missingRequestURI; the answer is no fault"
+
+
+def test_the_judge_is_lazy() -> None:
+    """Who stops at the first violation has not had the body read."""
+    found = exchange(REFUSED[0])
+    assert found.request is not None
+    message = readings(found, REC_2012)
+    next(iter(violations(judge_readings(found, Setting(), message, REQUEST_FAULTS))))
+    assert not {"_decoded", "_envelope"} & {name for each in message.values() for name in vars(each)}
+
+
+def test_part_of_the_table() -> None:
+    """A caller may ask for some rows only."""
+    rows = [row for row in ASSERTIONS if row.id == "Protocol-2010"]
+    assert [each.assertion for each in judge(exchange(*CALL), Setting(), among=rows)] == ["Protocol-2010"] * 2
+
+
+def test_missing_halves() -> None:
+    """What needs both messages misses input where one was not captured; what needs one is judged."""
+    alone = Exchange(id="1", pattern=Pattern.RESPONSE_ONLY, response=from_members(members_of({"base": "response"})))
+    verdicts = {each.assertion: each for each in judge(alone, Setting())}
+    assert verdicts["Protocol-2038"].reason == "the request was not captured"
+    assert verdicts["Protocol-2010"].outcome is Outcome.PASSED
+    verdicts = {each.assertion: each for each in judge(exchange({"base": "request"}), Setting())}
+    assert verdicts["Protocol-2038"].reason == "the response was not captured"
+    assert verdicts["Protocol-2011"].outcome is Outcome.NOT_APPLICABLE
+
+
+def test_one_way_messages_have_no_answer() -> None:
+    """A one-way message is judged on its own: nothing about a response is missing."""
+    verdicts = list(judge(exchange({"base": "one-way"}), Setting()))
+    assert Outcome.MISSING_INPUT not in {each.outcome for each in verdicts}
+    assert "Protocol-2038" not in {each.assertion for each in verdicts}
+
+
+@pytest.mark.parametrize(
+    ("direction", "mep", "rule"),
+    [
+        ("request", None, "Protocol-2050"),
+        (None, None, None),
+        (None, "request-response", "Protocol-2050"),
+        ("one-way", "request-response", "Protocol-2050"),
+        ("one-way", None, None),
+        ("request", "one-way", None),
+    ],
+)
+def test_the_setting_knows_the_pattern_better(direction: str | None, mep: str | None, rule: str | None) -> None:
+    """A message without JMSReplyTo breaks Protocol-2050 where the setting, else the capture, says it is a request."""
+    case = {"records": [{"base": "one-way", "direction": direction}], "setting": {"mep": mep}}
+    broken = {each.assertion for each in violations(judge(exchange_of(case), setting_of(case, "rec-2012")))}
+    assert broken == ({rule} if rule else set())
+
+
+def test_live_answers_to_another_place() -> None:
+    """Protocol-2037: a live exchange shows an answer that went elsewhere, which pairing a log would not."""
+    found = exchange(*CALL)
+    assert found.request is not None
+    assert found.response is not None
+    answer = replace(found.response.message, destination=found.request.message.destination)
+    (broken,) = findings(found.request.message, answer, Setting())
+    assert broken.assertion == "Protocol-2037"
+    assert broken.reason == "JMSReplyTo of the request is temporary-queue:ID:r-1, the response went to queue:orders"
+
+
+def test_no_charset_where_nothing_can_be_compared() -> None:
+    """A charset is compared with a body that begins as XML does; anything else is for Protocol-2030 to say."""
+    for body in (" <a/>", "Zm9v"):
+        record = {"base": "request", "body": body, "properties": {"SOAPJMS_contentType": "text/xml; charset=utf-8"}}
+        assert outcome_of("Protocol-2012", record)[0] is Outcome.NOT_APPLICABLE
+        assert outcome_of("Protocol-2030", record) == [Outcome.FAILED]
+
+
+# Habits
+
+NOTED: list[tuple[str, tuple[dict[str, Any], ...], Profile]] = [
+    ("quotedSoapAction", ({"base": "request", "properties": {"SOAPJMS_soapAction": '"a"'}},), REC_2012),
+    ("isFaultOnRequest", ({"base": "request", "properties": {"SOAPJMS_isFault": False}},), REC_2012),
+    (
+        "soapActionOnResponse",
+        ({"base": "request"}, {"base": "response", "properties": {"SOAPJMS_soapAction": "a"}}),
+        REC_2012,
+    ),
+    (
+        "isFaultNotBoolean",
+        ({"base": "request"}, {"base": "response", "properties": {"SOAPJMS_isFault": "0"}}),
+        REC_2012,
+    ),
+    ("lenientRequestURI", ({"base": "request", "properties": {"SOAPJMS_requestURI": "jms:jndi:a/b"}},), REC_2012),
+    ("unknownContentEncoding", ({"base": "request", "properties": {"SOAPJMS_contentEncoding": "identity"}},), CR_2009),
+]
+
+
+def noted(profile: Profile, *records: dict[str, Any]) -> list[str]:
+    """Return the codes of the habits that an exchange shows."""
+    return [code for code, _ in habits(exchange(*records), Setting(profile=profile))]
+
+
+@pytest.mark.parametrize(("code", "records", "profile"), NOTED)
+def test_habits(code: str, records: tuple[dict[str, Any], ...], profile: Profile) -> None:
+    """A habit is noted for the message that shows it, and nothing fails for it."""
+    assert noted(profile, *records) == [code]
+    broken = {each.assertion for each in violations(judge(exchange(*records), Setting(profile=profile)))}
+    assert not broken - {"Protocol-2038"}
+
+
+@EDITIONS
+def test_no_habits(profile: Profile) -> None:
+    """A plain call has nothing to note."""
+    assert noted(profile, *CALL) == []
+
+
+def test_habits_that_a_capture_cannot_show() -> None:
+    """Where the way of capturing made strings of all properties, isFault as a string is nobody's habit."""
+    response = {"base": "response", "untyped": True, "properties": {"SOAPJMS_isFault": "false"}}
+    assert noted(REC_2012, {"base": "request"}, response) == []
+    assert noted(REC_2012, {"base": "request", "properties": {"SOAPJMS_requestURI": "jms:"}}) == []
+    assert noted(REC_2012, {"base": "request", "properties": {"SOAPJMS_requestURI": None}}) == []
+
+
+def test_each_habit_is_shown() -> None:
+    """The table of habits has no row that nothing shows."""
+    assert [each.code for each in HABITS] == [code for code, _, _ in NOTED]
+    assert len(list(chain(*(vector["cases"] for vector in VECTORS.values())))) * len(PROFILES) == len(CASES)
