@@ -3,7 +3,12 @@
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 from real_brokers import RealActiveMQ, start_activemq
+
+# How long an example takes is the machine's business: a busy one is no failure.
+settings.register_profile("tests", deadline=None)
+settings.load_profile("tests")
 
 
 @pytest.fixture(scope="session")

@@ -395,16 +395,32 @@ def test_the_better_copy(one: Record, other: Record, expected: Record, seconds: 
         assert merged.truncated is False
 
 
-def test_a_cut_body_of_known_type_and_a_whole_one_of_unknown_type() -> None:
-    """The whole body counts, and the type that one copy knew."""
-    cut = record(0, message_id="m", body=b"<", truncated=True)
-    whole = record(1, message_id="m", message_type=MessageType.UNKNOWN)
+@pytest.mark.parametrize(
+    ("known", "body", "expected"),
+    [
+        (MessageType.BYTES, b"<a/>", (MessageType.BYTES, b"<a/>")),
+        (MessageType.TEXT, "ä".encode(), (MessageType.TEXT, "ä")),
+        (MessageType.TEXT, b"\xff", (MessageType.UNKNOWN, b"\xff")),
+        (MessageType.MAP, properties({"a": 1}), (MessageType.MAP, properties({"a": 1}))),
+        (MessageType.MAP, b"<a/>", (MessageType.UNKNOWN, b"<a/>")),
+        (MessageType.MESSAGE, b"<a/>", (MessageType.UNKNOWN, b"<a/>")),
+        (MessageType.MESSAGE, None, (MessageType.MESSAGE, None)),
+    ],
+)
+def test_a_body_whose_type_another_copy_knew(known: MessageType, body: Any, expected: tuple[MessageType, Any]) -> None:
+    """The whole body is read as the type that one copy knew, and stays unknown where it is no such body."""
+    cut = record(0, message_id="m", body=None, message_type=known, truncated=True)
+    whole = record(1, message_id="m", body=body, message_type=MessageType.UNKNOWN)
     for merged in (merge(cut, whole), merge(whole, cut)):
-        assert (merged.message.message_type, merged.message.body, merged.truncated) == (
-            MessageType.BYTES,
-            b"<a/>",
-            False,
-        )
+        assert (merged.message.message_type, merged.message.body) == expected
+        assert merged.truncated is False
+
+
+def test_copies_that_contradict_each_other() -> None:
+    """Type and body come from one copy, so that they fit."""
+    log = [record(0, message_id="m", body=None), record(1, message_id="m", body="t")]
+    for merged in (merge(*log), merge(*reversed(log))):
+        assert (merged.message.message_type, merged.message.body) == (MessageType.TEXT, "t")
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from enum import StrEnum
 from hashlib import sha256
 from typing import Any, Final
 
-from brokers.message import Destination, Message, MessageType
+from brokers.message import Body, Destination, Message, MessageType, Properties
 from soapjms.protocol.names import IS_FAULT
 from soapjms.protocol.record import Direction, Record, body_digest, to_json
 
@@ -145,10 +145,9 @@ def merge(one: Record, other: Record) -> Record:
     base, rest = (one, other) if one.time <= other.time else (other, one)
     better = rest.message if base.message.untyped and not rest.message.untyped else base.message
     whole = rest if _lack(rest) < _lack(base) else base
-    kind = whole.message.message_type
     return replace(
         base,
-        message=_merge_messages(base.message, rest.message, better, whole.message, kind),
+        message=_merge_messages(base.message, rest.message, better, whole.message),
         direction=base.direction or rest.direction,
         node=base.node or rest.node,
         truncated=whole.truncated,
@@ -158,21 +157,23 @@ def merge(one: Record, other: Record) -> Record:
     )
 
 
-def _lack(record: Record) -> tuple[bool, bool]:
-    """Rank a copy by what it lacks of the body: the rest of a cut one, the type that says how to read it."""
-    return record.truncated, record.message.message_type is MessageType.UNKNOWN
+def _lack(record: Record) -> tuple[bool, bool, bool]:
+    """Rank a copy by what it lacks: the rest of a body that was cut, a body, the type that says how to read it."""
+    message = record.message
+    return record.truncated, message.body is None, message.message_type is MessageType.UNKNOWN
 
 
 MERGED_HEADERS: Final = ("message_id", "correlation_id", "delivery_mode", "priority", "expiration", "timestamp", "type")
 
 
-def _merge_messages(base: Message, rest: Message, typed: Message, whole: Message, kind: MessageType) -> Message:
+def _merge_messages(base: Message, rest: Message, typed: Message, whole: Message) -> Message:
     known: dict[str, Any] = {name: _known(getattr(base, name), getattr(rest, name)) for name in MERGED_HEADERS}
+    kind, body = whole.message_type, whole.body
     if kind is MessageType.UNKNOWN:
-        kind = rest.message_type if whole is base else base.message_type
+        kind, body = _read_as((rest if whole is base else base).message_type, body)
     return Message(
         message_type=kind,
-        body=whole.body if whole.body is not None else rest.body,
+        body=body,
         properties=typed.properties,
         untyped=typed.untyped,
         destination=_better(base.destination, rest.destination),
@@ -180,6 +181,26 @@ def _merge_messages(base: Message, rest: Message, typed: Message, whole: Message
         redelivered=base.redelivered or rest.redelivered or _known(base.redelivered, rest.redelivered),
         **known,
     )
+
+
+def _read_as(kind: MessageType, body: Body) -> tuple[MessageType, Body]:
+    """Read a body whose capture did not know the type as the type that another copy knew; unknown if it is none."""
+    if kind is MessageType.TEXT and isinstance(body, bytes):
+        try:
+            return kind, body.decode("utf-8")
+        except UnicodeDecodeError:
+            return MessageType.UNKNOWN, body
+    fits = body is None or isinstance(body, BODY_FORMS.get(kind, ()))
+    return (kind if fits else MessageType.UNKNOWN), body
+
+
+BODY_FORMS: Final[Mapping[MessageType, type]] = {
+    MessageType.BYTES: bytes,
+    MessageType.OBJECT: bytes,
+    MessageType.TEXT: str,
+    MessageType.MAP: Properties,
+    MessageType.STREAM: tuple,
+}
 
 
 def _known(one: Any, other: Any) -> Any:
