@@ -236,7 +236,7 @@ class Connection(ABC):
         """Send `message` to its `destination`.
 
         The future is done when the broker has the message if its delivery mode is persistent, else when it is
-        written. Within a transaction it is done at once. What is None in the message is left to the broker's default;
+        written. Within a transaction it is done at once. What is None in the message has JMS's default (persistent);
         `message_id` and `timestamp` are the broker's to set where it does so.
 
         Raises:

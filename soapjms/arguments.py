@@ -31,16 +31,17 @@ def payload_type(kind: MessageType) -> MessageType:
     return MessageType(kind)
 
 
-def edition(profile: object) -> Profile:
-    """Return the profile.
+def edition(profile: Profile | str) -> Profile:
+    """Return the profile, which may be given by its name.
 
     Raises:
-        UsageError: it is none, as a name is not.
+        UsageError: there is none of that name, or it is something else.
     """
-    if not isinstance(profile, Profile):
-        known = ", ".join(f"names.profile({name!r})" for name in PROFILES)
-        raise UsageError(f"profile is {profile!r}; it is a Profile: {known}")
-    return profile
+    if isinstance(profile, Profile):
+        return profile
+    if profile not in PROFILES:
+        raise UsageError(f"profile is {profile!r}; it is a Profile or its name: {', '.join(PROFILES)}")
+    return PROFILES[profile]
 
 
 def worker_count(workers: int) -> int:

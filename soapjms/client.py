@@ -90,7 +90,7 @@ class Client:
         uri: str | JmsUri,
         *,
         properties: Mapping[str, Value] = MappingProxyType({}),
-        profile: Profile = DEFAULT_PROFILE,
+        profile: Profile | str = DEFAULT_PROFILE,
         message_type: MessageType = MessageType.BYTES,
         timeout: float = DEFAULT_TIMEOUT,
         names: Names | None = None,

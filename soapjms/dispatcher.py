@@ -90,7 +90,7 @@ class Dispatcher:
         service: Service,
         *,
         workers: int = 4,
-        profile: Profile = DEFAULT_PROFILE,
+        profile: Profile | str = DEFAULT_PROFILE,
         strict: bool = False,
         properties: Mapping[str, Value] = MappingProxyType({}),
         names: Names | None = None,

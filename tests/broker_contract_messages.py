@@ -313,6 +313,13 @@ class DestinationContract(Fixtures):
             send(client, text(requests, "request", reply_to=mine))
             return inbox.next()
 
+    def test_delivery_mode_by_default(self, connection: Connection) -> None:
+        """A message that does not say otherwise is persistent, as in JMS."""
+        destination, inbox = queue(fresh()), Inbox()
+        with connection.consume(destination, inbox):
+            send(connection, text(destination, "a"))
+            assert inbox.next().message.delivery_mode == DeliveryMode.PERSISTENT
+
     def test_priority(self, connection: Connection) -> None:
         """What waits in a queue is delivered by priority, 9 first, and by arrival within a priority."""
         destination, inbox = queue(fresh()), Inbox()

@@ -89,10 +89,11 @@ class TestClient(Peers):
         assert take_one(other, GREETER).body == envelope().decode()
 
     def test_profile(self, connection: Connection) -> None:
-        """A profile is no string."""
-        name: Any = "cr-2009"
-        with pytest.raises(UsageError, match="profile is 'cr-2009'; it is a Profile: "):
-            Client(connection, URI, profile=name)
+        """A profile may be given by its name; another name is refused with those there are."""
+        with Client(connection, URI, profile="cr-2009") as client:
+            assert client.endpoint.profile is names.CR_2009
+        with pytest.raises(UsageError, match="profile is 'cr-2008'; it is a Profile or its name: cr-2009, rec-2012"):
+            Client(connection, URI, profile="cr-2008")
 
     @pytest.mark.parametrize("profile", [names.REC_2012, names.CR_2009])
     def test_no_envelope(self, connection: Connection, broker: Broker, profile: soapjms.Profile) -> None:
@@ -123,13 +124,12 @@ class TestDispatcher(Peers):
 
     def test_others(self, other: Connection) -> None:
         """URI, properties, names and profile."""
-        name: Any = "cr-2009"
         for given, options, says in (
             ("jms:queue:", {}, "the destination is empty"),
             ("jms:mail:a", {}, "none of: jndi, queue, topic"),
             ("jms:jndi:a", {}, "no destination is registered"),
             (URI, {"properties": {"colour": "red"}}, "unknown binding property"),
-            (URI, {"profile": name}, "it is a Profile"),
+            (URI, {"profile": "cr-2008"}, "it is a Profile or its name"),
         ):
             with pytest.raises((UsageError, BrokerError), match=says):
                 Dispatcher(other, given, greeter(), **options)

@@ -105,7 +105,7 @@ class StompConnection(Connection):
             self._watchers.append(on_state)
 
     def send(self, message: Message, transaction: Transaction | None = None) -> Completion[SendResult]:
-        """Send. The broker is asked for a receipt if the message is persistent, else a refusal is only logged.
+        """Send. The broker is asked for a receipt unless the message is NON_PERSISTENT; then a refusal is only logged.
 
         Raises:
             ValueError: no destination, or something that STOMP cannot carry; see `to_frame`.
@@ -118,7 +118,7 @@ class StompConnection(Connection):
             future.set_result(SENT)
             return future
         headers, body = self.frame(message)
-        if message.delivery_mode == DeliveryMode.PERSISTENT:
+        if message.delivery_mode != DeliveryMode.NON_PERSISTENT:
             headers["receipt"] = receipt = self.new_id("receipt")
             future.on_settled(lambda _: link.forget(receipt))
             link.request(pack("SEND", headers, body), {receipt: settle(future, SENT)})

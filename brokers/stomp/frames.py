@@ -52,8 +52,8 @@ def to_frame(message: Message, dialect: Dialect = ACTIVEMQ_CLASSIC) -> tuple[Hea
     headers = {"destination": spell(message.destination, dialect)}
     if message.reply_to is not None:
         headers["reply-to"] = spell(message.reply_to, dialect)
-    if message.delivery_mode is not None:
-        headers["persistent"] = "true" if message.delivery_mode == DeliveryMode.PERSISTENT else "false"
+    # JMS's default is persistent, the broker's over STOMP is not.
+    headers["persistent"] = "false" if message.delivery_mode == DeliveryMode.NON_PERSISTENT else "true"
     optional = {
         "correlation-id": message.correlation_id,
         "priority": message.priority,
