@@ -416,6 +416,12 @@ def test_a_body_whose_type_another_copy_knew(known: MessageType, body: Any, expe
         assert merged.truncated is False
 
 
+def test_an_empty_id_is_none() -> None:
+    """A copy with an empty message id does not know it."""
+    for first, second in ((0, 1), (1, 0)):
+        assert merge(request(first, message_id=""), request(second)).message.message_id == "m1"
+
+
 def test_copies_that_contradict_each_other() -> None:
     """Type and body come from one copy, so that they fit."""
     log = [record(0, message_id="m", body=None), record(1, message_id="m", body="t")]

@@ -204,7 +204,7 @@ BODY_FORMS: Final[Mapping[MessageType, type]] = {
 
 
 def _known(one: Any, other: Any) -> Any:
-    return other if one is None else one
+    return other if one is None or one == "" else one
 
 
 def _better(one: Destination | None, other: Destination | None) -> Destination | None:
