@@ -18,6 +18,7 @@ from brokers import connect
 from brokers.naming import Names
 from soapjms.client import Client
 from soapjms.dispatcher import Dispatcher
+from soapjms.opening import connect_uri
 from soapjms.protocol.errors import (
     CallFailedError,
     CallTimeoutError,
@@ -58,4 +59,5 @@ __all__ = [
     "Tap",
     "UsageError",
     "connect",
+    "connect_uri",
 ]

@@ -15,10 +15,10 @@ from soapjms.protocol.errors import UsageError
 from soapjms.protocol.properties import Effective, Value, resolve
 from soapjms.protocol.uri import JmsUri, checked
 
-VARIANTS: Final[Mapping[str, Callable[[Names, str], Destination]]] = {
-    "jndi": lambda names, name: names.lookup(name),
-    "queue": lambda names, name: queue(name),
-    "topic": lambda names, name: topic(name),
+VARIANTS: Final[Mapping[str, Callable[[Names, str, Mapping[str, str]], Destination]]] = {
+    "jndi": lambda names, name, environment: names.lookup(name, environment),
+    "queue": lambda names, name, environment: queue(name),
+    "topic": lambda names, name, environment: topic(name),
 }
 """The lookup variants, each with how it finds a destination."""
 
@@ -40,7 +40,11 @@ def destination_of(uri: JmsUri, names: Names) -> Destination:
         UsageError: a lookup variant that is not supported.
         NameNotFoundError: a JNDI name that is not registered.
     """
-    return _find(uri, str(uri.destination), names)
+    try:
+        find = VARIANTS[str(uri.variant)]
+    except KeyError:
+        raise UsageError(f"the lookup variant {uri.variant!r} is none of: {', '.join(VARIANTS)}") from None
+    return find(names, str(uri.destination), jndi_entries(uri.effective()))
 
 
 def reply_destination_of(uri: JmsUri, properties: Effective, names: Names) -> Destination | None:
@@ -55,15 +59,19 @@ def reply_destination_of(uri: JmsUri, properties: Effective, names: Names) -> De
     """
     name, topic_name = properties.value("replyToName"), properties.value("topicReplyToName")
     if name is not None:
-        return names.lookup(str(name)) if uri.variant == "jndi" else queue(str(name))
+        if uri.variant == "jndi":
+            entries = jndi_entries({each: str(found.value) for each, found in properties.items()})
+            return names.lookup(str(name), entries)
+        return queue(str(name))
     return None if topic_name is None else topic(str(topic_name))
 
 
-def _find(uri: JmsUri, name: str, names: Names) -> Destination:
-    try:
-        return VARIANTS[str(uri.variant)](names, name)
-    except KeyError:
-        raise UsageError(f"the lookup variant {uri.variant!r} is none of: {', '.join(VARIANTS)}") from None
+def jndi_entries(values: Mapping[str, str]) -> dict[str, str]:
+    """Return the entries of the JNDI environment that the parameters `jndi-…` make: the prefix is taken off.
+
+    Spec: RFC 6167 4.2.1.4.
+    """
+    return {name[5:]: value for name, value in values.items() if name.startswith("jndi-") and name != "jndi-"}
 
 
 # Where a reply may go

@@ -1,0 +1,191 @@
+"""The allow-list of brokers: which brokers may be reached, and how, whatever a URI, WSDL or file says.
+
+A URL of a Java client (`tcp://host:61616`, `failover:(…)`, `amqp://host`) is no more than a key to it: what comes out
+was written by the caller, login and options included.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+from brokers.connection import SCHEMES
+from brokers.naming.errors import SECRET, NamingError, listed
+
+JAVA_SCHEMES: Final[Mapping[str, int | None]] = {
+    "tcp": None,
+    "nio": None,
+    "ssl": None,
+    "nio+ssl": None,
+    "auto": None,
+    "auto+ssl": None,
+    "stomp": 61613,
+    "amqp": 5672,
+    "amqps": 5671,
+    "amqpws": 80,
+    "amqpwss": 443,
+    "ws": 80,
+    "wss": 443,
+    "vm": None,
+}
+"""Schemes of the URLs by which Java clients reach a broker, each with its port where the URL may leave it out."""
+
+REFUSAL: Final = "names are never looked up over a network (ldap, rmi, iiop, corbaname, dns, http) nor in other files"
+
+MAX_URL: Final = 4096
+MAX_ENDPOINTS: Final = 32
+_PLAIN: Final = re.compile(r"[!-\[\]-~]+")  # printable ASCII without space and backslash
+_HOST: Final = re.compile(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+")
+_LOGIN: Final = re.compile(rf"{SECRET.pattern}|[?&;.](?:user|login)=")
+
+
+class Endpoint(NamedTuple):
+    """One broker as a URL of a Java client names it. Its text holds nothing secret."""
+
+    scheme: str
+    host: str
+    port: int | None
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}" + ("" if self.port is None else f":{self.port}")
+
+
+class AllowedBrokers:
+    """The brokers that may be reached: Java clients' URLs, each with the URL for `brokers.connect`.
+
+    A URL matches by scheme, host and port; its options mean nothing here and are dropped. Of a list of brokers all have
+    to be allowed, and the first is taken.
+
+    Args:
+        allowed: a mapping; or just URLs for `brokers.connect`, which stand for themselves.
+
+    Raises:
+        NamingError: a URL that is not as it must be, or one broker with two URLs.
+    """
+
+    def __init__(self, allowed: AllowedBrokers | Mapping[str, str] | Iterable[str] = ()) -> None:
+        self._urls: dict[Endpoint, str] = {}
+        if isinstance(allowed, AllowedBrokers):
+            self._urls |= allowed._urls
+        elif isinstance(allowed, Mapping):
+            for key, url in allowed.items():
+                self._allow(endpoints_of(key, "allowed brokers"), url)
+        elif isinstance(allowed, str):
+            raise NamingError("allowed brokers are a mapping of URLs, or a list of them; one URL goes into a list")
+        else:
+            for url in allowed:
+                self._allow((own_endpoint(url),), url)
+
+    def _allow(self, endpoints: tuple[Endpoint, ...], url: str) -> None:
+        own_endpoint(url)
+        for endpoint in endpoints:
+            if self._urls.setdefault(endpoint, url) != url:
+                raise NamingError(f"allowed brokers: {endpoint} is given two URLs")
+
+    def url_of(self, url: str, place: str) -> str:
+        """Return the URL for `brokers.connect` of the broker that a Java client's `url` names.
+
+        Args:
+            url: as Java clients have it.
+            place: where it stands, for the error.
+
+        Raises:
+            NamingError: it names a broker that is not allowed, or is no broker's URL.
+        """
+        endpoints = endpoints_of(url, place)
+        for endpoint in endpoints:
+            if endpoint not in self._urls:
+                raise NamingError(f"{place} leads to {endpoint}, which is not allowed; allowed are: {self}")
+        return self._urls[endpoints[0]]
+
+    def __len__(self) -> int:
+        return len(self._urls)
+
+    def __str__(self) -> str:
+        return listed(map(str, self._urls))
+
+    def __repr__(self) -> str:
+        return f"<AllowedBrokers {self}>"
+
+
+def own_endpoint(url: str) -> Endpoint:
+    """Read a URL for `brokers.connect`, which may hold a login.
+
+    Raises:
+        NamingError: no adapter serves its scheme, or a part of the login is not percent-encoded.
+    """
+    if not isinstance(url, str):
+        raise NamingError(f"a broker's URL is a string, not {type(url).__name__}")
+    try:
+        parts = urlsplit(url)
+        scheme, host, port = parts.scheme, parts.hostname or parts.path, parts.port
+    except ValueError:  # its text repeats a part of the URL
+        raise NamingError(f"{_shown(url)} is no URL for brokers.connect") from None
+    if scheme not in SCHEMES:
+        known = ", ".join(sorted(SCHEMES))
+        raise NamingError(f"{_shown(url)} is no URL for brokers.connect; the schemes that it knows are: {known}")
+    if "@" in parts.path + parts.query + parts.fragment:
+        raise NamingError(f"{_shown(url)}: user and password are percent-encoded where they hold any of /?#@")
+    return Endpoint(scheme, host, port or JAVA_SCHEMES.get(scheme))
+
+
+def endpoints_of(url: str, place: str) -> tuple[Endpoint, ...]:
+    """Read a Java client's URL: one broker, or a list as in `failover:(…)` and Artemis's `(…,…)`.
+
+    Raises:
+        NamingError: another scheme, a login, or no URL at all.
+    """
+    if not isinstance(url, str) or len(url) > MAX_URL or not _PLAIN.fullmatch(url):
+        raise NamingError(f"{place} is no broker's URL: that is up to {MAX_URL} printable ASCII characters, no blanks")
+    found = tuple(_endpoint(part, place) for part in _listed(url, place))
+    if len(found) > MAX_ENDPOINTS:
+        raise NamingError(f"{place} lists {len(found)} brokers; at most {MAX_ENDPOINTS} are read")
+    return found
+
+
+def refuse_login(url: str, place: str) -> None:
+    """Refuse a URL with options that look like a login: where it comes from outside, it must not carry one.
+
+    Raises:
+        NamingError: it does.
+    """
+    if _LOGIN.search(url):
+        raise NamingError(f"{place} carries a login; it belongs into the URL of the allowed broker")
+
+
+def _listed(url: str, place: str) -> list[str]:
+    several = url[:9].lower() == "failover:"
+    rest = url[9:].removeprefix("//") if several else url
+    if rest.startswith("("):
+        rest, bracket, options = rest[1:].rpartition(")")
+        if not bracket or (options and options[0] != "?"):
+            raise NamingError(f"{place} is no broker's URL: the brackets of {_shown(url)} do not match")
+        several = True
+    return rest.split(",") if several else [rest]
+
+
+def _endpoint(url: str, place: str) -> Endpoint:
+    scheme = url.partition(":")[0].lower()
+    if scheme not in JAVA_SCHEMES and scheme not in SCHEMES:
+        known = ", ".join(sorted({*JAVA_SCHEMES, *SCHEMES, "failover"}))
+        raise NamingError(f"{place} is {_shown(url)}, which is no broker's URL; {REFUSAL}; accepted are: {known}")
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or parts.path, parts.port
+    except ValueError:  # its text repeats a part of the URL
+        raise NamingError(f"{place} is {_shown(url)}: host or port are not as a URL has them") from None
+    if "@" in url:
+        raise NamingError(f"{place} is {_shown(url)}; the login belongs into the URL of the allowed broker")
+    if not _HOST.fullmatch(host) or (parts.hostname and parts.path not in ("", "/")) or parts.fragment:
+        raise NamingError(f"{place} is {_shown(url)}; accepted is SCHEME://HOST:PORT, with options after a ?")
+    return Endpoint(scheme, host, port or JAVA_SCHEMES.get(scheme))
+
+
+def _shown(url: str) -> str:
+    """Show a URL without what may be secret."""
+    if "@" in url:
+        return "a URL with a login"
+    return repr(re.split("[?;&#]", url, maxsplit=1)[0][:100])

@@ -1,0 +1,225 @@
+"""What the entries of a JNDI environment mean to each Java client, as one table: a row for a context factory.
+
+The rows say what the context factories of ActiveMQ Classic 6.1, Artemis 2.44 and Qpid JMS 2.6 were seen to do.
+
+Deviation: a connection factory without a URL is an error; the Java clients take a broker on their own machine.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from brokers.message import Destination, queue, topic
+from brokers.naming.allowed import REFUSAL
+from brokers.naming.errors import SECRET, NameNotFoundError, NamingError, listed
+
+INITIAL: Final = "java.naming.factory.initial"
+PROVIDER_URL: Final = "java.naming.provider.url"
+
+KINDS: Final[Mapping[str, Callable[[str], Destination]]] = {"queue.": queue, "topic.": topic}
+"""Entries that register a destination; of a name that is both, the topic counts, as with the Java clients."""
+
+DYNAMIC: Final[Mapping[str, Callable[[str], Destination]]] = {"dynamicQueues/": queue, "dynamicTopics/": topic}
+"""Prefixes of JNDI names that name a destination themselves, to all of these clients."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """What one Java client makes of its entries.
+
+    Attributes:
+        classes: the context factories that speak it; the first is the usual one.
+        defaults: connection factories that are there without an entry.
+        defaults_stay: they are there beside those that have an entry, too.
+        listed: the entry that lists the names of connection factories, comma-separated; None where each has its own.
+        prefix: what precedes the name in the entry of a connection factory.
+        any_case: prefixes that may be written in any case.
+        urls: entries that may hold the URL of the connection factory `{name}`, the first that has a value counts.
+        trims: blanks around the name of a destination do not count, nor do options after a `?` in it.
+        expands: `${NAME}` in a value stands for another value.
+    """
+
+    classes: tuple[str, ...]
+    defaults: tuple[str, ...]
+    defaults_stay: bool = False
+    listed: str | None = None
+    prefix: str | None = None
+    any_case: tuple[str, ...] = ()
+    urls: tuple[str, ...]
+    trims: bool = False
+    expands: bool = False
+
+
+CLASSIC: Final = Dialect(
+    classes=(
+        "org.apache.activemq.jndi.ActiveMQInitialContextFactory",
+        "org.apache.activemq.jndi.ActiveMQSslInitialContextFactory",
+    ),
+    defaults=("ConnectionFactory", "XAConnectionFactory", "QueueConnectionFactory", "TopicConnectionFactory"),
+    listed="connectionFactoryNames",
+    urls=("connection.{name}.brokerURL", "brokerURL", f"connection.{{name}}.{PROVIDER_URL}", PROVIDER_URL),
+    trims=True,
+)
+ARTEMIS: Final = Dialect(
+    classes=("org.apache.activemq.artemis.jndi.ActiveMQInitialContextFactory",),
+    defaults=CLASSIC.defaults,
+    defaults_stay=True,
+    prefix="connectionFactory.",
+    urls=("connectionFactory.{name}", PROVIDER_URL),
+)
+QPID_JMS: Final = Dialect(
+    classes=("org.apache.qpid.jms.jndi.JmsInitialContextFactory",),
+    defaults=("ConnectionFactory", "QueueConnectionFactory", "TopicConnectionFactory"),
+    prefix="connectionfactory.",
+    any_case=("connectionfactory.", "default.connectionfactory.", "property.connectionfactory."),
+    urls=(
+        "property.connectionfactory.{name}.remoteURI",
+        "connectionfactory.{name}",
+        "default.connectionfactory.remoteURI",
+        PROVIDER_URL,
+    ),
+    expands=True,
+)
+
+DIALECTS: Final[Mapping[str, Dialect]] = {
+    name: dialect for dialect in (CLASSIC, ARTEMIS, QPID_JMS) for name in dialect.classes
+}
+"""The allow-list of `jndiInitialContextFactory`: class name to dialect."""
+
+
+def dialect_of(class_name: str) -> Dialect:
+    """Choose the dialect by the class name of a context factory.
+
+    Raises:
+        NamingError: another class: it is not ours to run, and most reach out to a directory.
+    """
+    try:
+        return DIALECTS[class_name.strip()]
+    except KeyError:
+        known = ", ".join(DIALECTS)
+        raise NamingError(
+            f"the initial context factory {class_name[:200]!r} is not supported; {REFUSAL}; accepted are: {known}"
+        ) from None
+
+
+def in_dialect(entries: Mapping[str, str], dialect: Dialect) -> dict[str, str]:
+    """Write the prefixes that may have any case as the table has them."""
+    return {_folded(key, dialect.any_case): value for key, value in entries.items()}
+
+
+def _folded(key: str, prefixes: tuple[str, ...]) -> str:
+    for prefix in prefixes:
+        if key[: len(prefix)].lower() == prefix:
+            return prefix + key[len(prefix) :]
+    return key
+
+
+def destinations_of(entries: Mapping[str, str], dialect: Dialect | None) -> Iterator[tuple[str, Destination]]:
+    """Yield the destinations that the entries register, by JNDI name; of two of one name the later one counts.
+
+    Raises:
+        NamingError: an entry without a value.
+    """
+    for prefix, make in KINDS.items():
+        for key, value in entries.items():
+            if key.startswith(prefix):
+                yield key.removeprefix(prefix), make(physical_name(key, value, dialect))
+
+
+def physical_name(key: str, value: str, dialect: Dialect | None) -> str:
+    """Return the broker's own name of a destination.
+
+    Raises:
+        NamingError: there is none.
+    """
+    name = value.partition("?")[0].strip() if dialect is not None and dialect.trims else value
+    if not name.strip():
+        raise NamingError(f"the entry {key[:200]!r} names no destination")
+    return name
+
+
+def factory_names(entries: Mapping[str, str], dialect: Dialect) -> tuple[str, ...]:
+    """Return the JNDI names of the connection factories that there are."""
+    own: tuple[str, ...] = ()
+    if dialect.listed is not None:
+        own = tuple(name.strip() for name in entries.get(dialect.listed, "").split(",") if name.strip())
+    if dialect.prefix is not None:
+        own = tuple(key.removeprefix(dialect.prefix) for key in entries if key.startswith(dialect.prefix))
+    return own + dialect.defaults if dialect.defaults_stay or not own else own
+
+
+def factory_url(name: str, entries: Mapping[str, str], dialect: Dialect) -> tuple[str, str]:
+    """Find the URL of a connection factory, and the entry that holds it.
+
+    Raises:
+        NameNotFoundError: there is no such connection factory.
+        NamingError: no entry holds its URL; where a Java client takes one on its own machine, this does not guess.
+    """
+    known = factory_names(entries, dialect)
+    if name not in known:
+        raise NameNotFoundError(f"no connection factory has the JNDI name {name[:200]!r}; there are: {listed(known)}")
+    places = [place.format(name=name) for place in dialect.urls]
+    for place in places:
+        if url := entries.get(place, "").strip():
+            return url, place
+    raise NamingError(f"the connection factory {name!r} has no URL; it goes into one of: {', '.join(places)}")
+
+
+# Variables, which Qpid JMS knows
+
+MAX_EXPANDED: Final = 4096
+MAX_DEPTH: Final = 16
+_VARIABLE: Final = re.compile(r"\$\$|\$\{([^}]*)\}")
+
+
+def expanded(entries: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
+    """Put values in for `${NAME}` and `${NAME:-DEFAULT}` in names of destinations and URLs; `$$` is a dollar sign.
+
+    They come from `variables`, then from the entries. System properties and the environment of the process are not
+    looked at, as a Java client would.
+
+    Raises:
+        NamingError: an unknown or recursive variable, one that looks like a secret, or too long a result.
+    """
+    resolve = Expansion({**entries, **variables})
+    return {key: resolve.expand(key, value) if _matters(key) else value for key, value in entries.items()}
+
+
+def _matters(key: str) -> bool:
+    return key == PROVIDER_URL or key.endswith(".remoteURI") or key.startswith((*KINDS, "connectionfactory."))
+
+
+class Expansion:
+    """Expands variables, each at most once on the way."""
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self._values = values
+        self._done: dict[str, str] = {}
+
+    def expand(self, place: str, text: str, under_way: tuple[str, ...] = ()) -> str:
+        """Expand a text that stands in the entry `place`."""
+        parts: list[str] = []
+        end = 0
+        for found in _VARIABLE.finditer(text):
+            parts += text[end : found.start()], self._value(place, found.group(1), under_way)
+            end = found.end()
+            if sum(map(len, parts)) > MAX_EXPANDED:
+                raise NamingError(f"the entry {place[:200]!r} expands to more than {MAX_EXPANDED} characters")
+        return "".join(parts) + text[end:]
+
+    def _value(self, place: str, variable: str | None, under_way: tuple[str, ...]) -> str:
+        if variable is None:
+            return "$"
+        name, _, default = variable.partition(":-")
+        if name in under_way or len(under_way) == MAX_DEPTH:
+            raise NamingError(f"the entry {place[:200]!r} needs the variable {name[:200]!r}, which leads to itself")
+        if SECRET.search(name):
+            raise NamingError(f"the entry {place[:200]!r} shows the variable {name[:200]!r}, which looks like a secret")
+        if name not in self._done:
+            if name not in self._values and ":-" not in variable:
+                raise NamingError(f"the entry {place[:200]!r} needs the unknown variable {name[:200]!r}")
+            self._done[name] = self.expand(place, self._values.get(name, default), (*under_way, name))
+        return self._done[name]
