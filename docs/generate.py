@@ -60,7 +60,7 @@ Where the specification leaves something open, this is what soapjms does.
 | where a reply may go | any queue or temporary destination, but not the request's own, the broker's, or a topic |
 | HTTP-like quotes around SOAPJMS_soapAction | read without them, noted as a habit, never written |
 | JNDI | names come from files and code, never over a network; see [naming.md](naming.md) |
-| jndiURL and `jndi-java.naming.provider.url` | jndiURL wins, whoever set it; either only chooses among allowed brokers |
+| jndiURL and `jndi-java.naming.provider.url` | jndiURL wins; both only choose among allowed brokers |
 | `jndi-` with no name after it | ignored |
 | a secret in a `jndi-` parameter of a URI or WSDL | refused when it is to be used for connecting |
 """
