@@ -1,0 +1,68 @@
+"""IRIs, which are URIs with characters beyond ASCII, to and from URIs.
+
+The grammar of `jms:` is ASCII only: what people type is converted first. What ASCII does not allow in a URI (a space)
+is left for the parser to find.
+
+Spec: RFC 3987 2.2, 3.1, 3.2, 4.1; RFC 6167 5.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+from urllib.parse import quote
+
+from soapjms.protocol.errors import InvalidUriError
+
+_ASCII: Final = "".join(map(chr, range(128)))
+_PLANES: Final = "".join(f"{chr(plane << 16)}-{chr((plane << 16) + 0xFFFD)}" for plane in range(1, 14))
+_UCSCHAR: Final = f"\xa0-\ud7ff\uf900-\ufdcf\ufdf0-\uffef{_PLANES}\U000e1000-\U000efffd"
+_IPRIVATE: Final = "\ue000-\uf8ff\U000f0000-\U000ffffd\U00100000-\U0010fffd"
+_BIDI: Final = "\u200e\u200f\u202a-\u202e"
+_NOT_IN_BASE: Final = re.compile(rf"[^\x00-\x7f{_UCSCHAR}]|[{_BIDI}]")
+_NOT_IN_QUERY: Final = re.compile(rf"[^\x00-\x7f{_UCSCHAR}{_IPRIVATE}]|[{_BIDI}]")
+_NOT_UCSCHAR: Final = re.compile(rf"[^{_UCSCHAR}]")
+_UNRESERVED: Final = re.compile(r"[A-Za-z0-9\-._~]")
+# Not behind a broken escape: `%%4141` must not become the escape `%A4`.
+_ESCAPES: Final = re.compile(r"(?<!%)(?<!%[0-9A-Fa-f])(?:%[0-9A-Fa-f]{2})+")
+
+
+def from_iri(text: str) -> str:
+    """Convert an IRI to a URI: the UTF-8 octets of each character beyond ASCII, escaped. A URI stays as it is.
+
+    Raises:
+        InvalidUriError: a character that no IRI may hold: half of a surrogate pair, a control character, one that turns
+            the direction of writing, or, outside the query, one of private use.
+
+    Spec: RFC 3987 3.1.
+    """
+    query = text.partition("?")[0] + "?"
+    refused = _NOT_IN_BASE.search(text, 0, len(query)) or _NOT_IN_QUERY.search(text, len(query))
+    if refused:
+        raise InvalidUriError(
+            f"{refused.group()!r} at {refused.start()} may not stand in an IRI (RFC 3987 2.2, 4.1); a name that holds "
+            f"it has it as escaped UTF-8"
+        )
+    return quote(text, safe=_ASCII)
+
+
+def to_iri(uri: str) -> str:
+    """Convert a URI to an IRI that is safe to show: decode what may stand in one, keep every other escape.
+
+    Kept are escapes of reserved characters and `%`, of octets that are not UTF-8, and of what nobody would see or what
+    turns the direction of writing. `from_iri` of the result is the same URI, but for needless escapes.
+
+    Spec: RFC 3987 3.2, 4.1.
+    """
+    return _ESCAPES.sub(_decoded, uri)
+
+
+def _decoded(found: re.Match[str]) -> str:
+    octets = bytes.fromhex(found.group().replace("%", ""))
+    return "".join(map(_shown, octets.decode("utf-8", "surrogateescape")))
+
+
+def _shown(character: str) -> str:
+    if _UNRESERVED.match(character) or (character.isprintable() and not _NOT_UCSCHAR.match(character)):
+        return character
+    return "".join(f"%{octet:02X}" for octet in character.encode("utf-8", "surrogateescape"))
