@@ -56,6 +56,15 @@ Where the specification leaves something open, this is what soapjms does.
 | SOAPJMS_requestURI of a response | copied; left out if the request had none |
 | a lookup variant that is not known | unsupportedLookupVariant; malformedRequestURI is for broken grammar |
 | reading of requestURI | lenient: a plain slash in the destination is no fault, as CXF sends it |
+| reading and writing of URIs | reading is lenient unless asked; what is written fits RFC 6167 and draft-03 alike |
+| a URI in lenient mode that breaks a MUST on values | valid, with a finding; not valid in strict and draft-03 |
+| escapes in a URI that are not UTF-8 | malformed; draft-03 has no such rule: the part stays undecoded, with a finding |
+| timeToLive in a URI | digits only, below 2 to the 63; leading zeros are a finding; 0 is no end |
+| priority in a URI | 0 to 9; leading zeros are a finding; one digit is written |
+| needless escapes in a lookup variant (`%6Andi`) | they are undone, with a finding |
+| `jndi-java.naming.provider.url` beside `jndiURL` | `jndiURL` counts, with a finding; the factory's name likewise |
+| a parameter whose name looks like a secret | not valid in strict and draft-03; its value is never shown |
+| a fragment (#) in a URI | malformed in every mode |
 | SOAPJMS_isFault | read as a boolean, `true`, `1`; written as a JMS boolean, on responses only |
 | where a reply may go | any queue or temporary destination, but not the request's own, the broker's, or a topic |
 | HTTP-like quotes around SOAPJMS_soapAction | read without them, noted as a habit, never written |

@@ -257,6 +257,7 @@ def test_single_names_can_be_left_out() -> None:
         ("jms:jndi:java:comp/env/q?jndiURL=tcp://h:1", "jms:jndi:java%3Acomp%2Fenv%2Fq?jndiURL=tcp%3A%2F%2Fh%3A1"),
         ("JMS:%6Andi:q+1?a=1&&a=2&note&", "jms:jndi:q%2B1?a=1&a=2&note="),
         ("jms:queue:q?", "jms:queue:q"),
+        ("jms:queue:q?priority=007&timeToLive=05", "jms:queue:q?priority=7&timeToLive=05"),
         ("jms:queue:%c3%a9%2f", "jms:queue:%C3%A9%2F"),
     ],
 )

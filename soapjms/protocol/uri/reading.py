@@ -258,7 +258,7 @@ def _check_custom(reader: _Reader, name: str, position: int, last: dict[str, Par
         reader.note("emptyJndiName", position)
     elif SAME_IN_JNDI.get(name) in last:
         reader.note("jndiTwice", position, name)
-    elif name.lower() in IN_SMALL_LETTERS:
+    elif name.lower() in IN_SMALL_LETTERS or (name[:5] != JNDI_PREFIX and name[:5].lower() == JNDI_PREFIX):
         reader.note("nameCase", position, name)
 
 

@@ -12,6 +12,7 @@ from urllib.parse import quote, unquote_to_bytes
 
 from soapjms.protocol.errors import InvalidUriError
 from soapjms.protocol.uri.findings import Mode, Severity
+from soapjms.protocol.uri.known import PARAMETERS
 from soapjms.protocol.uri.model import JmsUri
 from soapjms.protocol.uri.reading import parse
 from soapjms.protocol.uri.showing import quoted
@@ -42,17 +43,24 @@ def _escaped(what: str, text: str) -> str:
 def build(variant: str, destination: str, parameters: Iterable[tuple[str, str]] = ()) -> str:
     """Write a URI from decoded parts; every part is escaped so that strict and draft-03 read it alike.
 
-    Repeats of a parameter are kept, in order.
+    Repeats of a parameter are kept, in order. A priority is written without leading zeros.
 
     Raises:
         InvalidUriError: a part that may not be empty is, or is not Unicode, or the result breaks a MUST.
     """
     base = f"jms:{_escaped('the variant', variant)}:{_escaped('the destination', destination)}"
     query = "&".join(
-        f"{_escaped('the name of a parameter', name)}={_escaped(f'the parameter {quoted(name)}', value)}"
+        _escaped("the name of a parameter", name)
+        + "="
+        + _escaped(f"the parameter {quoted(name)}", _written(name, value))
         for name, value in parameters
     )
     return checked(f"{base}?{query}" if query else base, Mode.STRICT).text
+
+
+def _written(name: str, value: str) -> str:
+    """Return a priority as its one digit: a strict reader might not take more. Other values stay as they are."""
+    return value[-1] if name == "priority" and PARAMETERS[name].accepted.fullmatch(value) else value
 
 
 def rewrite(uri: JmsUri) -> str:
