@@ -19,6 +19,7 @@ class Entry(NamedTuple):
 
 COMMANDS: Final[Mapping[str, Entry]] = {
     "replay": Entry("soapjms.cli.replay", "Judge captured traffic for conformance, on Spark."),
+    "uri": Entry("soapjms.cli.uri", "Say what a jms: URI means and what is wrong with it."),
 }
 
 
