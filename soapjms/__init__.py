@@ -26,6 +26,7 @@ from soapjms.protocol.errors import (
     InvalidPropertyError,
     InvalidRecordError,
     InvalidUriError,
+    InvalidWsdlError,
     SoapFaultError,
     SoapJmsError,
     UsageError,
@@ -34,6 +35,7 @@ from soapjms.protocol.names import CR_2009, REC_2012, Profile, SoapVersion, Subc
 from soapjms.recorder import Recorder, Tap
 from soapjms.response import Response
 from soapjms.service import Request, Service
+from soapjms.wsdl import read_wsdl
 
 __all__ = [
     "CR_2009",
@@ -46,6 +48,7 @@ __all__ = [
     "InvalidPropertyError",
     "InvalidRecordError",
     "InvalidUriError",
+    "InvalidWsdlError",
     "Names",
     "Profile",
     "Recorder",
@@ -60,4 +63,5 @@ __all__ = [
     "UsageError",
     "connect",
     "connect_uri",
+    "read_wsdl",
 ]

@@ -11,7 +11,13 @@ from soapjms.protocol import errors
 
 @pytest.mark.parametrize(
     "kind",
-    [errors.InvalidUriError, errors.InvalidPropertyError, errors.InvalidEnvelopeError, errors.InvalidRecordError],
+    [
+        errors.InvalidUriError,
+        errors.InvalidPropertyError,
+        errors.InvalidWsdlError,
+        errors.InvalidEnvelopeError,
+        errors.InvalidRecordError,
+    ],
 )
 def test_mistakes_in_values(kind: type[Exception]) -> None:
     """A value that is not allowed is a ValueError, and one of soapjms's own."""

@@ -24,6 +24,10 @@ class InvalidPropertyError(UsageError):
     """A binding property with a value that its type does not allow; the message names property, value, place, rule."""
 
 
+class InvalidWsdlError(UsageError):
+    """A WSDL that cannot be read, or a port of one that cannot be used; the message says file, line, rule, remedy."""
+
+
 class InvalidEnvelopeError(UsageError):
     """What was to be sent is no SOAP envelope."""
 

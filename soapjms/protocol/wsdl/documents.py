@@ -1,0 +1,181 @@
+"""The documents of a WSDL: the first, and those it imports or includes, each parsed once.
+
+What is loaded from where is decided by the caller's `load`; here the number, depth and loops of imports are bounded,
+and so is what one element may hold, as work on a port grows with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeAlias
+
+from lxml import etree
+
+from soapjms.protocol import xml
+from soapjms.protocol.errors import InvalidWsdlError
+from soapjms.protocol.wsdl.findings import Place
+
+WSDL11: Final = "http://schemas.xmlsoap.org/wsdl/"
+WSDL20: Final = "http://www.w3.org/ns/wsdl"
+ROOTS: Final = (f"{{{WSDL11}}}definitions", f"{{{WSDL20}}}description")
+SCHEMA: Final = "{http://www.w3.org/2001/XMLSchema}schema"
+
+MAX_DEPTH: Final = 20
+MAX_DOCUMENTS: Final = 100
+MAX_IMPORTS: Final = 1000
+MAX_OCTETS: Final = 16 << 20
+MAX_CHILDREN: Final = 1000
+MAX_PREFIXES: Final = 500
+MAX_PORTS: Final = 500
+
+
+class Loaded(NamedTuple):
+    """An imported document: its name, the same for the same document however it is reached, and its octets."""
+
+    name: str
+    octets: bytes
+
+
+Load: TypeAlias = Callable[[str, str], Loaded]
+"""Gets what is imported: called with the location as it is written, and the name of the importing document."""
+
+
+def load_nothing(location: str, base: str) -> Loaded:
+    """Refuse to load anything."""
+    raise InvalidWsdlError(f"{base} imports {location!r}, and nothing is loaded here; read the WSDL from its file")
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One document.
+
+    Attributes:
+        file: its name.
+        root: its root element.
+    """
+
+    file: str
+    root: etree._Element
+
+    @property
+    def namespace(self) -> str:
+        """The namespace that its components are in, empty if there is none."""
+        return self.root.get("targetNamespace", "")
+
+    def place(self, element: etree._Element) -> Place:
+        """Say where an element stands."""
+        return Place(self.file, element.sourceline or 0)
+
+    def name_of(self, element: etree._Element) -> str:
+        """Return the name of a component in Clark notation."""
+        return f"{{{self.namespace}}}{element.get('name', '')}"
+
+    def children(self, element: etree._Element, *tags: str) -> list[etree._Element]:
+        """Return the child elements with these tags.
+
+        Raises:
+            InvalidWsdlError: there are more than any real WSDL has.
+        """
+        found = list(element.iterchildren(*tags))
+        if len(found) > MAX_CHILDREN:
+            local = etree.QName(tags[0]).localname
+            raise InvalidWsdlError(
+                f"{self.place(element)}: {len(found)} elements such as {local} in one; accepted are {MAX_CHILDREN}"
+            )
+        return found
+
+    def qname(self, element: etree._Element, attribute: str) -> str:
+        """Return the QName in an attribute in Clark notation, by the prefixes in scope; as it stands if it has none.
+
+        Raises:
+            InvalidWsdlError: more prefixes are in scope than any real WSDL has.
+        """
+        return self._resolve(element, element.get(attribute, "").strip())
+
+    def qnames(self, element: etree._Element, attribute: str) -> tuple[str, ...]:
+        """Return the QNames in an attribute that lists them; see `qname`."""
+        return tuple(self._resolve(element, each) for each in element.get(attribute, "").split()[:MAX_CHILDREN])
+
+    def _resolve(self, element: etree._Element, text: str) -> str:
+        scope = element.nsmap
+        if len(scope) > MAX_PREFIXES:
+            raise InvalidWsdlError(f"{self.place(element)}: {len(scope)} namespaces; accepted are {MAX_PREFIXES}")
+        prefix, colon, local = text.rpartition(":")
+        space = scope.get(prefix if colon else None)
+        return text if space is None or not text else f"{{{space}}}{local}"
+
+
+@dataclass(slots=True)
+class _Loader:
+    load: Load
+    seen: dict[str, Document]
+    octets: int = 0
+    imports: int = 0
+
+    def read(self, octets: bytes, chain: tuple[str, ...]) -> Iterator[Document]:
+        """Read one document and what it imports; `chain` names how it was reached, itself last."""
+        root = self._parse(octets, chain)
+        if root is None:
+            return
+        document = self.seen[chain[-1]] = Document(chain[-1], root)
+        yield document
+        space = etree.QName(root).namespace
+        found: dict[str, Place] = {}
+        for element in document.children(root, f"{{{space}}}import", f"{{{space}}}include"):
+            location = element.get("location")
+            if location is not None:
+                found.setdefault(location.strip(), document.place(element))
+        for location, place in found.items():
+            yield from self._follow(location, place, chain)
+
+    def _parse(self, octets: bytes, chain: tuple[str, ...]) -> etree._Element | None:
+        """Parse a document of the same WSDL version; None for an imported schema, which holds nothing of ours."""
+        self.octets += len(octets)
+        if self.octets > MAX_OCTETS:
+            raise InvalidWsdlError(f"{chain[-1]}: the WSDL has more than {MAX_OCTETS >> 20} MiB with its imports")
+        try:
+            root = xml.parse(octets)
+        except ValueError as error:
+            raise InvalidWsdlError(f"{chain[-1]}: {error}") from None
+        first = next(iter(self.seen.values()), None)
+        if first is not None and root.tag == SCHEMA:
+            return None
+        wanted = ROOTS if first is None else (str(first.root.tag),)
+        if root.tag not in wanted:
+            raise InvalidWsdlError(f"{chain[-1]}: the root element is {root.tag!s}; accepted is {' or '.join(wanted)}")
+        return root
+
+    def _follow(self, location: str, place: Place, chain: tuple[str, ...]) -> Iterator[Document]:
+        if len(chain) >= MAX_DEPTH:
+            raise InvalidWsdlError(f"{place}: imports go more than {MAX_DEPTH} levels deep; put them into fewer files")
+        self.imports += 1
+        if self.imports > MAX_IMPORTS:
+            raise InvalidWsdlError(f"{place}: the WSDL has more than {MAX_IMPORTS} imports in all its documents")
+        try:
+            name, octets = self.load(location, chain[-1])
+        except InvalidWsdlError as error:
+            raise InvalidWsdlError(f"{place}: {error}") from None
+        if name in chain:
+            loop = " imports ".join((*chain[chain.index(name) :], name))
+            raise InvalidWsdlError(f"{place}: the imports run in a loop: {loop}; take one of them out")
+        if name in self.seen:
+            return
+        if len(self.seen) >= MAX_DOCUMENTS:
+            raise InvalidWsdlError(f"{place}: the WSDL imports more than {MAX_DOCUMENTS} documents")
+        yield from self.read(octets, (*chain, name))
+
+
+def load_documents(octets: bytes, file: str, load: Load = load_nothing) -> list[Document]:
+    """Read a WSDL with all that it imports or includes; imported schemas are left out.
+
+    Args:
+        octets: the first document.
+        file: its name.
+        load: gets the others.
+
+    Raises:
+        InvalidWsdlError: a document that is no WSDL of the version of the first, or has a document type; an import that
+            is refused; imports in a loop, too deep, too many or too large.
+    """
+    return list(_Loader(load, {}).read(octets, (file,)))

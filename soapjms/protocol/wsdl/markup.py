@@ -1,0 +1,172 @@
+"""The text of an XML document: where each element stands in it, and writing new elements into it.
+
+What is not touched stays as it is to the last character: comments, line breaks inside of tags, quotes, encoding. Works
+on documents that were parsed, so that they are known to be well-formed and to have no document type.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+from xml.sax.saxutils import escape, quoteattr
+
+from lxml import etree
+
+_MARKUP: Final = re.compile(
+    r"<!--.*?-->|<!\[CDATA\[.*?\]\]>|<\?.*?\?>|<(?P<end>/?)(?P<tag>(?:[^\"'<>]|\"[^\"]*\"|'[^']*')*+)>", re.DOTALL
+)
+_XML: Final = "http://www.w3.org/XML/1998/namespace"
+_NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+class Span(NamedTuple):
+    """Where an element stands: its start tag, and its end tag, which is empty at the end of an empty-element tag."""
+
+    start: int
+    inside: int
+    end: int
+    after: int
+
+    @property
+    def is_empty(self) -> bool:
+        """True for an element without content and end tag."""
+        return self.inside == self.after
+
+
+class Edit(NamedTuple):
+    """Replace what stands from `start` to `end`."""
+
+    start: int
+    end: int
+    text: str
+
+
+class Text:
+    """A document as text, beside the tree that was parsed from it.
+
+    Args:
+        octets: the document.
+        root: its root element.
+
+    Raises:
+        LookupError, UnicodeError: it is in an encoding that Python cannot read.
+    """
+
+    def __init__(self, octets: bytes, root: etree._Element) -> None:
+        self.encoding = root.getroottree().docinfo.encoding or "utf-8"
+        self.text = octets.decode(self.encoding)
+        self.line_break = "\r\n" if "\r\n" in self.text else "\n"
+        self._spans = dict(zip(root.iter("*"), _spans(self.text), strict=True))
+
+    def span(self, element: etree._Element) -> Span:
+        """Return where an element stands."""
+        return self._spans[element]
+
+    def indent(self, element: etree._Element) -> str:
+        """Return the white space before an element on its line, empty if something else is there too."""
+        start = self.span(element).start
+        before = self.text[self.text.rfind("\n", 0, start) + 1 : start]
+        return before if before.isspace() else ""
+
+    def edited(self, edits: Iterable[Edit]) -> bytes:
+        """Return the document with edits, in its encoding; a character that it lacks is written as a reference."""
+        text = self.text
+        for edit in sorted(edits, reverse=True):
+            lines = edit.text.replace("\n", self.line_break)
+            text = text[: edit.start] + lines + text[edit.end :]
+        return text.encode(self.encoding, "xmlcharrefreplace")
+
+
+def _spans(text: str) -> list[Span]:
+    """Return the elements of a document in the order of their start tags."""
+    found: list[Span] = []
+    opened: list[int] = []
+    for markup in _MARKUP.finditer(text):
+        tag = markup["tag"]
+        if tag is None:
+            continue
+        if markup["end"]:
+            index = opened.pop()
+            found[index] = found[index]._replace(end=markup.start(), after=markup.end())
+            continue
+        found.append(Span(markup.start(), markup.end(), markup.end(), markup.end()))
+        if not tag.endswith("/"):
+            opened.append(len(found) - 1)
+    return found
+
+
+# Writing
+
+
+@dataclass(slots=True)
+class Scope:
+    """The namespaces that new elements can use: those in scope where they go, and those that they declare.
+
+    Attributes:
+        inherited: prefix to namespace; the default namespace has the prefix None.
+        declared: what the outermost new element declares.
+    """
+
+    inherited: Mapping[str | None, str]
+    declared: dict[str, str] = field(default_factory=dict)
+
+    def prefix(self, space: str, wanted: str) -> str:
+        """Return a prefix for a namespace, declared if need be by the name wanted or one like it."""
+        if space == _XML:
+            return "xml"
+        for known in (self.inherited, self.declared):
+            for each, found in known.items():
+                if found == space and each is not None:
+                    return each
+        prefix, number = wanted, 1
+        while prefix in self.inherited or prefix in self.declared:
+            number += 1
+            prefix = f"{wanted}{number}"
+        self.declared[prefix] = space
+        return prefix
+
+    def element(self, space: str, local: str, wanted: str) -> str:
+        """Return the tag of an element; one of the default namespace has no prefix."""
+        if self.inherited.get(None) == space:
+            return local
+        return f"{self.prefix(space, wanted)}:{local}"
+
+    def complete(self, node: Node) -> Node:
+        """Return the outermost new element with the declarations that it and those in it need."""
+        return node._replace(
+            attributes=[*node.attributes, *((f"xmlns:{prefix}", space) for prefix, space in self.declared.items())]
+        )
+
+    def qname(self, clark: str, wanted: str) -> str:
+        """Return the prefixed form of a name in Clark notation."""
+        space, _, local = clark[1:].partition("}")
+        return f"{self.prefix(space, wanted)}:{local}" if space else local
+
+
+class Node(NamedTuple):
+    """A new element: its tag, attributes, and either text or children."""
+
+    tag: str
+    attributes: Sequence[tuple[str, str]] = ()
+    children: Sequence[Node] = ()
+    text: str = ""
+
+    def lines(self, indent: str, step: str) -> Iterable[str]:
+        """Yield the lines of the element."""
+        head = indent + "<" + " ".join([self.tag, *(f"{name}={quoteattr(value)}" for name, value in self.attributes)])
+        if self.text:
+            yield f"{head}>{escape(self.text, {chr(13): '&#13;'})}</{self.tag}>"
+        elif not self.children:
+            yield f"{head}/>"
+        else:
+            yield f"{head}>"
+            for child in self.children:
+                yield from child.lines(indent + step, step)
+            yield f"{indent}</{self.tag}>"
+
+
+def is_xml(text: str) -> bool:
+    """Say whether XML can hold a text."""
+    return _NOT_XML.search(text) is None

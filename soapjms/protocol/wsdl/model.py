@@ -1,0 +1,291 @@
+"""What a WSDL says about SOAP over JMS: services, ports (endpoints), bindings, operations, extension elements.
+
+The same for WSDL 1.1 and 2.0. Reading is tolerant, so that all mistakes can be shown; a port is usable when `problems`
+finds no error, and `uri` and `effective` refuse it otherwise.
+
+Spec: SOAP/JMS 3.4, 3.5, 3.6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+from soapjms.protocol.errors import InvalidWsdlError, UsageError
+from soapjms.protocol.names import CR_NAMESPACE, DEFAULT_PROFILE, PROFILES, REC_NAMESPACE, Mep, Profile, SoapVersion
+from soapjms.protocol.properties import Effective, Origin, Value, resolve
+from soapjms.protocol.uri import JmsUri, Mode, parse
+from soapjms.protocol.uri import Severity as UriSeverity
+from soapjms.protocol.uri.showing import without_user_info
+from soapjms.protocol.wsdl.elements import Extension
+from soapjms.protocol.wsdl.findings import Finding, Place, Severity, finding
+
+PROFILE_OF_NAMESPACE: Final[Mapping[str, Profile]] = {each.namespace: each for each in PROFILES.values()}
+
+FOREIGN_TRANSPORTS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "http://www.soapjms.org/2007/08/soap/bindings/JMS": "that of the member submission of 2007",
+        "http://schemas.xmlsoap.org/soap/jms": "an older id for JMS that no specification defines",
+        "http://www.tibco.com/namespaces/ws/2004/soap/binding/JMS": "that of TIBCO's own binding",
+        "http://cxf.apache.org/transports/jms": "that of Apache CXF's own binding",
+        CR_NAMESPACE.rstrip("/"): "that of the Candidate Recommendation of 2009 without its last slash",
+        REC_NAMESPACE.rstrip("/"): "that of the Recommendation of 2012 without its last slash",
+    }
+)
+"""Transports for JMS that are met in the field, without a last slash, and what they are."""
+
+_REFUSED_IN_URI: Final = frozenset({"deliveryMode", "timeToLive", "priority", "bothReplyNames"})
+"""What reading leniently only notes, and using the URI does not allow."""
+
+
+class WsdlVersion(StrEnum):
+    """WSDL 1.1 and 2.0, which call some things by other names."""
+
+    WSDL_11 = "1.1"
+    WSDL_20 = "2.0"
+
+    @property
+    def port(self) -> str:
+        """What a port is called."""
+        return "port" if self is WsdlVersion.WSDL_11 else "endpoint"
+
+    @property
+    def transport(self) -> str:
+        """The attribute that names the transport."""
+        return "transport" if self is WsdlVersion.WSDL_11 else "wsoap:protocol"
+
+    @property
+    def address(self) -> str:
+        """How an address is written."""
+        return '<soap:address location="jms:…"/> into it' if self is WsdlVersion.WSDL_11 else 'address="jms:…" into it'
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One operation of a port.
+
+    Attributes:
+        name: its name.
+        soap_action: the action of its SOAP binding, None if there is none.
+        mep: request-response or one-way; None for another pattern, which SOAP over JMS does not have.
+        place: where its binding stands, or its interface.
+    """
+
+    name: str
+    soap_action: str | None
+    mep: Mep | None
+    place: Place
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binding:
+    """A binding.
+
+    Attributes:
+        name: in Clark notation.
+        transport: the transport or protocol URI, None if it is no SOAP binding.
+        soap_version: None if it is no SOAP binding, or of another version.
+        interface: the port type or interface in Clark notation, empty if it names none.
+        extensions: its soapjms elements.
+        place, transport_place: where it and its transport stand.
+        problems: what is wrong with its own attributes.
+    """
+
+    name: str
+    transport: str | None
+    soap_version: SoapVersion | None
+    interface: str
+    extensions: tuple[Extension, ...]
+    place: Place
+    transport_place: Place
+    problems: tuple[Finding, ...] = ()
+
+    @property
+    def profile(self) -> Profile | None:
+        """The edition of SOAP over JMS that its transport names, None for another transport."""
+        return None if self.transport is None else PROFILE_OF_NAMESPACE.get(self.transport)
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A service; its name is local."""
+
+    name: str
+    extensions: tuple[Extension, ...]
+    place: Place
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Port:
+    """A port of WSDL 1.1 or endpoint of WSDL 2.0.
+
+    Attributes:
+        name: its local name.
+        service: the service that it belongs to.
+        binding_name: the binding that it names, in Clark notation.
+        binding: that binding, None if it is not there.
+        address: as it is written, without white space around it; None if there is none.
+        address_version: the SOAP version that its address element is for; None in WSDL 2.0.
+        extensions: its soapjms elements.
+        operations: what can be called.
+        wsdl: the version of its document.
+        place, address_place: where it and its address stand.
+    """
+
+    name: str
+    service: Service
+    binding_name: str
+    binding: Binding | None
+    address: str | None
+    address_version: SoapVersion | None
+    extensions: tuple[Extension, ...]
+    operations: tuple[Operation, ...]
+    wsdl: WsdlVersion
+    place: Place
+    address_place: Place
+
+    @property
+    def profile(self) -> Profile | None:
+        """The edition of SOAP over JMS that it follows, None if it is not SOAP over JMS."""
+        return None if self.binding is None else self.binding.profile
+
+    @property
+    def soap_version(self) -> SoapVersion | None:
+        """The SOAP version, None if it is no SOAP port."""
+        return None if self.binding is None else self.binding.soap_version
+
+    def levels(self) -> Iterator[tuple[Origin, tuple[Extension, ...]]]:
+        """Yield the elements that reach this port, level by level (WSDLUsage-3001)."""
+        yield Origin.PORT, self.extensions
+        yield Origin.SERVICE, self.service.extensions
+        yield Origin.BINDING, () if self.binding is None else self.binding.extensions
+
+    def problems(self) -> Iterator[Finding]:
+        """Yield what is wrong with this port: with its binding, its address, the elements that reach it."""
+        if self.binding is None:
+            yield finding("missingBinding", self.place, port=self.name, seen=self.binding_name)
+            return
+        yield from self.binding.problems
+        if self.binding.profile is None:
+            yield from self._other_transport(self.binding)
+            return
+        yield from self._address_problems()
+        for origin, extensions in self.levels():
+            yield from (problem for each in extensions if (problem := each.problem(origin)))
+
+    def _other_transport(self, binding: Binding) -> Iterator[Finding]:
+        write = {"attribute": self.wsdl.transport, "namespace": DEFAULT_PROFILE.namespace}
+        what = FOREIGN_TRANSPORTS.get((binding.transport or "").rstrip("/"))
+        if what is not None:
+            seen = {"transport": binding.transport, "what": what}
+            yield finding("foreignTransport", binding.transport_place, **seen, **write)
+        elif self.address is not None and self.address[:4].lower() == "jms:":
+            seen = {"port": self.name, "seen": self.address, "transport": binding.transport}
+            yield finding("jmsAddressElsewhere", self.address_place, **seen, **write)
+
+    def _address_problems(self) -> Iterator[Finding]:
+        if not self.address:
+            yield finding("missingAddress", self.place, port=self.name, write=self.wsdl.address)
+            return
+        lenient = parse(self.address)
+        if any(each.code == "wrongScheme" for each in lenient.findings):
+            yield finding("notJmsAddress", self.address_place, port=self.name, seen=without_user_info(self.address))
+            return
+        broken = {each.code for each in lenient.findings if each.severity is not UriSeverity.NOTE} | _REFUSED_IN_URI
+        for each in parse(self.address, Mode.STRICT).findings:
+            loose = "uriNote" if each.severity is UriSeverity.NOTE else "looseUri"
+            code = "badUri" if each.code in broken else loose
+            seen = {"port": self.name, "at": each.position, "seen": each.text, "code": each.code}
+            yield finding(code, self.address_place, **seen)
+
+    def _usable(self) -> None:
+        for each in self.problems():
+            if each.severity is Severity.ERROR:
+                raise InvalidWsdlError(str(each))
+        if self.profile is None:
+            transport = None if self.binding is None else self.binding.transport
+            raise InvalidWsdlError(
+                f"{self.place}: {self.wsdl.port} {self.name!r} is not SOAP over JMS: its transport is {transport!r}; "
+                f"accepted are {' and '.join(PROFILE_OF_NAMESPACE)} (SOAP/JMS 3.4.2)"
+            )
+
+    def uri(self) -> JmsUri:
+        """Return the address, read leniently.
+
+        Raises:
+            InvalidWsdlError: the port has an error, or is not SOAP over JMS; the message says line, rule and remedy.
+        """
+        self._usable()
+        return parse(str(self.address))
+
+    def effective(self, environment: Mapping[str, Value] = MappingProxyType({})) -> Effective:
+        """Work out the effective properties, each with its origin.
+
+        Args:
+            environment: what the program sets, by property name; it wins over all that the WSDL says.
+
+        Raises:
+            InvalidWsdlError: see `uri`.
+            InvalidPropertyError: a bad value in the environment.
+
+        Spec: SOAP/JMS 2.2, 3.4.4, 3.4.5; Protocol-2001, WSDLUsage-3001 to 3003.
+        """
+        uri = self.uri()
+        return resolve(
+            uri,
+            environment,
+            {origin: {each.name: each.value or "" for each in extensions} for origin, extensions in self.levels()},
+        )
+
+    def operation(self, name: str) -> Operation:
+        """Return the operation called `name`.
+
+        Raises:
+            UsageError: there is none, or there are several; the message lists those there are.
+        """
+        found = [each for each in self.operations if each.name == name]
+        if len(found) != 1:
+            known = ", ".join(dict.fromkeys(each.name for each in self.operations)) or "none"
+            number = "no operation" if not found else f"{len(found)} operations"
+            raise UsageError(f"{self.wsdl.port} {self.name!r} has {number} {name!r}; there are: {known}")
+        return found[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A WSDL with all that it imports.
+
+    Attributes:
+        version: of WSDL.
+        services: all of them, those without ports too.
+        bindings: by name in Clark notation.
+        ports: of all services, in order, those of other transports too.
+        misplaced: soapjms elements where they count for nothing.
+    """
+
+    version: WsdlVersion
+    services: tuple[Service, ...]
+    bindings: Mapping[str, Binding]
+    ports: tuple[Port, ...]
+    misplaced: tuple[Extension, ...]
+
+    def port(self, name: str | None = None) -> Port:
+        """Return a port by its name, or by SERVICE/PORT; without a name the only one that is SOAP over JMS.
+
+        Raises:
+            UsageError: there is no such port, or more than one; the message lists those there are.
+        """
+        word = self.version.port
+        if name is None:
+            found = [each for each in self.ports if each.profile is not None]
+            what = f"{word} with a SOAP/JMS transport"
+        else:
+            found = [each for each in self.ports if name in (each.name, f"{each.service.name}/{each.name}")]
+            what = f"{word} {name!r}"
+        if len(found) == 1:
+            return found[0]
+        known = ", ".join(f"{each.service.name}/{each.name}" for each in found or self.ports) or "none"
+        raise UsageError(f"{'more than one' if found else 'no'} {what}; choose one of: {known}")

@@ -1,0 +1,139 @@
+"""WSDL files: reading them with what they import from beside them, and adding a port to one.
+
+What a WSDL says is `soapjms.protocol.wsdl`; here are the files: which may be read, and how much of them.
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterable
+from io import BytesIO
+from os import fsdecode
+from pathlib import Path
+from urllib.parse import unquote_to_bytes, urlsplit
+
+from soapjms.protocol.errors import InvalidWsdlError
+from soapjms.protocol.wsdl import Description, Loaded, read
+from soapjms.protocol.wsdl.documents import MAX_OCTETS
+from soapjms.protocol.wsdl.write import NewPort, add_port
+
+
+def read_wsdl(path: str | Path, *, allow: Iterable[str | Path] = ()) -> Description:
+    """Read a WSDL 1.1 or 2.0 file with all that it imports or includes.
+
+    Imports are read from local files below the file's own folder, links followed; nothing is fetched over a network.
+
+    Args:
+        path: of the file.
+        allow: other folders that imports may be read from.
+
+    Raises:
+        InvalidWsdlError: it cannot be read, is no WSDL or has a document type; or an import that is refused, runs in a
+            loop, or is too much.
+    """
+    files = _Files(Path(path), allow)
+    return read(files.first(), str(path), files.load)
+
+
+def add_jms_port(path: str | Path, out: str | Path, port: NewPort, *, allow: Iterable[str | Path] = ()) -> Description:
+    """Add a SOAP/JMS port to a WSDL file; the rest of it stays as it is.
+
+    Args:
+        path: of the file.
+        out: the file to write, which may be the same; it is replaced in one go.
+        port: what to add.
+        allow: other folders that imports may be read from.
+
+    Returns:
+        What is in the new file.
+
+    Raises:
+        InvalidWsdlError: the file cannot be read, or not what it imports from where `out` is.
+        InvalidUriError, InvalidPropertyError, UsageError: `port` is not as it must be.
+        OSError: `out` cannot be written.
+    """
+    before, after = _Files(Path(path), allow), _Files(Path(out), allow)
+    octets = add_port(before.first(), port, str(path), before.load)
+    described = read(octets, str(out), after.load)  # from there: what it imports has to be there too
+    unfinished = Path(f"{out}.part")
+    try:
+        unfinished.write_bytes(octets)
+        unfinished.replace(out)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return described
+
+
+class _Files:
+    """The files that one WSDL may be read from."""
+
+    def __init__(self, path: Path, allow: Iterable[str | Path]) -> None:
+        self._path = path
+        self._real = _real(path)
+        self._folders = [self._real.parent, *(_real(Path(each)) for each in allow)]
+        self._reals = {str(path): self._real}
+        self._octets: dict[str, bytes] = {}  # of what is imported, each file read once
+
+    def first(self) -> bytes:
+        return _read(self._path)
+
+    def load(self, location: str, base: str) -> Loaded:
+        """Read what a document imports: a path, or a file: URI, from the folder of that document."""
+        real = _real(self._reals[base].parent / _local_path(location))
+        if not any(real.is_relative_to(each) for each in self._folders):
+            raise InvalidWsdlError(
+                f"the import of {location!r} leads to {real}, outside of {self._folders[0]}; copy the file there, or "
+                "allow its folder"
+            )
+        name = self._name(real)
+        if name not in self._reals:
+            self._reals[name] = real
+            self._octets[name] = _read(real)
+        return Loaded(name, self._octets.get(name, b""))
+
+    def _name(self, real: Path) -> str:
+        """Return how a file is called: as the first was, if it is below the same folder; each by one name only."""
+        if real == self._real:
+            return str(self._path)
+        if real.is_relative_to(self._real.parent):
+            return str(self._path.parent / real.relative_to(self._real.parent))
+        return str(real)
+
+
+def _local_path(location: str) -> str:
+    """Return the path in a location.
+
+    Raises:
+        InvalidWsdlError: it is no local file.
+    """
+    try:
+        parts = urlsplit(location)
+    except ValueError as error:
+        raise InvalidWsdlError(f"the import of {location!r} is no URI: {error}") from None
+    if parts.scheme not in ("", "file") or parts.netloc not in ("", "localhost"):
+        raise InvalidWsdlError(
+            f"the import of {location!r} is refused: nothing is fetched over a network; save the file beside this one "
+            "and write its name as the location"
+        )
+    return fsdecode(unquote_to_bytes(parts.path))
+
+
+def _real(path: Path) -> Path:
+    try:
+        return path.resolve()
+    except (OSError, ValueError, RuntimeError) as error:  # a loop of links, a name with a null character
+        raise InvalidWsdlError(f"{str(path)!r} cannot be read: {error}") from None
+
+
+def _read(path: Path) -> bytes:
+    """Read a file, if it is one: no device, no pipe, and no more of it than a WSDL may have."""
+    try:
+        is_file = stat.S_ISREG(path.stat().st_mode)
+        with path.open("rb") if is_file else BytesIO() as file:
+            octets = file.read(MAX_OCTETS + 1)
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise InvalidWsdlError(f"{str(path)!r} cannot be read: {why}") from None
+    if not is_file:
+        raise InvalidWsdlError(f"{str(path)!r} cannot be read: it is no file")
+    return octets
