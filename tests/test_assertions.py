@@ -28,12 +28,14 @@ from soapjms.protocol.assertions import (
     habits,
     judge,
     judge_readings,
+    judge_request,
     not_observable,
     violations,
 )
 from soapjms.protocol.assertions.judge import readings
 from soapjms.protocol.exchange import Exchange, Pattern
 from soapjms.protocol.names import CR_2009, PROFILES, REC_2012, Profile, Subcode
+from soapjms.protocol.properties import Carrier
 from soapjms.protocol.record import from_members
 from soapjms.protocol.requesting import findings
 
@@ -111,8 +113,12 @@ def test_verdicts_of_all_vectors(case: dict[str, Any], profile: str) -> None:
     possible = {setting.profile.assertion_id(row.id) for row in ASSERTIONS if row.check is not None}
     assert set(judged) <= possible
     assert not set(judged) & set(not_observable(setting))
-    only_broken = judge_readings(found, setting, readings(found, setting.profile), ASSERTIONS, only_broken=True)
-    assert list(only_broken) == list(violations(verdicts)) == [each for each in verdicts if each.outcome in BROKEN]
+    assert list(violations(verdicts)) == [each for each in verdicts if each.outcome in BROKEN]
+    for carrier, message in readings(found, setting.profile).items():
+        if carrier is not Carrier.RESPONSE:
+            in_full = list(violations(judge_readings(setting, {carrier: message}, REQUEST_FAULTS)))
+            assert list(judge_request(message, carrier, setting)) == in_full
+            assert list(judge_request(message, carrier, setting)) == in_full  # from what was remembered
     assert pickle.loads(pickle.dumps(setting)) == setting
 
 
@@ -171,7 +177,7 @@ def test_the_judge_is_lazy() -> None:
     found = exchange(REFUSED[0])
     assert found.request is not None
     message = readings(found, REC_2012)
-    next(iter(violations(judge_readings(found, Setting(), message, REQUEST_FAULTS))))
+    next(iter(violations(judge_readings(Setting(), message, REQUEST_FAULTS))))
     assert not {"_decoded", "_envelope"} & {name for each in message.values() for name in vars(each)}
 
 

@@ -261,7 +261,7 @@ class TestLostConnection(OnActiveMQ):
             futures = [client.submit(envelope()) for _ in range(3)]
             cut(connection)
             for future in futures:
-                with pytest.raises(CallFailedError, match="the connection .*was lost"):
+                with pytest.raises(CallFailedError, match=r"the connection .*was lost"):
                     future.result(PATIENCE)
             with pytest.raises(CallFailedError, match="could not be sent"):
                 client.call(envelope())

@@ -79,11 +79,12 @@ def as_envelope(root: etree._Element) -> Envelope:
         raise ValueError(f"the root element is {root.tag!r}, no SOAP envelope")
     version, header_tag, body_tag = tags
     header = body = None
-    for child in root.iterchildren(header_tag, body_tag):
+    for child in root:
         if child.tag == body_tag:
             body = child
             break
-        header = child
+        if child.tag == header_tag:
+            header = child
     if body is None:
         raise ValueError("the SOAP envelope has no Body")
     return Envelope(version, root, header, body)

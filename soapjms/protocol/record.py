@@ -40,6 +40,9 @@ from soapjms.protocol.members import FLAG, INTEGER, LIST, OBJECT, TEXT, Kind, ch
 
 VERSION: Final = 1
 
+EPOCH: Final = datetime.fromtimestamp(0, UTC)
+"""The time of a record that was never captured."""
+
 
 class Direction(StrEnum):
     """What a captured message is, where the capturing node knows."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, Final
 
 from lxml import etree
@@ -26,10 +27,8 @@ from soapjms.protocol.mep import Input, Machine, State
 from soapjms.protocol.names import FailureReason, Mep, Profile, Role, SoapVersion
 from soapjms.protocol.properties import BINDING_PROPERTIES, Carrier, Effective, Value, request_uri
 from soapjms.protocol.reading import Reading
-from soapjms.protocol.record import Direction, Record
+from soapjms.protocol.record import EPOCH, Direction, Record
 from soapjms.protocol.uri import JmsUri
-
-EPOCH: Final = datetime.fromtimestamp(0, UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +41,8 @@ class Endpoint:
         profile: the edition to write by.
         message_type: BYTES or TEXT.
         request_uri: what SOAPJMS_requestURI says.
+        headers: the JMS headers that somebody set, by field of a `Message`; the others are left to the provider.
+        time_to_live: milliseconds that a request lives, 0 for no end.
     """
 
     uri: JmsUri
@@ -49,6 +50,8 @@ class Endpoint:
     profile: Profile
     message_type: MessageType
     request_uri: str
+    headers: Mapping[str, int]
+    time_to_live: int
 
     @classmethod
     def of(
@@ -59,13 +62,26 @@ class Endpoint:
         message_type: MessageType = MessageType.BYTES,
     ) -> Endpoint:
         """Derive the requestURI and put everything together."""
-        return cls(uri, properties, profile, message_type, request_uri(uri))
+        live = properties.value("timeToLive")
+        return cls(
+            uri,
+            properties,
+            profile,
+            message_type,
+            request_uri(uri),
+            headers=_stated_headers(properties),
+            time_to_live=live if isinstance(live, int) else 0,
+        )
 
-    @property
-    def time_to_live(self) -> int:
-        """Milliseconds that a request lives, 0 for no end."""
-        value = self.properties.value("timeToLive")
-        return value if isinstance(value, int) else 0
+
+def _stated_headers(properties: Effective) -> Mapping[str, int]:
+    """Return the headers that were set and do not hang on the clock. Spec: SOAP/JMS 2.6.1.1."""
+    headers: dict[str, int] = {}
+    for name in ("deliveryMode", "priority"):
+        value, header = properties.stated(name), BINDING_PROPERTIES[name].header
+        if isinstance(value, int) and header is not None:
+            headers[header] = value
+    return MappingProxyType(headers)
 
 
 # Events
@@ -194,14 +210,9 @@ class RequestingNode:
 
     def _headers(self, now: int) -> dict[str, Any]:
         """The JMS headers that somebody set; the others are left to the provider (SOAP/JMS 2.6.1.1)."""
-        headers: dict[str, Any] = {}
-        for name, header in (("deliveryMode", "delivery_mode"), ("priority", "priority")):
-            value = self.endpoint.properties.stated(name)
-            if isinstance(value, int):
-                headers[header] = value
-        if self.endpoint.time_to_live:
-            headers["expiration"] = now + self.endpoint.time_to_live
-        return headers
+        if not self.endpoint.time_to_live:
+            return dict(self.endpoint.headers)
+        return {**self.endpoint.headers, "expiration": now + self.endpoint.time_to_live}
 
     def sent(self) -> None:
         """Tell that the broker has the message. Ends a one-way exchange."""
@@ -229,8 +240,8 @@ class RequestingNode:
         if not self.machine.allows(Input.RESPONSE_ARRIVED):
             return ResponseIgnored(message, f"the exchange is in state {self.machine.state}")
         assert self.request is not None
-        ours = {self.request.correlation_id, self.request.message_id, message_id} - {None}
-        if message.correlation_id not in ours:
+        ours = self.request.correlation_id, self.request.message_id, message_id
+        if message.correlation_id is None or message.correlation_id not in ours:
             return ResponseIgnored(message, f"JMSCorrelationID {message.correlation_id!r} is of another exchange")
         self.machine.step(Input.RESPONSE_ARRIVED)
         reading = Reading(capture_of(message, Direction.RESPONSE), self.endpoint.profile)
@@ -307,10 +318,16 @@ _CARRIED: Final[Mapping[Carrier, tuple[tuple[str, str], ...]]] = {
 
 def message_properties(carrier: Carrier, values: Mapping[str, Value | None]) -> Properties:
     """Return the SOAPJMS_ properties of a message: those of the table that it carries and that have a value."""
+    return _properties(carrier, tuple([values.get(name) for name, _ in _CARRIED[carrier]]))
+
+
+@lru_cache(maxsize=1024)
+def _properties(carrier: Carrier, values: tuple[Value | None, ...]) -> Properties:
+    """Make the properties of a message; most messages of a client have the same ones."""
     return Properties(
         Property(carried, PropertyType.BOOLEAN if isinstance(value, bool) else PropertyType.STRING, value)
-        for name, carried in _CARRIED[carrier]
-        if (value := values.get(name)) is not None
+        for (_, carried), value in zip(_CARRIED[carrier], values, strict=True)
+        if value is not None
     )
 
 

@@ -15,7 +15,7 @@ from lxml import etree
 
 from brokers.message import Message, MessageType
 from soapjms.protocol import names
-from soapjms.protocol.assertions import REQUEST_FAULTS, Setting, Verdict, judge_readings
+from soapjms.protocol.assertions import REQUEST_FAULTS, Setting, Verdict, judge_readings, judge_request
 from soapjms.protocol.envelope import Blame, Envelope, Fault, build_fault, read_envelope, read_fault
 from soapjms.protocol.exchange import Exchange, Pattern
 from soapjms.protocol.mep import Input, Machine
@@ -98,11 +98,8 @@ class RespondingNode:
         carrier = Carrier.ONE_WAY if one_way else Carrier.REQUEST
         record = capture_of(message, Direction.ONE_WAY if one_way else Direction.REQUEST)
         reading = Reading(record, self.setting.profile)
-        pattern = Pattern.ONE_WAY if one_way else Pattern.REQUEST_RESPONSE
-        exchange = Exchange(id="", pattern=pattern, request=record)
-        broken = judge_readings(exchange, self.setting, {carrier: reading}, REQUEST_FAULTS, only_broken=True)
         tolerated: list[Verdict] = []
-        for verdict in broken:
+        for verdict in judge_request(reading, carrier, self.setting):
             if verdict.expected_subcodes:
                 return self._refuse(reading, verdict.expected_subcodes[0], verdict.reason or "", verdict)
             tolerated.append(verdict)
@@ -252,5 +249,5 @@ def _captured_fault(exchange: Exchange, setting: Setting) -> Fault | None:
 def _fitting(exchange: Exchange, setting: Setting) -> tuple[str, ...]:
     assert exchange.request is not None
     reading = Reading(exchange.request, setting.profile)
-    verdicts = judge_readings(exchange, setting, {Carrier.REQUEST: reading}, REQUEST_FAULTS)
+    verdicts = judge_readings(setting, {Carrier.REQUEST: reading}, REQUEST_FAULTS)
     return tuple(dict.fromkeys(str(each) for verdict in verdicts for each in verdict.expected_subcodes))

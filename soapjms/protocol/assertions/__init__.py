@@ -7,7 +7,14 @@ Spec: SOAP/JMS appendix E.
 """
 
 from soapjms.protocol.assertions.habits import HABITS, Habit, habits
-from soapjms.protocol.assertions.judge import REQUEST_FAULTS, judge, judge_readings, not_observable, violations
+from soapjms.protocol.assertions.judge import (
+    REQUEST_FAULTS,
+    judge,
+    judge_readings,
+    judge_request,
+    not_observable,
+    violations,
+)
 from soapjms.protocol.assertions.model import (
     Assertion,
     Binds,
@@ -38,6 +45,7 @@ __all__ = [
     "habits",
     "judge",
     "judge_readings",
+    "judge_request",
     "not_observable",
     "violations",
 ]

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Final
 
+from brokers.message import Message, MessageType, Properties
 from soapjms.protocol.assertions.model import (
     BROKEN,
     CARRIERS,
@@ -31,6 +32,7 @@ from soapjms.protocol.exchange import Exchange, Pattern
 from soapjms.protocol.names import Profile, Subcode, profile
 from soapjms.protocol.properties import Carrier
 from soapjms.protocol.reading import Reading
+from soapjms.protocol.record import EPOCH, Record
 
 REQUEST_FAULTS: Final = PROPERTY_ASSERTIONS + BODY_ASSERTIONS
 """The rows that a responding node looks at: those with a fault, and what they rest on."""
@@ -49,7 +51,7 @@ def judge(exchange: Exchange, setting: Setting, among: Iterable[Assertion] = ASS
         setting: what is taken for granted.
         among: rows of the table, in its order.
     """
-    return judge_readings(exchange, setting, readings(exchange, setting.profile), tuple(among))
+    return judge_readings(setting, readings(exchange, setting.profile), tuple(among))
 
 
 def readings(exchange: Exchange, profile: Profile) -> dict[Carrier, Reading]:
@@ -60,25 +62,65 @@ def readings(exchange: Exchange, profile: Profile) -> dict[Carrier, Reading]:
 
 
 def judge_readings(
-    exchange: Exchange,
-    setting: Setting,
-    messages: dict[Carrier, Reading],
-    rows: tuple[Assertion, ...],
-    *,
-    only_broken: bool = False,
+    setting: Setting, messages: dict[Carrier, Reading], rows: tuple[Assertion, ...]
 ) -> Iterator[Verdict]:
-    """Judge messages that were read already; see `judge`. With `only_broken` nothing is yielded for what holds."""
+    """Judge messages that were read already; see `judge`."""
     request = messages.get(Carrier.REQUEST) or messages.get(Carrier.ONE_WAY)
     response = messages.get(Carrier.RESPONSE)
     subcodes: dict[str, Subcode] = {}
     for carrier, message in messages.items():
-        case = Case(exchange, setting, message, carrier, request, response, subcodes)
-        yield from _judge_case(case, _rows_for(rows, carrier, setting.profile.name), only_broken)
+        case = Case(setting, message, carrier, request, response, subcodes)
+        yield from _judge_case(case, _rows_for(rows, carrier, setting.profile.name))
     pairs = _rows_for(rows, None, setting.profile.name)
     if pairs and Carrier.ONE_WAY not in messages:
         message = messages.get(Carrier.RESPONSE) or messages[Carrier.REQUEST]
-        case = Case(exchange, setting, message, Carrier.RESPONSE, request, response, subcodes)
-        yield from _judge_case(case, pairs, only_broken)
+        case = Case(setting, message, Carrier.RESPONSE, request, response, subcodes)
+        yield from _judge_case(case, pairs)
+
+
+def judge_request(reading: Reading, carrier: Carrier, setting: Setting) -> Iterator[Verdict]:
+    """Judge a request or one-way message by the rows that a responding node looks at, and yield what was broken.
+
+    The rows on properties see nothing of the body, and which others apply hangs on the properties too. So what is left
+    to judge is remembered by the properties: most senders send the same ones again and again.
+    """
+    message = reading.message
+    rows = None
+    if message.size and _is_short(message.properties):
+        rows = _rows_left(
+            setting.profile.name, setting.variants, setting.strict, carrier, message.message_type, message.properties
+        )
+    if rows is None:
+        rows = _rows_for(REQUEST_FAULTS, carrier, setting.profile.name)
+    return _judge_case(Case(setting, reading, carrier, request=reading), rows, only_broken=True)
+
+
+SHORT: Final = 2048
+"""Characters that the properties of a message may have altogether to be remembered."""
+
+
+def _is_short(properties: Properties) -> bool:
+    return sum([len(each.value) for each in properties if isinstance(each.value, str)]) <= SHORT
+
+
+@lru_cache(maxsize=1024)
+def _rows_left(
+    profile_name: str,
+    variants: frozenset[str],
+    strict: bool,
+    carrier: Carrier,
+    message_type: MessageType,
+    properties: Properties,
+) -> tuple[Assertion, ...] | None:
+    """Return the rows on the body of a message with these properties, None if a row on the properties is not kept."""
+    body = "<" if message_type is MessageType.TEXT else b"<"
+    record = Record(message=Message(message_type=message_type, body=body, properties=properties), time=EPOCH)
+    setting = Setting(profile=profile(profile_name), variants=variants, strict=strict)
+    case = Case(setting, Reading(record, setting.profile), carrier)
+    verdicts = _judge_case(case, _rows_for(PROPERTY_ASSERTIONS, carrier, profile_name), only_broken=False)
+    if any(each.outcome not in (Outcome.PASSED, Outcome.NOT_APPLICABLE) for each in verdicts):
+        return None
+    return tuple(row for row in _rows_for(BODY_ASSERTIONS, carrier, profile_name) if row.applies(case))
 
 
 @lru_cache(maxsize=256)
@@ -93,7 +135,8 @@ def _rows_for(rows: tuple[Assertion, ...], carrier: Carrier | None, profile_name
     )
 
 
-def _judge_case(case: Case, rows: tuple[Assertion, ...], only_broken: bool) -> Iterator[Verdict]:
+def _judge_case(case: Case, rows: tuple[Assertion, ...], only_broken: bool = False) -> Iterator[Verdict]:
+    """Judge one message or pair; with `only_broken` nothing is yielded for what holds."""
     ended: Ended = {}
     for row in rows:
         outcome, reason = _outcome(row, case, ended)
@@ -168,11 +211,12 @@ def _named(cr_id: str, case: Case) -> str:
 def _is_met(need: Need, row: Assertion, case: Case) -> bool:
     if need is Need.REQUEST_ID:
         return correlation_id(case) is not None
-    messages = case.pair if row.sees is Sees.PAIR else (case.message,)
+    if row.sees is not Sees.PAIR:
+        return MET[need](case.message)
     if need is Need.DESTINATION:
         wanted, seen = case.pair[0].message.reply_to, case.pair[1].message.destination
         return wanted is not None and seen is not None and wanted.name is not None and seen.name is not None
-    return all(MET[need](message) for message in messages)
+    return all(MET[need](message) for message in case.pair)
 
 
 def violations(verdicts: Iterable[Verdict]) -> Iterator[Verdict]:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from soapjms.protocol.exchange import Exchange
 from soapjms.protocol.names import REC_2012, Mep, Profile, Subcode
 from soapjms.protocol.properties import Carrier, Effective
 from soapjms.protocol.reading import Reading
@@ -105,7 +104,6 @@ class Case:
         subcodes: the faults that the request gives cause for, preferred first, by the assertion that says so.
     """
 
-    exchange: Exchange
     setting: Setting
     message: Reading
     carrier: Carrier
