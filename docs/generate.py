@@ -65,6 +65,17 @@ Where the specification leaves something open, this is what soapjms does.
 | `jndi-java.naming.provider.url` beside `jndiURL` | `jndiURL` counts, with a finding; the factory's name likewise |
 | a parameter whose name looks like a secret | not valid in strict and draft-03; its value is never shown |
 | a fragment (#) in a URI | malformed in every mode |
+| jndiContextParameter and topicReplyToName as elements of a WSDL | accepted, as 2.2 says, though 3.6 lists neither |
+| an element of a WSDL that 3.6 does not list (targetService, a wrong name) | the port is refused |
+| a property twice on one level of a WSDL | the last counts, as in a URI; a finding |
+| elements of one edition under the transport of the other | they count; a finding |
+| elements inside of the SOAP binding element, as 3.4.1 puts it | they count for nothing; a finding |
+| white space around the value of an element | dropped; kept in the attributes of jndiContextParameter |
+| both reply names | in one URI refused (RFC 6167); at different places replyToName counts (SOAP/JMS 2.2.2) |
+| an address of a WSDL that only the strict grammar refuses | used; a finding |
+| other transports for JMS, and ours without the last slash | named for what they are, not used |
+| the pattern of an operation that is neither in-out nor in-only | not callable by name; a finding |
+| imports of a WSDL in a loop | refused |
 | SOAPJMS_isFault | read as a boolean, `true`, `1`; written as a JMS boolean, on responses only |
 | where a reply may go | any queue or temporary destination, but not the request's own, the broker's, or a topic |
 | HTTP-like quotes around SOAPJMS_soapAction | read without them, noted as a habit, never written |

@@ -12,8 +12,11 @@ from typing import Final
 from brokers.message import Destination, DestinationKind, Message, queue, topic
 from brokers.naming import Names
 from soapjms.protocol.errors import UsageError
+from soapjms.protocol.names import Mep
 from soapjms.protocol.properties import Effective, Value, resolve
 from soapjms.protocol.uri import JmsUri, checked
+from soapjms.protocol.wsdl import Port
+from soapjms.protocol.wsdl.showing import MEP_WORDS
 
 VARIANTS: Final[Mapping[str, Callable[[Names, str, Mapping[str, str]], Destination]]] = {
     "jndi": lambda names, name, environment: names.lookup(name, environment),
@@ -23,18 +26,21 @@ VARIANTS: Final[Mapping[str, Callable[[Names, str, Mapping[str, str]], Destinati
 """The lookup variants, each with how it finds a destination."""
 
 
-def read_uri(uri: str | JmsUri, environment: Mapping[str, Value]) -> tuple[JmsUri, Effective]:
-    """Read a URI that the caller wants to use, and work out the effective properties.
+def read_uri(uri: str | JmsUri | Port, environment: Mapping[str, Value]) -> tuple[JmsUri, Effective]:
+    """Read a URI that the caller wants to use, or the port of a WSDL, and work out the effective properties.
 
     Raises:
         InvalidUriError, InvalidPropertyError: the URI or a property is not as the specification has it.
+        InvalidWsdlError: the port cannot be used.
     """
+    if isinstance(uri, Port):
+        return uri.uri(), uri.effective(environment)
     parsed = checked(uri.text, uri.mode) if isinstance(uri, JmsUri) else checked(uri)
     return parsed, resolve(parsed, environment)
 
 
-def destination_of(uri: JmsUri, names: Names) -> Destination:
-    """Find the destination that a URI names.
+def destination_of(uri: JmsUri, names: Names, properties: Effective | None = None) -> Destination:
+    """Find the destination that a URI names; `properties` are the effective ones, if not only the URI's count.
 
     Raises:
         UsageError: a lookup variant that is not supported.
@@ -44,7 +50,8 @@ def destination_of(uri: JmsUri, names: Names) -> Destination:
         find = VARIANTS[str(uri.variant)]
     except KeyError:
         raise UsageError(f"the lookup variant {uri.variant!r} is none of: {', '.join(VARIANTS)}") from None
-    return find(names, str(uri.destination), jndi_entries(uri.effective()))
+    values = uri.effective() if properties is None else _as_text(properties)
+    return find(names, str(uri.destination), jndi_entries(values))
 
 
 def reply_destination_of(uri: JmsUri, properties: Effective, names: Names) -> Destination | None:
@@ -60,10 +67,35 @@ def reply_destination_of(uri: JmsUri, properties: Effective, names: Names) -> De
     name, topic_name = properties.value("replyToName"), properties.value("topicReplyToName")
     if name is not None:
         if uri.variant == "jndi":
-            entries = jndi_entries({each: str(found.value) for each, found in properties.items()})
-            return names.lookup(str(name), entries)
+            return names.lookup(str(name), jndi_entries(_as_text(properties)))
         return queue(str(name))
     return None if topic_name is None else topic(str(topic_name))
+
+
+def soap_action_of(
+    port: Port | None, properties: Effective, soap_action: str | None, operation: str | None, mep: Mep
+) -> str | None:
+    """Return the SOAP action of one message: the caller's, else None if the properties give one, else the operation's.
+
+    Raises:
+        UsageError: the port has no such operation, it is of another pattern, or there is no port.
+
+    Spec: SOAP/JMS 2.2.3 soapAction, 3.4.3; Protocol-2001, Protocol-2018.
+    """
+    if operation is None:
+        return soap_action
+    if port is None:
+        raise UsageError(f"operation is {operation!r}, and no WSDL tells what that is; see Client.from_wsdl")
+    found = port.operation(operation)
+    if found.mep is not mep:
+        raise UsageError(f"the operation {operation!r} is {MEP_WORDS[found.mep]}; accepted here is {MEP_WORDS[mep]}")
+    if soap_action is not None or properties.stated("soapAction") is not None:
+        return soap_action
+    return found.soap_action or None
+
+
+def _as_text(properties: Effective) -> Mapping[str, str]:
+    return {name: str(found.value) for name, found in properties.items()}
 
 
 def jndi_entries(values: Mapping[str, str]) -> dict[str, str]:

@@ -13,9 +13,10 @@ from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from pathlib import Path
 from threading import Lock, Thread
 from types import MappingProxyType, TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from lxml import etree
 
@@ -23,7 +24,7 @@ from brokers.connection import Completion, Connection, ConnectionState, SendResu
 from brokers.errors import BrokerError
 from brokers.message import Destination, Message, MessageType
 from brokers.naming import Names
-from soapjms.addressing import destination_of, read_uri, reply_destination_of
+from soapjms.addressing import destination_of, read_uri, reply_destination_of, soap_action_of
 from soapjms.arguments import edition, finite, payload_type
 from soapjms.deadlines import Deadlines
 from soapjms.protocol.errors import CallFailedError, CallTimeoutError, UsageError
@@ -38,9 +39,11 @@ from soapjms.protocol.requesting import (
     ResponseReceived,
 )
 from soapjms.protocol.uri import JmsUri
+from soapjms.protocol.wsdl import Port
 from soapjms.recorder import Recorder
 from soapjms.replies import ExclusiveReplies, Replies, SharedReplies
 from soapjms.response import Response
+from soapjms.wsdl import read_wsdl
 
 log = logging.getLogger("soapjms.client")
 
@@ -61,7 +64,7 @@ class _Call:
 
 
 class Client:
-    """Calls the service behind a `jms:` URI. Thread-safe. Usable in a `with` statement.
+    """Calls the service behind a `jms:` URI or a WSDL's port. Thread-safe. Usable in a `with` statement.
 
     Args:
         connection: to the broker; stays the caller's to close.
@@ -87,7 +90,7 @@ class Client:
     def __init__(
         self,
         connection: Connection,
-        uri: str | JmsUri,
+        uri: str | JmsUri | Port,
         *,
         properties: Mapping[str, Value] = MappingProxyType({}),
         profile: Profile | str = DEFAULT_PROFILE,
@@ -102,7 +105,8 @@ class Client:
         self.counts: Counter[str] = Counter()
         self._connection = connection
         self._recorder = recorder
-        self._destination = destination_of(parsed, names or Names())
+        self._port = uri if isinstance(uri, Port) else None
+        self._destination = destination_of(parsed, names or Names(), effective)
         self._prefix = uuid.uuid4().hex
         self._numbers = itertools.count(1)
         self._calls: dict[str, _Call] = {}
@@ -113,6 +117,16 @@ class Client:
         self._closed = False
         self._ended = False
         connection.watch(self._on_state)
+
+    @classmethod
+    def from_wsdl(cls, connection: Connection, path: str | Path, port: str | None = None, **options: Any) -> Self:
+        """Make a client of a WSDL file's port (its only SOAP/JMS port if none is named) and of the edition it follows.
+
+        Raises:
+            InvalidWsdlError, UsageError: the file or the port cannot be used; for more, and `options`, see the class.
+        """
+        found = read_wsdl(path).port(port)
+        return cls(connection, found, **{"profile": found.profile or DEFAULT_PROFILE} | options)
 
     @property
     def under_way(self) -> int:
@@ -140,6 +154,7 @@ class Client:
         envelope: bytes | str | etree._Element,
         *,
         soap_action: str | None = None,
+        operation: str | None = None,
         timeout: float | None = None,
     ) -> Response:
         """Send a request and wait for its response. A fault comes back as a value: see `Response.raise_for_fault`.
@@ -147,14 +162,17 @@ class Client:
         Args:
             envelope: the SOAP envelope, of either version.
             soap_action: SOAPJMS_soapAction, over the one that the properties give.
+            operation: name of an operation of the WSDL, whose action is used where nobody else says one.
             timeout: seconds to wait; the client's own where it is None.
 
         Raises:
             InvalidEnvelopeError: `envelope` is no SOAP envelope.
+            UsageError: `operation` is no request-response operation of the WSDL.
             CallTimeoutError: no correlated response came in time.
             CallFailedError: the request could not be sent, or what came back is no SOAP envelope.
         """
-        call = self._start(envelope, soap_action, self.timeout if timeout is None else finite(timeout))
+        action = soap_action_of(self._port, self.endpoint.properties, soap_action, operation, Mep.REQUEST_RESPONSE)
+        call = self._start(envelope, action, self.timeout if timeout is None else finite(timeout))
         try:
             return call.future.result(max(0.0, call.due - time.monotonic()))
         except FutureTimeoutError:
@@ -168,6 +186,7 @@ class Client:
         envelope: bytes | str | etree._Element,
         *,
         soap_action: str | None = None,
+        operation: str | None = None,
         timeout: float | None = None,
     ) -> Future[Response]:
         """Send a request and return a future of its response; see `call`, whose errors the future raises.
@@ -177,12 +196,15 @@ class Client:
         Raises:
             InvalidEnvelopeError: `envelope` is no SOAP envelope.
         """
-        call = self._start(envelope, soap_action, self.timeout if timeout is None else finite(timeout))
+        action = soap_action_of(self._port, self.endpoint.properties, soap_action, operation, Mep.REQUEST_RESPONSE)
+        call = self._start(envelope, action, self.timeout if timeout is None else finite(timeout))
         deadline = self._deadlines.call_at(call.due, lambda: self._expire(call))
         call.future.on_settled(lambda _: self._deadlines.forget(deadline))
         return call.future
 
-    def send(self, envelope: bytes | str | etree._Element, *, soap_action: str | None = None) -> None:
+    def send(
+        self, envelope: bytes | str | etree._Element, *, soap_action: str | None = None, operation: str | None = None
+    ) -> None:
         """Send a one-way message, and return when the broker has it.
 
         Raises:
@@ -192,8 +214,9 @@ class Client:
         Spec: SOAP/JMS 2.7.1.
         """
         self._check_open()
+        action = soap_action_of(self._port, self.endpoint.properties, soap_action, operation, Mep.ONE_WAY)
         node = RequestingNode(self.endpoint, Mep.ONE_WAY)
-        message = node.start(envelope, destination=self._destination, now=_now(), soap_action=soap_action)
+        message = node.start(envelope, destination=self._destination, now=_now(), soap_action=action)
         self._record(message, Direction.ONE_WAY, Node.SENDING)
         try:
             self._connection.send(message).result(self.timeout)

@@ -18,8 +18,10 @@ class Entry(NamedTuple):
 
 
 COMMANDS: Final[Mapping[str, Entry]] = {
+    "explain": Entry("soapjms.cli.explain", "Say which binding properties count, and where each comes from."),
     "replay": Entry("soapjms.cli.replay", "Judge captured traffic for conformance, on Spark."),
     "uri": Entry("soapjms.cli.uri", "Say what a jms: URI means and what is wrong with it."),
+    "wsdl": Entry("soapjms.cli.wsdl", "Say what a WSDL means for SOAP/JMS, check it, add a port to it."),
 }
 
 

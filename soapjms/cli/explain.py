@@ -1,0 +1,62 @@
+"""`soapjms explain`: say which binding properties count for a port or a URI, and where each comes from."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+from rich.text import Text
+
+from soapjms.addressing import read_uri
+from soapjms.cli.terminal import console
+from soapjms.cli.wsdl import ALLOW_OPTION, JSON_OPTION, property_table, refusing, settings
+from soapjms.protocol.properties import Effective
+from soapjms.protocol.uri import visible
+from soapjms.protocol.wsdl.showing import overridden_members, property_members
+from soapjms.wsdl import read_wsdl
+
+
+@click.command("explain")
+@click.argument("target", metavar="WSDL|URI")
+@click.option("--port", metavar="PORT", help="Port of the WSDL, or SERVICE/PORT.  [default: the only SOAP/JMS port]")
+@click.option(
+    "--set", "given", multiple=True, callback=settings, metavar="NAME=VALUE",
+    help="What a program would set: it wins over all else; repeatable.",
+)  # fmt: skip
+@JSON_OPTION
+@ALLOW_OPTION
+def command(target: str, port: str | None, given: dict[str, str], as_json: bool, allow: tuple[str, ...]) -> None:
+    """Print each effective binding property, its origin, and what it overrides.
+
+    The origins, the strongest first: environment (--set), uri, port, service, binding, default. What looks like a
+    secret is shown as ***.
+
+    Exit status: 0, or 2 if something is not as it must be.
+    """
+    if target[:4].lower() == "jms:":
+        if port is not None:
+            raise click.UsageError("--port is for a WSDL; a URI has no ports")
+        with refusing():
+            uri, effective = read_uri(target, given)
+    else:
+        with refusing():
+            found = read_wsdl(target, allow=allow).port(port)
+            uri, effective = found.uri(), found.effective(given)
+    said = members(effective)
+    if as_json:
+        click.echo(json.dumps({"uri": uri.redacted, "properties": said}))
+        return
+    out = console()
+    out.print(Text(visible(uri.redacted), style="bold"), soft_wrap=True)
+    out.print(property_table(said))
+
+
+def members(effective: Effective) -> dict[str, dict[str, Any]]:
+    """Return the JSON form: value, origin, and the values that do not count; one that is ignored has no value."""
+    said: dict[str, dict[str, Any]] = dict(property_members(effective))
+    for name, each in said.items():
+        each["overridden"] = overridden_members(effective, name)
+    for name in effective.overridden.keys() - effective.keys():
+        said[name] = {"value": None, "origin": "ignored", "overridden": overridden_members(effective, name)}
+    return said

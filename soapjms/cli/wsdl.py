@@ -1,0 +1,198 @@
+"""`soapjms wsdl`: say what a WSDL means for SOAP over JMS, what is wrong with it, and add a port to one."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from soapjms.cli import USAGE
+from soapjms.cli.terminal import console
+from soapjms.protocol.errors import UsageError
+from soapjms.protocol.names import DEFAULT_PROFILE, PROFILES, SoapVersion
+from soapjms.protocol.properties import Origin, Value
+from soapjms.protocol.uri import visible
+from soapjms.protocol.wsdl import Description, Finding, Severity
+from soapjms.protocol.wsdl.lint import lint
+from soapjms.protocol.wsdl.showing import finding_members, members
+from soapjms.protocol.wsdl.write import LEVELS, NewPort
+from soapjms.wsdl import add_jms_port, read_wsdl
+
+STYLES: Final = {Severity.ERROR: "bold red", Severity.WARNING: "yellow"}
+JSON_OPTION: Final = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
+ALLOW_OPTION: Final = click.option(
+    "--allow", multiple=True, metavar="DIR", help="Another folder that imports may be read from; repeatable."
+)
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """Say what is wrong with what the caller gave, and end with the status for usage."""
+    try:
+        yield
+    except (UsageError, OSError) as error:
+        click.echo(f"Error: {visible(str(error))}", err=True)
+        sys.exit(USAGE)
+
+
+@click.group("wsdl")
+def command() -> None:
+    """Read, check and extend WSDL files."""
+
+
+# inspect
+
+
+@command.command("inspect")
+@click.argument("file", metavar="FILE")
+@JSON_OPTION
+@ALLOW_OPTION
+def inspect_command(file: str, as_json: bool, allow: tuple[str, ...]) -> None:
+    """List services, ports, effective properties with their origin, and operations.
+
+    Exit status: 0, or 2 if FILE or one of its SOAP/JMS ports is not as it must be.
+    """
+    with refusing():
+        described = read_wsdl(file, allow=allow)
+        said = members(described)
+    if as_json:
+        click.echo(json.dumps(said))
+    else:
+        _show_ports(described, said["ports"], console())
+
+
+def _show_ports(described: Description, ports: Sequence[dict[str, Any]], out: Console) -> None:
+    for port, said in zip(described.ports, ports, strict=True):
+        transport = None if port.binding is None else port.binding.transport
+        edition = f"SOAP/JMS, {port.profile.name}" if port.profile else f"not SOAP/JMS: transport {transport}"
+        out.print(Text(visible(f"{said['service']}/{said['port']}"), style="bold"), Text(visible(edition)))
+        parts = Table(show_header=False, box=None)
+        parts.add_row("SOAP", said["soap_version"] or "-")
+        parts.add_row("address", _text(said["address"]))
+        for each in said["operations"]:
+            action = "" if each["soap_action"] is None else f" soapAction {each['soap_action']}"
+            parts.add_row("operation", _text(f"{each['name']} ({each['mep']}){action}"))
+        out.print(parts)
+        if said["properties"]:
+            out.print(property_table(said["properties"]))
+
+
+def property_table(properties: dict[str, dict[str, Any]]) -> Table:
+    """Make a table of effective properties: name, value, origin, and what is overridden if that is told."""
+    table = Table("property", "value", "origin", *(["overridden"] if _tells_overridden(properties) else []))
+    for name, each in properties.items():
+        cells = [_text(name), _text(each["value"]), _text(each["origin"])]
+        if "overridden" in each:
+            cells.append(_text(", ".join(f"{lost['value']} ({lost['origin']})" for lost in each["overridden"])))
+        table.add_row(*cells)
+    return table
+
+
+def _tells_overridden(properties: dict[str, dict[str, Any]]) -> bool:
+    return any("overridden" in each for each in properties.values())
+
+
+def _text(value: Value | None) -> Text:
+    written = str(value).lower() if isinstance(value, bool) else str(value)
+    return Text("-" if value is None else visible(written), overflow="fold")
+
+
+# lint
+
+
+@command.command("lint")
+@click.argument("file", metavar="FILE")
+@JSON_OPTION
+@ALLOW_OPTION
+def lint_command(file: str, as_json: bool, allow: tuple[str, ...]) -> None:
+    """Report what breaks a rule, what contradicts something else, and what to write instead.
+
+    Exit status: 0 nothing found, 1 findings, 2 FILE cannot be read.
+    """
+    with refusing():
+        found = lint(read_wsdl(file, allow=allow))
+    if as_json:
+        click.echo(json.dumps({"findings": [finding_members(each) for each in found]}))
+    else:
+        _show_findings(found, console())
+    sys.exit(1 if found else 0)
+
+
+def _show_findings(found: Sequence[Finding], out: Console) -> None:
+    for each in found:
+        place, rule = visible(str(each.place)), visible(f"{each.text} ({each.rule})")
+        line = Text.assemble(f"{place}: ", (str(each.severity), STYLES[each.severity]), f": {rule}; {each.write}")
+        out.print(line, soft_wrap=True)
+    if not found:
+        out.print(Text("nothing found", style="green"))
+
+
+# add-port
+
+
+def settings(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    """Read NAME=VALUE options."""
+    found: dict[str, str] = {}
+    for each in values:
+        name, equals, value = each.partition("=")
+        if not equals or not name:
+            raise click.BadParameter(f"{each!r} is not NAME=VALUE, such as priority=7")
+        found[name] = value
+    return found
+
+
+def _by_level(given: dict[str, str]) -> dict[Origin, dict[str, Value]]:
+    """Sort settings by the level before the first dot; without one they are the port's."""
+    levels = {f"{level}.": level for level in LEVELS}
+    sorted_: dict[Origin, dict[str, Value]] = {}
+    for name, value in given.items():
+        dotted = f"{name.partition('.')[0]}."
+        level = levels.get(dotted, Origin.PORT)
+        sorted_.setdefault(level, {})[name.removeprefix(dotted) if dotted in levels else name] = value
+    return sorted_
+
+
+@command.command("add-port")
+@click.argument("file", metavar="FILE")
+@click.option("--to", required=True, metavar="URI", help="Address of the port: a jms: URI.")
+@click.option("--out", "-o", required=True, metavar="OUT", help="File to write; may be FILE.")
+@click.option("--service", metavar="NAME", help="Service that gets the port.  [default: the only one]")
+@click.option("--port", metavar="NAME", help="Name of the port.  [default: SERVICEJms]")
+@click.option("--binding", metavar="NAME", help="A SOAP/JMS binding to use, or the name of the new one.")
+@click.option("--interface", metavar="NAME", help="Port type or interface.  [default: that of the service's ports]")
+@click.option("--soap", type=click.Choice([str(each) for each in SoapVersion]), help="SOAP version of a new binding.")
+@click.option(
+    "--profile", type=click.Choice(sorted(PROFILES)), default=DEFAULT_PROFILE.name, show_default=True,
+    help="Edition of the specification, whose namespace is written.",
+)  # fmt: skip
+@click.option(
+    "--set", "given", multiple=True, callback=settings, metavar="[LEVEL.]NAME=VALUE",
+    help="A property, at the level port (default), service or binding; repeatable.",
+)  # fmt: skip
+@ALLOW_OPTION
+def add_port_command(file: str, to: str, out: str, given: dict[str, str], allow: tuple[str, ...], **names: Any) -> None:
+    """Add a SOAP/JMS port to a WSDL, with a binding if need be. The rest of the file stays as it is.
+
+    Exit status: 0, or 2 if something is not as it must be; nothing is written then.
+    """
+    new = NewPort(
+        address=to,
+        service=names["service"],
+        name=names["port"],
+        binding=names["binding"],
+        interface=names["interface"],
+        soap_version=None if names["soap"] is None else SoapVersion(names["soap"]),
+        profile=PROFILES[names["profile"]],
+        properties=_by_level(given),
+    )
+    with refusing():
+        described = add_jms_port(file, out, new, allow=allow)
+    ports = sum(each.profile is not None for each in described.ports)
+    click.echo(f"{visible(out)}: {ports} SOAP/JMS {'port' if ports == 1 else 'ports'}")
