@@ -295,3 +295,8 @@ def test_each_carried_property_once() -> None:
     common = {"requestURI", "bindingVersion", "contentType", "contentEncoding"}
     assert carried["response"] == common | {"isFault"}
     assert carried["request"] == carried["one-way"] == common | {"soapAction", "targetService"}
+
+
+def test_what_looks_like_a_secret_is_not_sent() -> None:
+    """A URI must carry none; one that does anyway keeps it to itself (RFC 6167 4.4, SOAP/JMS 2.2.4)."""
+    assert request_uri(parse("jms:queue:q?password=hunter2&a=1&accessToken=x")) == "jms:queue:q?a=1"

@@ -22,9 +22,7 @@ from soapjms.protocol.record import from_members
 
 FOLDER = Path(__file__).parent / "vectors"
 BASE = json.loads((FOLDER / "base.json").read_text("utf-8"))
-VECTORS = {
-    path.stem: json.loads(path.read_text("utf-8")) for path in sorted(FOLDER.glob("*.json")) if "-" in path.stem
-}
+VECTORS = {path.stem: json.loads(path.read_text("utf-8")) for path in sorted(FOLDER.glob("*.json")) if "-" in path.stem}
 MEPS = {"request-response": Mep.REQUEST_RESPONSE, "one-way": Mep.ONE_WAY}
 
 

@@ -15,14 +15,13 @@ from rich.table import Table
 from rich.text import Text
 
 from soapjms.cli import USAGE
+from soapjms.cli.terminal import console
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.exchange import DEFAULT_WINDOW
 from soapjms.protocol.names import DEFAULT_PROFILE, PROFILES
 from soapjms.replay import Progress, SparkFailedError, Summary, replay
 from soapjms.replay.report import visible
 
-PLAIN_WIDTH: Final = 160
-"""Characters in a line where the output is no terminal."""
 MAX_WINDOW: Final = timedelta(days=3650).total_seconds()
 COLOURS: Final[Mapping[str, str]] = {"failed": "bold red", "warning": "yellow", "passed": "green"}
 
@@ -105,7 +104,7 @@ def command(
     if as_json:
         click.echo(summary.to_json(), nl=False)
     else:
-        show(summary, Path(out), _console())
+        show(summary, Path(out), console())
     sys.exit(summary.exit_status)
 
 
@@ -114,19 +113,14 @@ def visible_lines(text: str) -> str:
     return "\n".join(visible(line) for line in text.splitlines())
 
 
-def _console(*, stderr: bool = False) -> Console:
-    console = Console(stderr=stderr, highlight=False)
-    return console if console.is_terminal else Console(stderr=stderr, highlight=False, width=PLAIN_WIDTH)
-
-
 @contextmanager
 def _progress() -> Iterator[Progress]:
     """Show what goes on, on the terminal; say nothing where there is none."""
-    console = _console(stderr=True)
-    if not console.is_terminal:
+    terminal = console(stderr=True)
+    if not terminal.is_terminal:
         yield lambda text: None
         return
-    with console.status("") as status:
+    with terminal.status("") as status:
         yield lambda text: status.update(Text(visible(text)))
 
 

@@ -10,7 +10,7 @@ PLAIN_WIDTH: Final = 160
 """Characters in a line where the output is no terminal."""
 
 
-def console() -> Console:
+def console(*, stderr: bool = False) -> Console:
     """Return what a command prints to: the terminal, or lines of a fixed width where there is none."""
-    found = Console(highlight=False)
-    return found if found.is_terminal else Console(highlight=False, width=PLAIN_WIDTH)
+    found = Console(stderr=stderr, highlight=False)
+    return found if found.is_terminal else Console(stderr=stderr, highlight=False, width=PLAIN_WIDTH)

@@ -242,11 +242,11 @@ def row_of(name: str) -> BindingProperty | None:
 
 
 def request_uri(uri: JmsUri) -> str:
-    """Derive the requestURI from the URI supplied: what SHOULD or MUST be excluded is, in every occurrence.
+    """Derive the requestURI from the URI supplied: what SHOULD or MUST be excluded is, and what looks like a secret.
 
     Spec: SOAP/JMS 2.2.3 requestURI, 2.2.4; Protocol-2021, Protocol-2024.
     """
-    return uri.without(EXCLUDED)
+    return uri.without(EXCLUDED | {each.name for each in uri.parameters if each.is_secret})
 
 
 # Effective values

@@ -6,7 +6,6 @@ nothing, and characters that a terminal, a browser or an XML parser would act on
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
@@ -16,6 +15,7 @@ from xml.etree.ElementTree import Element, ElementTree, SubElement, indent  # wr
 from jinja2 import Environment, StrictUndefined
 
 from soapjms.protocol.assertions import Outcome
+from soapjms.protocol.uri import showing
 from soapjms.replay.summary import Sample, Summary
 
 LONGEST: Final = 600
@@ -33,10 +33,7 @@ def write(summary: Summary, folder: Path) -> None:
 def visible(text: object) -> str:
     """Show a text of a log: control characters and those that turn the direction of writing as escapes; cut if long."""
     characters = str(text)
-    shown = "".join(
-        each if unicodedata.category(each)[0] != "C" else each.encode("unicode_escape", "surrogatepass").decode()
-        for each in characters[:LONGEST]
-    )
+    shown = showing.visible(characters[:LONGEST])
     return shown if len(characters) <= LONGEST else f"{shown}… ({len(characters) - LONGEST} more characters)"
 
 

@@ -150,14 +150,14 @@ def variant_present(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.2.1 lookupVariant; Protocol-2003."""
     uri = case.message.request_uri
     assert uri is not None
-    return None if uri.variant else f"{uri.text!r} has no lookup variant"
+    return None if uri.variant else f"{uri.redacted!r} has no lookup variant"
 
 
 def destination_present(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.2.1 destinationName; Protocol-2004."""
     uri = case.message.request_uri
     assert uri is not None
-    return None if uri.destination else f"{uri.text!r} has no destination name"
+    return None if uri.destination else f"{uri.redacted!r} has no destination name"
 
 
 def well_formed(case: Case) -> str | None:
@@ -165,7 +165,7 @@ def well_formed(case: Case) -> str | None:
     uri = case.message.request_uri
     assert uri is not None
     broken = [finding for finding in uri.findings if finding.severity is Severity.SYNTAX]
-    return f"{uri.text!r} at {broken[0].position}: {broken[0].text}" if broken else None
+    return f"{uri.redacted!r} at {broken[0].position}: {broken[0].text}" if broken else None
 
 
 def variant_supported(case: Case) -> str | None:
