@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from pathlib import Path
+from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lxml import etree
 from wsdl_kit import CR, CXF, REC, VERSIONS, WSDL_11, WSDL_20, line_of, wsdl
 
 import soapjms
+from soapjms.protocol import xml
+from soapjms.protocol.errors import InvalidWsdlError
 from soapjms.protocol.wsdl import RULES, Finding, Severity, read
+from soapjms.protocol.wsdl.elements import ELEMENTS
 from soapjms.protocol.wsdl.lint import lint
 from soapjms.protocol.wsdl.showing import finding_members
 
@@ -242,3 +250,50 @@ def test_files_of_cxf(path: Path) -> None:
     }  # fmt: skip
     assert {(each.code, each.place.line) for each in reported} == expected.get(path.name, set())
     assert {each.severity for each in reported} <= {Severity.WARNING}
+
+
+# Documents that nobody would write
+
+EVERYWHERE = """<j:priority>{0}</j:priority><j:jndiContextParameter name="a" value="{0}"/>
+<j:topicReplyToName>t</j:topicReplyToName>"""
+TEXTS = [
+    "", "t:LedgerJms", ":", "1.5", "9" * 30, REC, CR, HTTP, "jms:queue:q", "jms:queue:ä?priority=99&jndi-=x&jndi-a",
+    "jms:jndi:a/b?replyToName=x&topicReplyToName=y", "http://u:p@x/", "JMS:topic:%00%FF",
+]  # fmt: skip
+
+
+def changed(text: str, random: Random) -> bytes:
+    """Take elements and attributes out of a document, copy elements elsewhere, write other texts and new elements."""
+    root = xml.parse(text.encode())
+    for _ in range(random.randint(1, 6)):
+        element, other = (random.choice(list(root.iter("*"))) for _ in range(2))
+        what, parent = random.randrange(5), element.getparent()
+        if what == 0:
+            element.text = random.choice(TEXTS)
+        elif what == 1 and element.attrib:
+            element.set(random.choice(element.keys()), random.choice(TEXTS))
+        elif what == 2 and element.attrib:
+            del element.attrib[random.choice(element.keys())]
+        elif what == 3:
+            other.append(deepcopy(element))
+        elif what == 4 and parent is not None:
+            parent.remove(element)
+        name = random.choice([*ELEMENTS, "targetService", "other"])
+        etree.SubElement(other, f"{{{random.choice([CR, REC])}}}{name}").text = random.choice(TEXTS)
+    return etree.tostring(root)
+
+
+@given(st.sampled_from(VERSIONS), st.sampled_from(TEXTS[-5:]), st.randoms(use_true_random=False))
+def test_whatever_a_document_says(version: str, address: str, random: Random) -> None:
+    """It is judged; a port can be used exactly if nothing that is found about it is an error."""
+    text = wsdl(version, address=address, port=EVERYWHERE.format(1), service=EVERYWHERE.format(2))
+    described = read(changed(text, random))
+    lint(described)
+    for port in described.ports:
+        usable = port.profile is not None and all(each.severity is not Severity.ERROR for each in port.problems())
+        try:
+            port.effective()
+        except InvalidWsdlError:
+            assert not usable
+        else:
+            assert usable

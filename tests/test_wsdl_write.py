@@ -397,7 +397,11 @@ def test_what_cannot_be_chosen(version: str) -> None:
 
 
 def test_what_is_no_wsdl_is_refused() -> None:
-    """As in reading."""
+    """As in reading; and what would be none with the port, as its names are in no namespace that XML allows."""
+    space = "http://schemas.xmlsoap.org/wsdl/"
+    text = f'<definitions targetNamespace=":" xmlns="{space}"><portType name="P"/><service/></definitions>'
+    with pytest.raises(InvalidWsdlError, match="with the port it would be not well-formed XML"):
+        added(text, name="N")
     with pytest.raises(InvalidWsdlError, match="not well-formed"):
         added("nonsense")
 

@@ -14,6 +14,7 @@ from typing import Final
 
 from lxml import etree
 
+from soapjms.protocol import xml
 from soapjms.protocol.errors import InvalidPropertyError, InvalidWsdlError, UsageError
 from soapjms.protocol.names import DEFAULT_PROFILE, Profile, SoapVersion
 from soapjms.protocol.properties import Origin, Source, Value, check_source, read_value, shown
@@ -78,7 +79,12 @@ def add_port(octets: bytes, new: NewPort, file: str = "WSDL", load: Load = load_
         text = Text(octets, documents[0].root)
     except (LookupError, UnicodeError) as error:
         raise InvalidWsdlError(f"{file}: written in an encoding that is not known here: {error}") from None
-    return _Addition(text, documents, read(octets, file, load), new, values).octets()
+    result = _Addition(text, documents, read(octets, file, load), new, values).octets()
+    try:
+        xml.parse(result)  # a targetNamespace that is no URI, as one, makes a document that cannot be read
+    except ValueError as error:
+        raise InvalidWsdlError(f"{file}: with the port it would be {error}") from None
+    return result
 
 
 def _written(level: Origin, properties: Mapping[str, Value]) -> dict[str, str]:
