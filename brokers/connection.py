@@ -253,6 +253,7 @@ class Connection(ABC):
         selector: str | None = None,
         durable_name: str | None = None,
         auto_accept: bool = False,
+        inline: bool = False,
     ) -> Consumer:
         """Subscribe, and return once the broker confirmed it.
 
@@ -265,6 +266,8 @@ class Connection(ABC):
             durable_name: name of a durable topic subscription; needs the capability `durable_topics`.
             auto_accept: the broker takes every delivery for accepted when it handed it over, and sends as it can; for
                 a temporary destination, whose messages end with the connection anyway. Then `accept` does nothing.
+            inline: `on_delivery` neither waits for this connection nor blocks, so an adapter may call it on the thread
+                that reads the socket, and save the way to another.
 
         Raises:
             UnsupportedError: the broker lacks a capability asked for.

@@ -160,16 +160,21 @@ class Crew:
                 taken = self._taken
 
 
+def at_once(task: Task) -> None:
+    """Run a task on the thread that hands it in."""
+    task()
+
+
 class Turns(Generic[T]):
-    """Hands items to a function one at a time, in order, on a crew.
+    """Hands items to a function one at a time, in order.
 
     Args:
-        crew: whose threads.
-        function: called with each item; what leaves it is logged by the crew, and the next item follows.
+        submit: has a task run, as `Crew.submit` does; or `at_once`, where the function never blocks.
+        function: called with each item; what leaves it is logged, and the next item follows.
     """
 
-    def __init__(self, crew: Crew, function: Callable[[T], None]) -> None:
-        self._crew = crew
+    def __init__(self, submit: Callable[[Task], None], function: Callable[[T], None]) -> None:
+        self._submit = submit
         self._function = function
         self._items: deque[T] = deque()
         self._changed = Condition(Lock())
@@ -186,7 +191,7 @@ class Turns(Generic[T]):
             if self._is_busy:
                 return
             self._is_busy = True
-        self._crew.submit(self._run)
+        self._submit(self._run)
 
     def stop(self) -> None:
         """Start no further call, and drop what waits."""

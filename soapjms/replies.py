@@ -86,7 +86,12 @@ class SharedReplies(Replies):
             if self._place is None or self._place[0] != generation:
                 destination = self._fixed or self._connection.temporary()
                 consumer = self._connection.consume(
-                    destination, self._on_delivery, prefetch=PREFETCH, selector=self._selector, auto_accept=True
+                    destination,
+                    self._on_delivery,
+                    prefetch=PREFETCH,
+                    selector=self._selector,
+                    auto_accept=True,
+                    inline=True,
                 )
                 self._place = generation, destination, consumer
             return self._place[1]
@@ -181,7 +186,7 @@ class ExclusiveReplies(Replies):
     def _open(self) -> _Place:
         place = _Place(self._connection.temporary(), self._connection.generation)
         place.consumer = self._connection.consume(
-            place.destination, partial(self._on_delivery, place), prefetch=PREFETCH, auto_accept=True
+            place.destination, partial(self._on_delivery, place), prefetch=PREFETCH, auto_accept=True, inline=True
         )
         return place
 

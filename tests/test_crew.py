@@ -11,7 +11,7 @@ from threading import Event
 import pytest
 
 from brokers import crew as module
-from brokers.crew import Crew, Turns
+from brokers.crew import Crew, Turns, at_once
 
 PATIENCE = 10.0
 
@@ -139,7 +139,7 @@ class TestTurns:
             inside.pop()
             seen.put(item)
 
-        turns = Turns(crew, handle)
+        turns = Turns(crew.submit, handle)
         writers = [
             threading.Thread(target=lambda who=who: [turns.put((who, number)) for number in range(100)])
             for who in range(4)
@@ -162,7 +162,7 @@ class TestTurns:
                 raise RuntimeError("the first fails")
             seen.put(item)
 
-        turns = Turns(crew, handle)
+        turns = Turns(crew.submit, handle)
         turns.put(0)
         turns.put(1)
         assert seen.get(timeout=PATIENCE) == 1
@@ -180,7 +180,7 @@ class TestTurns:
             turns.join(time.monotonic() + PATIENCE)
             gate.wait(PATIENCE)
 
-        turns = Turns(crew, handle)
+        turns = Turns(crew.submit, handle)
         turns.put(1)
         turns.put(2)
         assert begun.wait(PATIENCE)
@@ -191,3 +191,11 @@ class TestTurns:
         turns.join(time.monotonic() + PATIENCE)
         crew.close()
         assert seen == [1]
+
+    def test_at_once(self) -> None:
+        """Where the function never blocks, the thread that puts an item may handle it, those of others meanwhile too."""
+        seen: list[tuple[int, int]] = []
+        turns = Turns(at_once, lambda item: seen.append((item, threading.get_ident())))
+        turns.put(1)
+        turns.put(2)
+        assert seen == [(1, threading.get_ident()), (2, threading.get_ident())]

@@ -245,6 +245,7 @@ class EmbeddedConnection(Connection):
         selector: str | None = None,
         durable_name: str | None = None,
         auto_accept: bool = False,
+        inline: bool = False,
     ) -> Consumer:
         """Subscribe. Messages stay in the broker until `on_delivery` is called, so a consumer hoards none.
 

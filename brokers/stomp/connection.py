@@ -140,6 +140,7 @@ class StompConnection(Connection):
         selector: str | None = None,
         durable_name: str | None = None,
         auto_accept: bool = False,
+        inline: bool = False,
     ) -> Consumer:
         """Subscribe. With a `prefetch` above 1, transactions get slower with every message (ActiveMQ).
 
@@ -167,6 +168,7 @@ class StompConnection(Connection):
             prefetch=prefetch,
             selector=selector,
             auto_accept=auto_accept,
+            inline=inline,
             new_id=self.new_id,
             timeout=self._timeout,
             crew=self._crew,

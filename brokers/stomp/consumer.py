@@ -15,7 +15,7 @@ from enum import Enum, auto
 from typing import Final, NamedTuple
 
 from brokers.connection import Consumer, Delivery, OnDelivery
-from brokers.crew import Crew, Turns
+from brokers.crew import Crew, Turns, at_once
 from brokers.errors import BrokerError, ConnectionLostError, SendFailedError
 from brokers.message import Destination
 from brokers.stomp.frames import Headers, from_frame, spell
@@ -117,6 +117,7 @@ class StompConsumer(Consumer):
         prefetch: int,
         selector: str | None,
         auto_accept: bool,
+        inline: bool,
         new_id: Callable[[str], str],
         timeout: float,
         crew: Crew,
@@ -131,7 +132,7 @@ class StompConsumer(Consumer):
         self._new_id = new_id
         self._timeout = timeout
         self._on_close = on_close
-        self._turns: Turns[Arrival] = Turns(crew, self._take)
+        self._turns: Turns[Arrival] = Turns(at_once if inline else crew.submit, self._take)
         self._is_stopped = False
         self._subscription: Subscription | None = None
 
