@@ -193,7 +193,7 @@ class TestTurns:
         assert seen == [1]
 
     def test_at_once(self) -> None:
-        """Where the function never blocks, the thread that puts an item may handle it, those of others meanwhile too."""
+        """Where the function never blocks, the thread that puts an item may handle it itself."""
         seen: list[tuple[int, int]] = []
         turns = Turns(at_once, lambda item: seen.append((item, threading.get_ident())))
         turns.put(1)
