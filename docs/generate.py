@@ -43,6 +43,11 @@ Where the specification leaves something open, this is what soapjms does.
 | topicReplyToName in the requestURI | excluded, as a header property |
 | an action parameter without SOAPJMS_soapAction | `rec-2012`: missingSoapAction; `cr-2009`: mismatchedSoapAction |
 | a charset and a document without declaration | no disagreement if the document decodes in that charset |
+| charset and declaration | compared by the aliases of the IANA registry; UTF-16 fits UTF-16LE, not UTF-16BE UTF-16LE |
+| an encoding or charset that is not in the IANA registry, or UTF-7 | refused, with its name |
+| EBCDIC, declared or as a charset | refused by name; UTF-8 and UTF-16 are for everybody |
+| a byte order mark, or 16-bit octets, against the XML declaration | contentTypeMismatch, with a charset or without |
+| comments in a content type | read over, as in mail; one without end is contentTypeMismatch |
 | charset and declaration of a TextMessage | `rec-2012`: a contradiction is a warning; `cr-2009`: contentTypeMismatch |
 | an unknown media type, or one that is not the envelope's | contentTypeMismatch |
 | a body that is no SOAP envelope | a fault of the sender without a subcode: the binding has none for it |

@@ -16,7 +16,7 @@ PRODUCT = sorted(path for name in ("brokers", "soapjms") for path in (ROOT / nam
 PURE = [path for path in PRODUCT if path.is_relative_to(PROTOCOL)]
 
 ORDER = (
-    "names errors xml uri properties wsdl content envelope members record exchange reading "
+    "names errors charsets content xml uri properties wsdl envelope members record exchange reading "
     "assertions mep requesting responding"
 ).split()
 INSIDE_ASSERTIONS = "model messages headers pairs table judge habits".split()

@@ -55,13 +55,16 @@ def fault_of(inside: str, version: SoapVersion = SoapVersion.SOAP_11) -> Fault |
         ("<?xml version='1.0' encoding='utf-16be'?><e>ä</e>".encode("utf-16-be"), None),
         ("<e>ä</e>".encode("utf-32"), None),
         ("<e>ä</e>".encode("utf-32-le"), "utf-32"),
-        ("<?xml version='1.0' encoding='IBM037'?><e>ä</e>".encode("cp037"), None),
-        ("<?xml version='1.0'?><e>ä</e>".encode("cp500"), "IBM500"),
+        ("<?xml version='1.0' encoding='utf-16'?><e>ä</e>".encode("utf-16"), None),
+        ("<?xml version='1.0' encoding='ISO-10646-UCS-4'?><e>ä</e>".encode("utf-32-be"), None),
+        ("<?xml version='1.0' encoding='csISOLatin2'?><e>ä</e>".encode("iso8859-2"), None),
+        ("<?xml version='1.0' encoding='Windows-31J'?><e>ä</e>".replace("ä", "あ").encode("cp932"), None),
+        ("<?xml version='1.0' encoding='ISO-2022-JP'?><e>ä</e>".replace("ä", "あ").encode("iso2022-jp"), None),
     ],
 )
 def test_documents_in_many_encodings(octets: bytes, charset: str | None) -> None:
     """Byte order mark, declaration and first octets tell the encoding; the charset parameter where they do not."""
-    assert parse_xml(octets, charset).text == "ä"
+    assert parse_xml(octets, charset).text in ("ä", "あ")
 
 
 @pytest.mark.parametrize("start", ["", "\ufeff", "<?xml version='1.0' encoding='utf-16'?>"])
@@ -105,7 +108,7 @@ def test_broken_documents(text: str) -> None:
         parse_xml(text.encode("utf-8", "surrogatepass"))
 
 
-@pytest.mark.parametrize("charset", ["x-unknown", "punycode", "a\0b", "\ud800", "ascii", "utf-16"])
+@pytest.mark.parametrize("charset", ["x-unknown", "punycode", "a\0b", "\ud800", "ascii", "utf-16", "IBM037", "utf-7"])
 def test_charsets_that_do_not_help(charset: str) -> None:
     """A charset that is none, or in which the document is not, makes it unreadable."""
     with pytest.raises(ValueError):  # noqa: PT011

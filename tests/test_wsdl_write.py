@@ -204,10 +204,10 @@ def test_line_breaks() -> None:
     assert port_of(after).effective().value("replyToName") == "a\rb"
 
 
-def test_an_encoding_that_python_does_not_know() -> None:
-    """What can be parsed and not be read as text is refused."""
+def test_an_encoding_that_is_not_known() -> None:
+    """An encoding that is not in our table is refused by its name."""
     text = '<?xml version="1.0" encoding="viscii"?>' + wsdl11()
-    with pytest.raises(InvalidWsdlError, match="in an encoding that is not known here"):
+    with pytest.raises(InvalidWsdlError, match="the encoding 'viscii' is unknown"):
         added(text)
 
 

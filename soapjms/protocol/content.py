@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
+from soapjms.protocol.charsets import agree, decode, encoding_name, is_ebcdic, is_known
+
 MAX_DECODED: Final = 64 * 1024 * 1024
 """Octets that a content-encoded body may grow to."""
 
@@ -41,30 +43,63 @@ class ContentType:
         return self.parameters.get("charset")
 
 
-_WORD: Final = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
-_MEDIA_TYPE: Final = re.compile(rf"\s*({_WORD}/{_WORD})\s*")
-_PARAMETER: Final = re.compile(rf';\s*(?:({_WORD})\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;"]+))\s*)?', re.DOTALL)
+_SPACE: Final = r"[ \t\r\n]*"
+_WORD: Final = r"[!#$%&'*+\-.^_`{|}~0-9A-Za-z]+"
+_MEDIA_TYPE: Final = re.compile(rf"{_SPACE}({_WORD}/{_WORD}){_SPACE}")
+_PARAMETER: Final = re.compile(
+    rf';{_SPACE}(?:({_WORD}){_SPACE}={_SPACE}(?:"((?:[^"\\]|\\.)*)"|([^ \t\r\n;"]+)){_SPACE})?', re.DOTALL
+)
+_COMMENT_PIECE: Final = re.compile(r'"(?:[^"\\]|\\.)*+"?|\\.|[()]|[^"\\()]+|\\', re.DOTALL)
+_SHOWN: Final = 80
 
 
 @lru_cache(maxsize=1024)
 def parse_content_type(text: str) -> ContentType:
     """Read a content type: names case-insensitive, values quoted or not, the first of a repeated parameter counts.
 
-    Spec: RFC 2045 5.1; SOAP/JMS 2.2.3 contentType.
+    Comments, in parentheses and outside quotes, are dropped.
+
+    Spec: RFC 2045 5.1; RFC 822 3.4.3; SOAP/JMS 2.2.3 contentType.
     """
+    if "(" in text:
+        text, problem = _without_comments(text)
+        if problem is not None:
+            return ContentType("", {}, problem)
     found = _MEDIA_TYPE.match(text)
     if found is None:
-        return ContentType("", {}, f"{text!r} has no type/subtype")
+        return ContentType("", {}, f"{text[:_SHOWN]!r} has no type/subtype")
     position, parameters = found.end(), dict[str, str]()
     while position < len(text):
         parameter = _PARAMETER.match(text, position)
         if parameter is None:
-            return ContentType(found[1].lower(), parameters, f"{text[position:]!r} is no parameter (;name=value)")
+            rest = text[position : position + _SHOWN]
+            return ContentType(found[1].lower(), parameters, f"{rest!r} is no parameter (;name=value)")
         if parameter[1]:
-            value = parameter[3] if parameter[3] is not None else re.sub(r"\\(.)", r"\1", parameter[2])
+            value = parameter[3] if parameter[3] is not None else re.sub(r"\\(.)", r"\1", parameter[2], flags=re.DOTALL)
             parameters.setdefault(parameter[1].lower(), value)
         position = parameter.end()
     return ContentType(found[1].lower(), parameters)
+
+
+def _without_comments(text: str) -> tuple[str, str | None]:
+    """Put a space for each comment, which may hold others; say what is wrong if one has no end."""
+    kept: list[str] = []
+    depth = position = 0
+    while position < len(text):
+        if depth and text[position] == '"':  # a quote means nothing in a comment
+            position += 1
+            continue
+        piece = _COMMENT_PIECE.match(text, position)
+        assert piece is not None
+        position = piece.end()
+        if piece[0] == "(":
+            depth += 1
+        elif piece[0] == ")" and depth:
+            depth -= 1
+            kept.append(" ")
+        elif not depth:
+            kept.append(piece[0])
+    return "".join(kept), f"a comment in {text[:_SHOWN]!r} has no end" if depth else None
 
 
 # Character encoding
@@ -75,23 +110,32 @@ class Encoding:
     """What the octets of an XML document say of its encoding.
 
     Attributes:
-        family: by byte order mark or first octets: `utf-8`, `utf-16`, `utf-32`, `ebcdic`, or `ascii` for any encoding
-            that agrees with ASCII on the declaration.
+        family: by byte order mark or first octets: `utf-8`, `utf-16`, `utf-32`, `ebcdic`, `ucs-4` for 32 bits in an
+            order that nothing reads, or `ascii` for any encoding that agrees with ASCII on the declaration.
         codec: the one member of the family that the first octets tell: with its byte order, of EBCDIC the code page
             that the declaration can be read in.
         marked: there is a byte order mark.
         declared: the name in the XML declaration, None if it has none.
+        cut: there is a declaration, but its end is further off than anybody writes it.
     """
 
     family: str
     codec: str
     marked: bool
     declared: str | None
+    cut: bool = False
+
+    @property
+    def is_unicode(self) -> bool:
+        """The first octets alone tell how to decode the document."""
+        return self.family in ("utf-8", "utf-16", "utf-32")
 
 
 _MARKS: Final[tuple[tuple[bytes, str, str], ...]] = (
     (codecs.BOM_UTF32_BE, "utf-32", "utf-32-be"),
     (codecs.BOM_UTF32_LE, "utf-32", "utf-32-le"),
+    (b"\x00\x00\xff\xfe", "ucs-4", "latin-1"),
+    (b"\xfe\xff\x00\x00", "ucs-4", "latin-1"),
     (codecs.BOM_UTF16_BE, "utf-16", "utf-16-be"),
     (codecs.BOM_UTF16_LE, "utf-16", "utf-16-le"),
     (codecs.BOM_UTF8, "utf-8", "utf-8"),
@@ -99,11 +143,22 @@ _MARKS: Final[tuple[tuple[bytes, str, str], ...]] = (
 _FIRST_OCTETS: Final[tuple[tuple[bytes, str, str], ...]] = (
     (b"\x00\x00\x00<", "utf-32", "utf-32-be"),
     (b"<\x00\x00\x00", "utf-32", "utf-32-le"),
+    (b"\x00\x00<\x00", "ucs-4", "latin-1"),
+    (b"\x00<\x00\x00", "ucs-4", "latin-1"),
     (b"\x00<", "utf-16", "utf-16-be"),
     (b"<\x00", "utf-16", "utf-16-le"),
     (b"\x4c\x6f\xa7\x94", "ebcdic", "cp037"),
 )
+FIRST_OCTETS_SAY: Final[Mapping[str, str]] = {
+    "utf-8": "UTF-8",
+    "utf-16": "UTF-16",
+    "utf-32": "UTF-32",
+    "ebcdic": "EBCDIC",
+    "ucs-4": "UCS-4 in an unusual order of octets",
+    "ascii": "an encoding that agrees with ASCII",
+}
 _DECLARATION: Final = re.compile(r"""\ufeff?<\?xml\s[^>]*?encoding\s*=\s*["']([A-Za-z][A-Za-z0-9._\-]*)["']""")
+_DECLARATION_BEGINS: Final = re.compile(r"\ufeff?<\?xml\s")
 _LONGEST_DECLARATION: Final = 1024
 
 
@@ -117,12 +172,15 @@ def detect_encoding(octets: bytes) -> Encoding:
     for table, marked in ((_MARKS, True), (_FIRST_OCTETS, False)):
         for first, family, codec in table:
             if octets.startswith(first):
-                return Encoding(family, codec, marked, declared_encoding(_head(octets, codec)))
-    return Encoding("ascii", "utf-8", False, declared_encoding(_head(octets, "latin-1")))
+                return _encoding(family, codec, marked, octets)
+    return _encoding("ascii", "utf-8", False, octets)
 
 
-def _head(octets: bytes, codec: str) -> str:
-    return octets[:_LONGEST_DECLARATION].decode(codec, "replace")
+def _encoding(family: str, codec: str, marked: bool, octets: bytes) -> Encoding:
+    head = octets[: 4 * _LONGEST_DECLARATION].decode("latin-1" if family == "ascii" else codec, "replace")
+    head = head[:_LONGEST_DECLARATION]
+    cut = _DECLARATION_BEGINS.match(head) is not None and "?>" not in head
+    return Encoding(family, codec, marked, declared_encoding(head), cut)
 
 
 def declared_encoding(text: str) -> str | None:
@@ -131,29 +189,49 @@ def declared_encoding(text: str) -> str | None:
     return found[1] if found else None
 
 
-_NO_CHARSETS: Final = frozenset({"idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape"})
-"""Codecs of Python's own that a charset cannot mean; some of them take quadratic time."""
+def contradiction(seen: Encoding) -> str | None:
+    """Say why byte order mark or first octets and the XML declaration disagree, None if they do not.
+
+    Spec: XML 1.0 4.3.3 (a fatal error), appendix F.
+    """
+    if seen.declared is None:
+        return None
+    declared = encoding_name(seen.declared)
+    if seen.is_unicode:
+        fits = declared in (seen.family, seen.codec)
+    elif seen.family == "ascii":
+        fits = not (is_ebcdic(declared) or declared.startswith(("utf-16", "utf-32")))
+    else:
+        fits = seen.family == "ucs-4" or is_ebcdic(declared)
+    if fits:
+        return None
+    what = "byte order mark" if seen.marked else "first octets"
+    shown = seen.codec.upper() if seen.family in ("utf-16", "utf-32") else FIRST_OCTETS_SAY[seen.family]
+    return f"the {what} {'says' if seen.marked else 'say'} {shown}, the XML declaration says {seen.declared}"
 
 
-def encoding_name(label: str) -> str:
-    """Return one name for all the aliases of an encoding; an unknown label only in lower case."""
-    try:
-        return codecs.lookup(label).name
-    except (LookupError, ValueError):  # a label with a NUL or half a surrogate pair is a ValueError
-        return label.lower()
+def document_encoding(octets: bytes, charset: str | None = None) -> str:
+    """Return the label to decode an XML document by: as its octets tell, else its declaration, else the charset.
 
-
-def decode(octets: bytes, label: str) -> str:
-    """Decode octets in the encoding that a charset or an XML declaration names.
+    Args:
+        octets: the document.
+        charset: used where the document is silent; None for UTF-8.
 
     Raises:
-        LookupError: there is no such encoding.
-        ValueError: the octets are not in it.
+        ValueError: the document contradicts itself, or is in EBCDIC or another encoding that is refused.
+
+    Spec: XML 1.0 4.3.3, appendix F.
     """
-    name = encoding_name(label)
-    if name in _NO_CHARSETS:
-        raise LookupError(f"unknown encoding: {label}")
-    return octets.decode(name)
+    seen = detect_encoding(octets)
+    if seen.family in ("ebcdic", "ucs-4"):
+        named = f" ({seen.declared})" if seen.declared else ""
+        what = f"{FIRST_OCTETS_SAY[seen.family]}{named}"
+        raise ValueError(f"the document is in {what}, which is refused: send UTF-8 or UTF-16")
+    if (problem := contradiction(seen)) is not None:
+        raise ValueError(problem)
+    if seen.cut:
+        raise ValueError(f"the XML declaration does not end within {_LONGEST_DECLARATION} characters")
+    return seen.codec if seen.is_unicode else seen.declared or charset or "utf-8"
 
 
 def charset_disagreement(charset: str, octets: bytes) -> str | None:
@@ -164,26 +242,42 @@ def charset_disagreement(charset: str, octets: bytes) -> str | None:
 
     Spec: SOAP/JMS 2.2.3 contentType; XML 1.0 appendix F; Protocol-2012.
     """
-    wanted, seen = encoding_name(charset), detect_encoding(octets)
-    fits_octets = wanted == seen.family or wanted.startswith(seen.family + "-")
-    if seen.family.startswith("utf") and not fits_octets:
-        return f"charset is {charset}, the first octets say {seen.family.upper()}"
+    seen = detect_encoding(octets)
+    if (problem := contradiction(seen)) is not None:
+        return problem
+    if not _fits_first_octets(encoding_name(charset), seen):
+        return f"charset is {_named(charset)}, the first octets say {FIRST_OCTETS_SAY[seen.family]}"
     if seen.declared is None:
-        return _undeclared(charset, seen.codec if seen.family.startswith("utf") else wanted, octets)
-    declared = encoding_name(seen.declared)
-    if wanted == declared or (fits_octets and declared.startswith(seen.family)):
+        codec = seen.codec if seen.is_unicode else charset
+        return None if seen.family == "ebcdic" else _undeclared(charset, codec, octets)
+    if agree(charset, seen.declared):
         return None
-    return f"charset is {charset}, the XML declaration says {seen.declared}"
+    return f"charset is {_named(charset)}, the XML declaration says {seen.declared}"
+
+
+def _named(charset: str) -> str:
+    shown = charset[:_SHOWN]
+    return shown if is_known(charset) or is_ebcdic(charset) else f"{shown}, which is unknown"
+
+
+def _fits_first_octets(wanted: str, seen: Encoding) -> bool:
+    if seen.is_unicode:
+        return wanted in (seen.family, seen.codec)
+    return is_ebcdic(wanted) is (seen.family == "ebcdic") and seen.family != "ucs-4"
 
 
 def _undeclared(charset: str, codec: str, octets: bytes) -> str | None:
+    if not is_known(charset):
+        return f"charset is {_named(charset)}, and the document declares no encoding"
     try:
         document = decode(octets, codec)
-    except LookupError:
-        return f"charset {charset} is unknown, and the document declares no encoding"
     except ValueError as error:
-        return f"the document does not decode as its charset {charset}: {error}"
-    return None if document.startswith(("<", "\ufeff<")) else f"the first octets are no XML in the charset {charset}"
+        return f"the document does not decode as its charset {_named(charset)}: {error}"
+    return (
+        None
+        if document.startswith(("<", "\ufeff<"))
+        else f"the first octets are no XML in the charset {_named(charset)}"
+    )
 
 
 # Content encoding

@@ -13,7 +13,6 @@ from typing import Final
 from lxml import etree
 
 from soapjms.protocol import names, xml
-from soapjms.protocol.content import decode, detect_encoding, encoding_name
 from soapjms.protocol.errors import InvalidEnvelopeError, SoapFaultError
 from soapjms.protocol.names import Profile, Soap11FaultShape, SoapVersion, Subcode
 
@@ -30,27 +29,7 @@ def parse_xml(body: bytes | str, charset: str | None = None) -> etree._Element:
     Raises:
         ValueError: not well-formed, has a document type, or in an encoding that is unknown.
     """
-    try:
-        octets, encoding = _octets_and_encoding(body, charset)
-    except LookupError as error:
-        raise ValueError(f"not well-formed XML: {error}") from None
-    return xml.parse(octets, encoding)
-
-
-def _octets_and_encoding(body: bytes | str, charset: str | None) -> tuple[bytes, str | None]:
-    """Return what the parser gets, and the encoding to tell it; None where the octets tell it themselves."""
-    if isinstance(body, str):
-        return body.encode("utf-8"), "utf-8"
-    seen = detect_encoding(body)
-    if seen.family == "ebcdic":  # libxml2 may have been built without it
-        label = seen.declared or charset or seen.codec
-    elif charset is None or seen.declared is not None or seen.marked:
-        return body, None
-    else:
-        label = charset if seen.family == "ascii" else seen.codec
-    if encoding_name(label) == "utf-8":
-        return body, "utf-8"
-    return decode(body, label).encode("utf-8"), "utf-8"
+    return xml.parse(body, charset)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from brokers.message import MessageType
 from soapjms.protocol import names
 from soapjms.protocol.assertions.model import Case
+from soapjms.protocol.charsets import agree, decode, is_ebcdic
 from soapjms.protocol.content import (
     charset_disagreement,
+    contradiction,
     declared_encoding,
-    decode,
     detect_encoding,
-    encoding_name,
+    document_encoding,
 )
 from soapjms.protocol.names import SoapVersion, Subcode
 
@@ -119,7 +120,7 @@ def text_charset_disagreement(case: Case) -> str | None:
     declared = declared_encoding(body) if isinstance(body, str) else None
     if kind is None or kind.charset is None or declared is None:
         return None
-    if encoding_name(kind.charset) == encoding_name(declared):
+    if agree(kind.charset, declared):
         return None
     return f"charset is {kind.charset}, the XML declaration says {declared}"
 
@@ -143,16 +144,21 @@ def has_no_charset(case: Case) -> bool:
 
 
 def reads_as_inferred(case: Case) -> str | None:
-    """Spec: SOAP/JMS 2.2.3 contentType; XML 1.0 appendix F; Protocol-2014."""
+    """Spec: SOAP/JMS 2.2.3 contentType; XML 1.0 4.3.3, appendix F; Protocol-2014."""
     body = case.message.body
     assert isinstance(body, bytes)
-    seen = detect_encoding(body)
-    name = seen.codec if seen.family.startswith("utf") else seen.declared or seen.codec
     try:
-        decode(body, name)
-    except (LookupError, ValueError) as error:
-        return f"there is no charset, the first octets say {name.upper()}, and the body is not in it: {error}"
+        decode(body, document_encoding(body))
+    except ValueError as error:
+        return f"there is no charset, and the document does not read in the encoding that its octets tell: {error}"
     return None
+
+
+def contradicts_itself(case: Case) -> bool:
+    """Its byte order mark or first octets say another encoding than its declaration, which is a mismatch too."""
+    body = case.message.body
+    assert isinstance(body, bytes)
+    return contradiction(detect_encoding(body)) is not None
 
 
 def first_is_xml(case: Case) -> str | None:
@@ -163,9 +169,15 @@ def first_is_xml(case: Case) -> str | None:
     body = case.message.body
     if body is None:
         return case.message.body_problem
-    if not starts_as_xml(body):
+    if not starts_as_xml(body) and not has_ebcdic_charset(case):
         return f"the body begins with {body[:20]!r}, not with an XML document"
     return case.message.envelope_problem
+
+
+def has_ebcdic_charset(case: Case) -> bool:
+    """The charset is a code page of EBCDIC, in which a document without declaration begins as nothing else does."""
+    kind = case.message.content_type
+    return kind is not None and kind.charset is not None and is_ebcdic(kind.charset)
 
 
 def starts_as_xml(body: bytes | str | None) -> bool:
@@ -184,6 +196,9 @@ XML_STARTS = (
     b"\x00\x00\xfe\xff",
     b"\xff\xfe\x00\x00<",
     b"\x00\x00\x00<",
+    b"\x00\x00<\x00",  # an unusual order of octets, as the next two: refused by name
+    b"\xfe\xff\x00\x00",
+    b"\x00\x00\xff\xfe",
     b"\x4c\x6f\xa7\x94",
 )
 

@@ -130,6 +130,7 @@ BODY_ASSERTIONS: Final = (
         title="without a charset parameter the document reads in the encoding that its octets tell",
         check=messages.reads_as_inferred, applies=messages.has_no_charset,
         needs=(Need.BODY,), after=("Protocol-2016", "Protocol-2027"),
+        subcode=Subcode.CONTENT_TYPE_MISMATCH, faults_when=messages.contradicts_itself,
     ),
     Assertion(
         id="Protocol-2029", section="2.4", level=MUST, binds=Binds.SENDER, sees=Sees.ANY,

@@ -14,6 +14,9 @@ from xml.sax.saxutils import escape, quoteattr
 
 from lxml import etree
 
+from soapjms.protocol.charsets import encoding_name
+from soapjms.protocol.content import document_encoding
+
 _MARKUP: Final = re.compile(
     r"<!--.*?-->|<!\[CDATA\[.*?\]\]>|<\?.*?\?>|<(?P<end>/?)(?P<tag>(?:[^\"'<>]|\"[^\"]*\"|'[^']*')*+)>", re.DOTALL
 )
@@ -47,15 +50,12 @@ class Text:
     """A document as text, beside the tree that was parsed from it.
 
     Args:
-        octets: the document.
+        octets: the document, which was parsed: so it is in the encoding that it tells.
         root: its root element.
-
-    Raises:
-        LookupError, UnicodeError: it is in an encoding that Python cannot read.
     """
 
     def __init__(self, octets: bytes, root: etree._Element) -> None:
-        self.encoding = root.getroottree().docinfo.encoding or "utf-8"
+        self.encoding = encoding_name(document_encoding(octets))
         self.text = octets.decode(self.encoding)
         self.line_break = "\r\n" if "\r\n" in self.text else "\n"
         self._spans = dict(zip(root.iter("*"), _spans(self.text), strict=True))

@@ -75,10 +75,7 @@ def add_port(octets: bytes, new: NewPort, file: str = "WSDL", load: Load = load_
     checked(new.address, Mode.STRICT)
     values = {level: _written(level, new.properties.get(level, {})) for level in LEVELS}
     documents = load_documents(octets, file, load)
-    try:
-        text = Text(octets, documents[0].root)
-    except (LookupError, UnicodeError) as error:
-        raise InvalidWsdlError(f"{file}: written in an encoding that is not known here: {error}") from None
+    text = Text(octets, documents[0].root)
     result = _Addition(text, documents, read(octets, file, load), new, values).octets()
     try:
         xml.parse(result)  # a targetNamespace that is no URI, as one, makes a document that cannot be read
