@@ -1,4 +1,4 @@
-"""The words and wire spellings of SOAP over JMS 1.0, and the two profiles as data.
+"""The words and wire spellings of SOAP over JMS 1.0, and the profiles as data: two editions, and dialects of stacks.
 
 Only names and tables: nothing here decides anything.
 
@@ -8,7 +8,7 @@ Spec: SOAP/JMS 1.4.1, 2.2, 2.6, 2.8.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
@@ -130,10 +130,11 @@ class Soap11FaultShape(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """One edition of the specification, as data.
+    """One edition of the specification, or the dialect of a stack on top of one, as data.
 
     Attributes:
         name: how users choose it.
+        edition: the name of the edition that it is, or that it is a dialect of.
         namespace: of subcodes, of WSDL elements, and the transport URI.
         correlation: what a response correlates by.
         soap11_fault: where a SOAP 1.1 fault carries its subcode.
@@ -143,9 +144,17 @@ class Profile:
         text_encoding_ignored: the encoding in the XML declaration of a TextMessage says nothing (REC 2.4.1).
         assertion_ids: assertion id of the CR to this edition's, None where the edition dropped it; an id that is not
             here is the same in both.
+        spelling: SOAPJMS_ property to the name that the dialect has for it; None where it has no such property, neither
+            writes it nor misses it.
+        media_types: of an envelope without attachments.
+        quotes_action: SOAPJMS_soapAction is written in quotes, as the HTTP header has it.
+        also_on: binding property to messages that carry it beside those that the specification says.
+        constants: further message properties that every message carries.
+        tolerated: ids of assertions whose breach is a warning, and no fault.
     """
 
     name: str
+    edition: str
     namespace: str
     correlation: CorrelationRule
     soap11_fault: Soap11FaultShape
@@ -153,6 +162,16 @@ class Profile:
     content_encodings: frozenset[str] | None
     text_encoding_ignored: bool
     assertion_ids: Mapping[str, str | None] = field(default_factory=lambda: MappingProxyType({}), hash=False)
+    spelling: Mapping[str, str | None] = field(default_factory=lambda: MappingProxyType({}), hash=False)
+    media_types: Mapping[SoapVersion, str] = field(default_factory=lambda: SOAP_MEDIA_TYPES, hash=False)
+    quotes_action: bool = False
+    also_on: Mapping[str, frozenset[str]] = field(default_factory=lambda: MappingProxyType({}), hash=False)
+    constants: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), hash=False)
+    tolerated: frozenset[str] = frozenset()
+
+    def spelled(self, name: str) -> str | None:
+        """Return the name that a SOAPJMS_ property has here, None if there is no such property here."""
+        return self.spelling.get(name, name)
 
     def assertion_id(self, cr_id: str) -> str | None:
         """Return the id that this edition gives to an assertion of the CR, None if it has no such assertion."""
@@ -164,6 +183,7 @@ class Profile:
 
 CR_2009: Final = Profile(
     name="cr-2009",
+    edition="cr-2009",
     namespace=CR_NAMESPACE,
     correlation=CorrelationRule.MESSAGE_ID,
     soap11_fault=Soap11FaultShape.DETAIL,
@@ -181,6 +201,7 @@ CR_2009: Final = Profile(
 )
 REC_2012: Final = Profile(
     name="rec-2012",
+    edition="rec-2012",
     namespace=REC_NAMESPACE,
     correlation=CorrelationRule.CORRELATION_ID_ELSE_MESSAGE_ID,
     soap11_fault=Soap11FaultShape.FAULTCODE,
@@ -202,8 +223,57 @@ REC_2012: Final = Profile(
         }
     ),
 )
-PROFILES: Final[Mapping[str, Profile]] = {each.name: each for each in (CR_2009, REC_2012)}
+EDITIONS: Final[Mapping[str, Profile]] = {each.name: each for each in (CR_2009, REC_2012)}
+
+# Dialects: what stacks in the field write. docs/dialects.md says what is known of each, and how surely.
+
+CXF: Final = replace(
+    REC_2012,
+    name="cxf",
+    quotes_action=True,
+    also_on=MappingProxyType({"isFault": frozenset({"request", "one-way"})}),
+)
+WEBSPHERE: Final = replace(
+    CR_2009,
+    name="websphere",
+    spelling=MappingProxyType({REQUEST_URI: "SOAPJMS_requestIRI"}),
+    quotes_action=True,
+    tolerated=frozenset({"Protocol-2021", "Protocol-2024"}),  # its URI keeps all that it was given, targetService too
+)
+SPRING_WS: Final = replace(
+    REC_2012,
+    name="spring-ws",
+    spelling=MappingProxyType({REQUEST_URI: None, BINDING_VERSION: None, IS_FAULT: None}),
+    quotes_action=True,
+    tolerated=frozenset({"Local-2.2.3-missingSoapAction"}),  # with SOAP 1.2 the action is in the content type only
+)
+TIBCO: Final = replace(
+    CR_2009,
+    name="tibco",
+    spelling=MappingProxyType(
+        {
+            CONTENT_TYPE: "Content_Type",
+            SOAP_ACTION: "SoapAction",
+            REQUEST_URI: None,
+            BINDING_VERSION: None,
+            TARGET_SERVICE: None,
+            IS_FAULT: None,
+        }
+    ),
+    media_types=MappingProxyType(dict.fromkeys(SoapVersion, "application/xml")),
+    constants=MappingProxyType({"Mime_Version": "1.0"}),
+)
+DIALECTS: Final[Mapping[str, Profile]] = {each.name: each for each in (CXF, WEBSPHERE, SPRING_WS, TIBCO)}
+
+PROFILES: Final[Mapping[str, Profile]] = {**EDITIONS, **DIALECTS}
 DEFAULT_PROFILE: Final = REC_2012
+
+ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
+    name: tuple(alias)
+    for name in (REQUEST_URI, CONTENT_TYPE, SOAP_ACTION)
+    if (alias := [other for each in DIALECTS.values() if (other := each.spelled(name)) not in (name, None)])
+}
+"""SOAPJMS_ property to the names that dialects have for it, which are read under every profile."""
 
 
 def profile(name: str) -> Profile:

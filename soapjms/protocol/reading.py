@@ -49,7 +49,7 @@ class Reading:
     Attributes:
         record: the message with what the capture knows of it.
         message: the message.
-        profile: decides whether a content encoding is undone.
+        profile: decides whether a content encoding is undone, and which names properties have.
     """
 
     def __init__(self, record: Record, profile: Profile) -> None:
@@ -58,14 +58,47 @@ class Reading:
         self.profile = profile
 
     def text(self, name: str) -> str | None:
-        """Return a message property as text, None if it is absent, null or empty (an empty one counts as absent)."""
-        return self.message.properties.text(name) or None
+        """Return a message property as text, None if it is absent, null or empty (an empty one counts as absent).
+
+        Where it is absent, a property counts that some dialect has in its place: see `alias_of`.
+        """
+        return self.message.properties.text(name) or self._alias_text(name)
+
+    def _alias_text(self, name: str) -> str | None:
+        alias = self.alias_of(name) if name in names.ALIASES else None
+        return None if alias is None else self.message.properties.text(alias)
+
+    def alias_of(self, name: str) -> str | None:
+        """Return the name, of whatever dialect, that the message has for a SOAPJMS_ property; None if it has no other.
+
+        None too where the property itself is there.
+        """
+        properties = self.message.properties
+        if properties.text(name):
+            return None
+        return next((alias for alias in names.ALIASES.get(name, ()) if properties.text(alias)), None)
+
+    def misses(self, name: str) -> bool:
+        """Say whether a property is neither under its own name nor under the one that the profile has for it.
+
+        Never for a property that the profile's dialect does not have.
+        """
+        spelled = self.profile.spelled(name)
+        return spelled is not None and not any(self.message.properties.text(each) for each in (name, spelled))
 
     @lazy
     def content_type(self) -> ContentType | None:
         """SOAPJMS_contentType, read; None if it is missing."""
         text = self.text(names.CONTENT_TYPE)
         return None if text is None else parse_content_type(text)
+
+    @lazy
+    def is_simple(self) -> bool:
+        """The content type is that of an envelope without attachments."""
+        kind = self.content_type
+        return kind is not None and (
+            kind.media_type in names.VERSION_OF_MEDIA_TYPE or kind.media_type in self.profile.media_types.values()
+        )
 
     @lazy
     def request_uri(self) -> JmsUri | None:
@@ -78,7 +111,7 @@ class Reading:
         """SOAPJMS_soapAction without the quotes that some stacks put around it; None if it is missing."""
         text = self.text(names.SOAP_ACTION)
         if text is not None and len(text) > 1 and text[0] == text[-1] == '"':
-            return text[1:-1]
+            return text[1:-1] or None
         return text
 
     @property

@@ -7,6 +7,7 @@ from typing import Final
 
 from brokers.message import DeliveryMode
 from soapjms.protocol import names
+from soapjms.protocol.assertions.messages import missing
 from soapjms.protocol.assertions.model import Case
 from soapjms.protocol.names import Mep
 from soapjms.protocol.properties import BINDING_PROPERTIES, EXCLUDED, MUST_EXCLUDE, Carrier, row_of
@@ -136,7 +137,22 @@ def is_one_way(case: Case) -> bool:
 
 def request_uri_present(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.2.3 requestURI; Protocol-2022."""
-    return None if case.message.request_uri is not None else f"{names.REQUEST_URI} is missing or empty"
+    return missing(case, names.REQUEST_URI)
+
+
+def request_uri_is_unknown(case: Case) -> bool:
+    """There is none under any name, so nothing that rests on it can be judged."""
+    return case.message.request_uri is None
+
+
+def request_uri_is_refused(case: Case) -> bool:
+    """A name of another stack is refused only by a strict reader."""
+    return case.setting.strict or case.message.request_uri is None
+
+
+def shows_request_uri(case: Case) -> bool:
+    """There is one, or the profile has the property, so that there ought to be."""
+    return case.message.request_uri is not None or case.setting.profile.spelled(names.REQUEST_URI) is not None
 
 
 def owes_request_uri(case: Case) -> bool:

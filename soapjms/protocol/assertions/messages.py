@@ -17,6 +17,17 @@ from soapjms.protocol.names import SoapVersion, Subcode
 
 PAYLOAD_TYPES = (MessageType.BYTES, MessageType.TEXT)
 
+# Properties and their names
+
+
+def missing(case: Case, name: str) -> str | None:
+    """Say that a property is missing, and which name of another stack was read in its place; None if it is there."""
+    if not case.message.misses(name):
+        return None
+    alias = case.message.alias_of(name)
+    return f"{name} is missing or empty" + (f"; {alias} was read in its place" if alias else "")
+
+
 # Binding version
 
 
@@ -25,7 +36,7 @@ def binding_version(case: Case) -> str | None:
     seen = case.message.text(names.BINDING_VERSION)
     if seen == names.BINDING_VERSION_VALUE:
         return None
-    return f"{names.BINDING_VERSION} is {seen!r}, not 1.0" if seen else f"{names.BINDING_VERSION} is missing"
+    return f"{names.BINDING_VERSION} is {seen!r}, not 1.0" if seen else missing(case, names.BINDING_VERSION)
 
 
 def version_is_refused(case: Case) -> bool:
@@ -54,7 +65,17 @@ def message_format(case: Case) -> str | None:
 
 def content_type_present(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.2.3 contentType; Protocol-2016. An empty value counts as missing."""
-    return None if case.message.content_type else f"{names.CONTENT_TYPE} is missing or empty"
+    return missing(case, names.CONTENT_TYPE)
+
+
+def content_type_is_unknown(case: Case) -> bool:
+    """There is none under any name, so nothing that rests on it can be judged."""
+    return case.message.content_type is None
+
+
+def content_type_is_refused(case: Case) -> bool:
+    """A name of another stack is refused only by a strict reader."""
+    return case.setting.strict or case.message.content_type is None
 
 
 def media_type_known(case: Case) -> str | None:
@@ -63,15 +84,15 @@ def media_type_known(case: Case) -> str | None:
     assert kind is not None
     if kind.problem:
         return f"{names.CONTENT_TYPE}: {kind.problem}"
-    if kind.media_type not in names.KNOWN_MEDIA_TYPES:
-        return f"the media type is {kind.media_type}; accepted are {', '.join(sorted(names.KNOWN_MEDIA_TYPES))}"
-    return None
+    if case.message.is_simple or kind.media_type == names.MULTIPART:
+        return None
+    known = {*names.KNOWN_MEDIA_TYPES, *case.setting.profile.media_types.values()}
+    return f"the media type is {kind.media_type}; accepted are {', '.join(sorted(known))}"
 
 
 def is_simple(case: Case) -> bool:
     """An envelope without attachments."""
-    kind = case.message.content_type
-    return kind is not None and kind.media_type in names.VERSION_OF_MEDIA_TYPE
+    return case.message.is_simple
 
 
 def is_multipart(case: Case) -> bool:
@@ -85,7 +106,7 @@ def media_type_fits_envelope(case: Case) -> str | None:
     kind, envelope = case.message.content_type, case.message.envelope
     assert kind is not None
     assert envelope is not None
-    if kind.media_type == envelope.version.media_type:
+    if kind.media_type in (envelope.version.media_type, case.setting.profile.media_types[envelope.version]):
         return None
     return f"the media type is {kind.media_type}, the envelope is SOAP {envelope.version}"
 
@@ -248,9 +269,12 @@ def actions_match(case: Case) -> str | None:
 
 def soap_action_present(case: Case) -> str | None:
     """Spec: REC 2.2.3 soapAction (WG-63)."""
-    return (
-        None if case.message.soap_action is not None else f"{names.SOAP_ACTION} is missing, the action parameter is not"
-    )
+    return missing(case, names.SOAP_ACTION)
+
+
+def soap_action_is_refused(case: Case) -> bool:
+    """A name of another stack is refused only by a strict reader."""
+    return case.setting.strict or case.message.soap_action is None
 
 
 # Content encoding
@@ -280,7 +304,7 @@ def is_fault_stated(case: Case) -> str | None:
     stated, fault = case.message.is_fault, case.message.fault
     if stated is None:
         return f"{names.IS_FAULT} is {case.message.text(names.IS_FAULT)!r}, neither true nor false"
-    if fault is not None and not stated:
+    if fault is not None and not stated and case.setting.profile.spelled(names.IS_FAULT) is not None:
         return f"the body is a fault, {names.IS_FAULT} does not say so"
     if fault is None and stated:
         return f"{names.IS_FAULT} is true, the body is no fault"
@@ -291,8 +315,8 @@ def is_fault_stated(case: Case) -> str | None:
 
 
 def states_target_service(case: Case) -> bool:
-    """A targetService is known to have been set."""
-    return case.stated("targetService") is not None
+    """A targetService is known to have been set, and the dialect has a property for it."""
+    return case.setting.profile.spelled(names.TARGET_SERVICE) is not None and case.stated("targetService") is not None
 
 
 def states_soap_action(case: Case) -> bool:
@@ -307,7 +331,7 @@ def target_service(case: Case) -> str | None:
 
 def soap_action(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.2.3 soapAction; Protocol-2018."""
-    return _shows(case, "soapAction", case.message.soap_action)
+    return missing(case, names.SOAP_ACTION) or _shows(case, "soapAction", case.message.soap_action)
 
 
 def _shows(case: Case, name: str, seen: str | None) -> str | None:

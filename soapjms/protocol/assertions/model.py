@@ -102,6 +102,7 @@ class Case:
         message: the message under judgement; of a pair the response.
         carrier: which message of the exchange it is.
         subcodes: the faults that the request gives cause for, preferred first, by the assertion that says so.
+        spared: the faults that a stricter reader would send, of breaches that are let pass.
     """
 
     setting: Setting
@@ -110,6 +111,7 @@ class Case:
     request: Reading | None = None
     response: Reading | None = None
     subcodes: dict[str, Subcode] = field(default_factory=dict)
+    spared: set[Subcode] = field(default_factory=set)
 
     @property
     def pair(self) -> tuple[Reading, Reading]:
@@ -187,6 +189,7 @@ class Assertion:
         after: ids of assertions on which it rests, of the same message.
         subcode: the fault that a request gets which breaks it.
         faults_when: whether a broken one calls for the fault.
+        blocks: whether what rests on a broken one cannot be judged.
         reaction_to: for an assertion on the responding node's answer: the ids of those whose breach it answers.
         why_not: why no log can show it.
     """
@@ -203,6 +206,7 @@ class Assertion:
     after: tuple[str, ...] = ()
     subcode: Subcode | None = None
     faults_when: Callable[[Case], bool] = always
+    blocks: Callable[[Case], bool] = always
     reaction_to: tuple[str, ...] = ()
     why_not: str | None = None
 

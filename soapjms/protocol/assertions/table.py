@@ -47,7 +47,8 @@ PROPERTY_ASSERTIONS: Final = (
         id="Protocol-2016", section="2.2.3", level=MUST, binds=Binds.SENDER, sees=Sees.ANY,
         title="SOAPJMS_contentType is present",
         check=messages.content_type_present,
-        subcode=Subcode.MISSING_CONTENT_TYPE,
+        subcode=Subcode.MISSING_CONTENT_TYPE, faults_when=messages.content_type_is_refused,
+        blocks=messages.content_type_is_unknown,
     ),
     Assertion(
         id="Local-2.4-mediaType", section="2.4", level=MUST, binds=Binds.SENDER, sees=Sees.ANY,
@@ -65,49 +66,50 @@ PROPERTY_ASSERTIONS: Final = (
         id="Protocol-2022", section="2.2.3", level=MUST, binds=Binds.SENDER, sees=Sees.ANY,
         title="SOAPJMS_requestURI is present",
         check=headers.request_uri_present, applies=headers.owes_request_uri,
-        subcode=Subcode.MISSING_REQUEST_URI,
+        subcode=Subcode.MISSING_REQUEST_URI, faults_when=headers.request_uri_is_refused,
+        blocks=headers.request_uri_is_unknown,
     ),
     Assertion(
         id="Local-2.2.4-syntax", section="2.2.4", level=MUST, binds=Binds.CLIENT, sees=Sees.SENT,
         title="the requestURI fits the grammar of JMS URIs",
-        check=headers.well_formed, after=("Protocol-2022",),
+        check=headers.well_formed, applies=headers.shows_request_uri, after=("Protocol-2022",),
         subcode=Subcode.MALFORMED_REQUEST_URI,
     ),
     Assertion(
         id="Protocol-2003", section="2.2.1", level=MUST, binds=Binds.CLIENT, sees=Sees.SENT,
         title="the JMS URI gives the lookup variant",
-        check=headers.variant_present, after=("Protocol-2022",),
+        check=headers.variant_present, applies=headers.shows_request_uri, after=("Protocol-2022",),
         subcode=Subcode.MALFORMED_REQUEST_URI,
     ),
     Assertion(
         id="Protocol-2004", section="2.2.1", level=MUST, binds=Binds.CLIENT, sees=Sees.SENT,
         title="the JMS URI gives the destination name",
-        check=headers.destination_present, after=("Protocol-2022",),
+        check=headers.destination_present, applies=headers.shows_request_uri, after=("Protocol-2022",),
         subcode=Subcode.MALFORMED_REQUEST_URI,
     ),
     Assertion(
         id="Protocol-2021", section="2.2.3", level=MUST, binds=Binds.CLIENT, sees=Sees.SENT,
         title="the requestURI does not hold targetService",
-        check=headers.has_target_service, after=("Protocol-2022",),
+        check=headers.has_target_service, applies=headers.shows_request_uri, after=("Protocol-2022",),
         subcode=Subcode.TARGET_SERVICE_NOT_ALLOWED,
     ),
     Assertion(
         id="Protocol-2024", section="2.2.4", level=MUST, binds=Binds.CLIENT, sees=Sees.SENT,
         title="the requestURI holds neither targetService nor replyToName",
-        check=headers.must_be_excluded, after=("Protocol-2022",),
+        check=headers.must_be_excluded, applies=headers.shows_request_uri, after=("Protocol-2022",),
         subcode=Subcode.TARGET_SERVICE_NOT_ALLOWED, faults_when=headers.leaves_target_service,
     ),
     Assertion(
         id="Local-2.2.1-supported", section="2.2.1", level=SHOULD, binds=Binds.CLIENT, sees=Sees.SENT,
         title="the lookup variant is one that the responding node supports",
-        check=headers.variant_supported, after=("Protocol-2003", "Local-2.2.4-syntax"),
+        check=headers.variant_supported, applies=headers.shows_request_uri, after=("Protocol-2003", "Local-2.2.4-syntax"),
         subcode=Subcode.UNSUPPORTED_LOOKUP_VARIANT,
     ),
     Assertion(
         id="Local-2.2.3-missingSoapAction", section="REC 2.2.3", level=MUST, binds=Binds.CLIENT, sees=Sees.SENT,
         title="SOAPJMS_soapAction is present where the SOAP 1.2 content type has an action parameter",
         check=messages.soap_action_present, applies=messages.is_soap12_with_action,
-        subcode=Subcode.MISSING_SOAP_ACTION,
+        subcode=Subcode.MISSING_SOAP_ACTION, faults_when=messages.soap_action_is_refused,
     ),
     Assertion(
         id="Protocol-2019", section="2.2.3", level=MUST, binds=Binds.CLIENT, sees=Sees.SENT,
@@ -215,7 +217,7 @@ HEADER_ASSERTIONS: Final = (
     Assertion(
         id="Local-2.2.4-shouldExclude", section="2.2.4", level=SHOULD, binds=Binds.CLIENT, sees=Sees.SENT,
         title="the requestURI holds no parameters of JMS headers or of JNDI",
-        check=headers.should_be_excluded, after=("Protocol-2022",),
+        check=headers.should_be_excluded, applies=headers.shows_request_uri, after=("Protocol-2022",),
     ),
 )  # fmt: skip
 
