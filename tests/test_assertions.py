@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from vector_kit import CASES, VECTORS, exchange_of, members_of, setting_of
 
+from soapjms.protocol import names
 from soapjms.protocol.assertions import (
     ASSERTIONS,
     HABITS,
@@ -34,7 +35,7 @@ from soapjms.protocol.assertions import (
 )
 from soapjms.protocol.assertions.judge import readings
 from soapjms.protocol.exchange import Exchange, Pattern
-from soapjms.protocol.names import CR_2009, PROFILES, REC_2012, Profile, Subcode
+from soapjms.protocol.names import CR_2009, REC_2012, Profile, Subcode
 from soapjms.protocol.properties import Carrier
 from soapjms.protocol.record import from_members
 from soapjms.protocol.requesting import findings
@@ -70,7 +71,7 @@ def test_rows_hold_together(row: Any) -> None:
     assert set(row.after) <= set(above)
     assert set(row.reaction_to) <= set(above)
     assert not row.reaction_to or row.sees is Sees.PAIR
-    for profile in PROFILES.values():
+    for profile in names.EDITIONS.values():
         if row.subcode is not None and profile.assertion_id(row.id) is not None:
             assert row.subcode in profile.subcodes
 
@@ -259,6 +260,24 @@ NOTED: list[tuple[str, tuple[dict[str, Any], ...], Profile]] = [
     ),
     ("lenientRequestURI", ({"base": "request", "properties": {"SOAPJMS_requestURI": "jms:jndi:a/b"}},), REC_2012),
     ("unknownContentEncoding", ({"base": "request", "properties": {"SOAPJMS_contentEncoding": "identity"}},), CR_2009),
+    (
+        "SOAPJMS_requestIRI",
+        ({"base": "request", "properties": {"SOAPJMS_requestURI": None, "SOAPJMS_requestIRI": "jms:queue:orders"}},),
+        names.WEBSPHERE,
+    ),
+    (
+        "Content_Type",
+        ({"base": "request", "properties": {"SOAPJMS_contentType": None, "Content_Type": "text/xml"}},),
+        names.TIBCO,
+    ),
+    ("SoapAction", ({"base": "request", "properties": {"SoapAction": "urn:a"}},), names.TIBCO),
+    ("noRequestURI", ({"base": "request", "properties": {"SOAPJMS_requestURI": None}},), names.SPRING_WS),
+    ("noBindingVersion", ({"base": "request", "properties": {"SOAPJMS_bindingVersion": None}},), names.SPRING_WS),
+    (
+        "otherMediaType",
+        ({"base": "request", "properties": {"SOAPJMS_contentType": "application/xml"}},),
+        names.TIBCO,
+    ),
 ]
 
 
@@ -292,4 +311,4 @@ def test_habits_that_a_capture_cannot_show() -> None:
 def test_each_habit_is_shown() -> None:
     """The table of habits has no row that nothing shows."""
     assert [each.code for each in HABITS] == [code for code, _, _ in NOTED]
-    assert len(list(chain(*(vector["cases"] for vector in VECTORS.values())))) * len(PROFILES) == len(CASES)
+    assert len(list(chain(*(vector["cases"] for vector in VECTORS.values())))) * len(names.EDITIONS) == len(CASES)

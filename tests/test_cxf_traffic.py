@@ -9,7 +9,7 @@ import pytest
 
 from soapjms.protocol.assertions import Outcome, Setting, Verdict, habits, judge
 from soapjms.protocol.exchange import Exchange, Pattern, alias, correlation_key, pair
-from soapjms.protocol.names import PROFILES
+from soapjms.protocol.names import EDITIONS
 from soapjms.protocol.record import Record, from_json
 from soapjms.protocol.responding import reaction
 
@@ -34,7 +34,7 @@ def exchanges(records: list[Record]) -> list[Exchange]:
 
 def judged(exchanges: list[Exchange], profile: str) -> list[Verdict]:
     """Judge all exchanges by a profile."""
-    return [verdict for each in exchanges for verdict in judge(each, Setting(profile=PROFILES[profile]))]
+    return [verdict for each in exchanges for verdict in judge(each, Setting(profile=EDITIONS[profile]))]
 
 
 def broken(records: list[Record], verdicts: list[Verdict], outcome: Outcome) -> set[tuple[int, str]]:
@@ -73,7 +73,7 @@ def test_under_the_candidate_recommendation(records: list[Record], exchanges: li
     assert (12, "Protocol-2038") in broken(records, verdicts, Outcome.PASSED)
 
 
-@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("profile", EDITIONS)
 def test_nothing_lacks_input(exchanges: list[Exchange], profile: str) -> None:
     """A tap over OpenWire sees everything: no verdict is missing for want of input."""
     assert not [each for each in judged(exchanges, profile) if each.outcome is Outcome.MISSING_INPUT]
@@ -84,7 +84,7 @@ def test_habits(exchanges: list[Exchange]) -> None:
     noted = Counter(code for each in exchanges for code, _ in habits(each, Setting()))
     assert set(noted) == {"quotedSoapAction", "isFaultOnRequest", "soapActionOnResponse"}
     assert noted["isFaultOnRequest"] == 14
-    under_cr = {code for each in exchanges for code, _ in habits(each, Setting(profile=PROFILES["cr-2009"]))}
+    under_cr = {code for each in exchanges for code, _ in habits(each, Setting(profile=EDITIONS["cr-2009"]))}
     assert under_cr == {*noted, "unknownContentEncoding"}
 
 

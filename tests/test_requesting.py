@@ -147,7 +147,7 @@ def test_charset_of_octets(octets: bytes, charset: str) -> None:
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_action_parameter(action: str) -> None:
     """Whatever the action, the content type gives it back."""
-    kind = parse_content_type(content_type(SoapVersion.SOAP_12, "utf-8", action))
+    kind = parse_content_type(content_type(SoapVersion.SOAP_12.media_type, "utf-8", action))
     assert kind.problem is None
     assert kind.parameters.get("action", "") == action
 

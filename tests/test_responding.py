@@ -505,3 +505,34 @@ def test_no_reaction() -> None:
     assert reaction(captured(None, answered(envelope())), Setting()) is None
     assert reaction(captured(started()[1], truncated=True), Setting()) is None
     assert reaction(captured(started(mep=Mep.ONE_WAY)[1]), Setting()) is None
+
+
+@VERSIONS
+def test_an_envelope_of_another_soap(version: SoapVersion) -> None:
+    """SOAP 1.1 4.4.1, SOAP 1.2 Part 1 5.4.7: it is answered with VersionMismatch, in 1.2 with what is understood."""
+    _, request = started(version=version)
+    node, event = refused(replace(request, body=b"<Envelope xmlns='urn:soap'><Body/></Envelope>"))
+    fault = read_fault(as_envelope(event.fault))
+    assert fault is not None
+    assert (event.subcode, fault.code) == (None, f"{{{version.namespace}}}VersionMismatch")
+    supported = as_envelope(event.fault).root.findall(f".//{{{version.namespace}}}SupportedEnvelope")
+    assert [each.nsmap["known"] for each in supported] == [
+        each.namespace for each in (SoapVersion.SOAP_12, SoapVersion.SOAP_11) if version is SoapVersion.SOAP_12
+    ]
+    assert {each.get("qname") for each in supported} <= {"known:Envelope"}
+    assert node.respond(event.fault).properties.value("SOAPJMS_isFault") is True
+
+
+@PROFILES
+@pytest.mark.parametrize("message_type", MessageType)
+def test_what_cannot_be_understood_at_all(profile: Profile, message_type: MessageType) -> None:
+    """A message without any property still gets a fault that its sender can read, of each type and with each body."""
+    for body in (None, b"", b"\xff\xfe\x00", "text", (), properties({"a": 1})):
+        asking, request = started(endpoint(profile=profile))
+        bare = replace(request, message_type=message_type, body=body, properties=properties())
+        node, event = refused(bare, Setting(profile=profile))
+        assert event.subcode in (Subcode.UNSUPPORTED_MESSAGE_FORMAT, Subcode.MISSING_CONTENT_TYPE)
+        received = asking.receive(delivered(node.respond(event.fault)), message_id=request.message_id)
+        assert isinstance(received, ResponseReceived)
+        assert received.fault is not None
+        assert received.fault.subcode == event.subcode

@@ -9,7 +9,7 @@ from vector_kit import BASE, CASES, VECTORS, exchange_of, setting_of
 
 from soapjms.protocol.assertions import ASSERTIONS, judge
 from soapjms.protocol.exchange import Pattern
-from soapjms.protocol.names import PROFILES
+from soapjms.protocol.names import EDITIONS
 from soapjms.protocol.record import from_members, to_members
 from soapjms.protocol.responding import RequestRefused, RespondingNode
 
@@ -56,7 +56,7 @@ def test_every_check_has_its_vector(row: Any) -> None:
     """
     outcomes = set()
     for case in VECTORS[row.id]["cases"]:
-        for profile in PROFILES.values():
+        for profile in EDITIONS.values():
             named = case["expected"][profile.name]["verdicts"][profile.assertion_id(row.id) or row.id]
             outcomes.update(named if isinstance(named, list) else [named])
     assert "passed" in outcomes

@@ -16,7 +16,7 @@ import pytest
 
 from soapjms.protocol.assertions import Setting
 from soapjms.protocol.exchange import Exchange, alias, correlation_key, pair
-from soapjms.protocol.names import PROFILES, Mep
+from soapjms.protocol.names import EDITIONS, Mep
 from soapjms.protocol.properties import resolve
 from soapjms.protocol.record import from_members
 
@@ -45,7 +45,7 @@ def setting_of(case: dict[str, Any], profile: str) -> Setting:
     """Make the setting of a case: strict, mep, variants, and the sender's properties as its environment sets them."""
     given = case.get("setting", {})
     return Setting(
-        profile=PROFILES[profile],
+        profile=EDITIONS[profile],
         strict=given.get("strict", False),
         mep=MEPS.get(given.get("mep")),
         properties=resolve(environment=given["properties"]) if "properties" in given else None,
@@ -66,7 +66,7 @@ def cases() -> Iterator[Any]:
     """Give out every case of every vector, for each profile."""
     for name, vector in VECTORS.items():
         for case in vector["cases"]:
-            for profile in PROFILES:
+            for profile in EDITIONS:
                 yield pytest.param(case, profile, id=f"{name}: {case['description']} ({profile})")
 
 

@@ -47,15 +47,21 @@ class Envelope:
         return next(self.body.iterchildren(etree.Element), None)
 
 
+class UnknownVersionError(ValueError):
+    """The envelope of a SOAP that is neither 1.1 nor 1.2."""
+
+
 def as_envelope(root: etree._Element) -> Envelope:
     """Take an XML document for a SOAP envelope.
 
     Raises:
+        UnknownVersionError: its root is an Envelope of another namespace.
         ValueError: its root is no Envelope of SOAP 1.1 or 1.2, or has no Body.
     """
     tags = _TAGS.get(root.tag)
     if tags is None:
-        raise ValueError(f"the root element is {root.tag!r}, no SOAP envelope")
+        error = UnknownVersionError if etree.QName(root).localname == "Envelope" else ValueError
+        raise error(f"the root element is {root.tag!r}, no SOAP envelope")
     version, header_tag, body_tag = tags
     header = body = None
     for child in root:
@@ -240,7 +246,8 @@ def build_fault(
         reason: text for people; characters that XML cannot hold are replaced.
         profile: whose namespace and SOAP 1.1 shape a subcode has.
         subcode: one of the binding's subcodes.
-        blame: the fault code; every subcode goes with SENDER.
+        blame: the fault code; every subcode goes with SENDER. With VERSION_MISMATCH a SOAP 1.2 envelope says in its
+            header which versions are understood.
         detail: application detail, put into the detail element.
 
     Spec: SOAP/JMS 2.8.
@@ -251,6 +258,8 @@ def build_fault(
     if subcode is not None:
         nsmap["soapjms"] = profile.namespace
     root = etree.Element(f"{env}Envelope", nsmap=nsmap)
+    if blame is Blame.VERSION_MISMATCH and version is SoapVersion.SOAP_12:
+        _add_upgrade(etree.SubElement(root, f"{env}Header"), env)
     fault = etree.SubElement(etree.SubElement(root, f"{env}Body"), f"{env}Fault")
     reason = "".join(character if _is_xml(character) else "\ufffd" for character in reason)
     if version is SoapVersion.SOAP_12:
@@ -258,6 +267,14 @@ def build_fault(
     else:
         _fill_soap11(fault, reason, profile, subcode, blame, detail)
     return root
+
+
+def _add_upgrade(header: etree._Element, env: str) -> None:
+    """Name the envelopes that are understood. Spec: SOAP 1.2 Part 1 5.4.7."""
+    upgrade = etree.SubElement(header, f"{env}Upgrade")
+    for known in reversed(SoapVersion):
+        supported = etree.SubElement(upgrade, f"{env}SupportedEnvelope", nsmap={"known": known.namespace})
+        supported.set("qname", "known:Envelope")
 
 
 def _is_xml(character: str) -> bool:

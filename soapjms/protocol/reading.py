@@ -16,7 +16,7 @@ from typing import Any, Final, Generic, TypeVar
 from brokers.message import Message, MessageType
 from soapjms.protocol import names
 from soapjms.protocol.content import ContentType, Part, first_part, gunzip, parse_content_type
-from soapjms.protocol.envelope import Envelope, Fault, as_envelope, parse_xml, read_fault
+from soapjms.protocol.envelope import Blame, Envelope, Fault, UnknownVersionError, as_envelope, parse_xml, read_fault
 from soapjms.protocol.names import Profile
 from soapjms.protocol.record import Record
 from soapjms.protocol.uri import JmsUri, parse
@@ -111,7 +111,7 @@ class Reading:
         """SOAPJMS_soapAction without the quotes that some stacks put around it; None if it is missing."""
         text = self.text(names.SOAP_ACTION)
         if text is not None and len(text) > 1 and text[0] == text[-1] == '"':
-            return text[1:-1] or None
+            return text[1:-1]
         return text
 
     @property
@@ -190,14 +190,16 @@ class Reading:
         return _transfer_decoded(self.root_part), self.root_part.content_type
 
     @lazy
-    def _envelope(self) -> tuple[Envelope | None, str | None]:
+    def _envelope(self) -> tuple[Envelope | None, str | None, Blame]:
         octets, kind = self.document
         if octets is None:
-            return None, self.body_problem or self.multipart_problem
+            return None, self.body_problem or self.multipart_problem, Blame.SENDER
         try:
-            return as_envelope(parse_xml(octets, kind.charset if kind else None)), None
+            return as_envelope(parse_xml(octets, kind.charset if kind else None)), None, Blame.SENDER
+        except UnknownVersionError as error:
+            return None, str(error), Blame.VERSION_MISMATCH
         except ValueError as error:
-            return None, str(error)
+            return None, str(error), Blame.SENDER
 
     @property
     def envelope(self) -> Envelope | None:
@@ -208,6 +210,11 @@ class Reading:
     def envelope_problem(self) -> str | None:
         """Why there is no envelope."""
         return self._envelope[1]
+
+    @property
+    def envelope_blame(self) -> Blame:
+        """The code of a fault that says so: VersionMismatch for the envelope of a SOAP that is neither 1.1 nor 1.2."""
+        return self._envelope[2]
 
     @lazy
     def fault(self) -> Fault | None:

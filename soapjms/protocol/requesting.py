@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from lxml import etree
 
@@ -172,7 +172,8 @@ class RequestingNode:
         parsed, octets = read_envelope(envelope)
         action = soap_action or _text(self.endpoint.properties.value("soapAction"))
         carrier = Carrier.ONE_WAY if one_way else Carrier.REQUEST
-        body, kind = body_and_type(parsed, octets, self.endpoint.message_type, action)
+        profile = self.endpoint.profile
+        body, kind = body_and_type(parsed, octets, self.endpoint.message_type, action, profile)
         self.request = Message(
             message_type=self.endpoint.message_type,
             body=body,
@@ -180,7 +181,7 @@ class RequestingNode:
             reply_to=reply_to,
             correlation_id=correlation_id,
             properties=message_properties(
-                carrier, self._values(request_uri=self.endpoint.request_uri, content_type=kind, action=action)
+                carrier, self._values(request_uri=self.endpoint.request_uri, content_type=kind, action=action), profile
             ),
             **self._headers(now),
         )
@@ -206,6 +207,7 @@ class RequestingNode:
             "contentType": content_type,
             "soapAction": action,
             "targetService": self.endpoint.properties.value("targetService"),
+            "isFault": False,
         }
 
     def _headers(self, now: int) -> dict[str, Any]:
@@ -281,7 +283,11 @@ class RequestingNode:
 
 
 def body_and_type(
-    parsed: Envelope, octets: bytes, message_type: MessageType, action: str | None = None
+    parsed: Envelope,
+    octets: bytes,
+    message_type: MessageType,
+    action: str | None = None,
+    profile: Profile = names.DEFAULT_PROFILE,
 ) -> tuple[bytes | str, str]:
     """Return the body for a message type, and its content type.
 
@@ -290,44 +296,74 @@ def body_and_type(
 
     Spec: SOAP/JMS 2.2.3 contentType, 2.4; REC 2.4.1.
     """
+    media_type = profile.media_types[parsed.version]
     if message_type is MessageType.TEXT:
-        return serialize(parsed.root).decode("utf-8"), content_type(parsed.version, "utf-8", action)
+        return serialize(parsed.root).decode("utf-8"), content_type(media_type, "utf-8", action)
     seen = detect_encoding(octets)
     charset = seen.declared or ("utf-8" if seen.family == "ascii" else seen.family)
-    return octets, content_type(parsed.version, charset, action)
+    return octets, content_type(media_type, charset, action)
 
 
-def content_type(version: SoapVersion, charset: str, action: str | None = None) -> str:
-    """Write a content type as SOAP over HTTP has it; the action parameter is SOAP 1.2's."""
-    text = f"{version.media_type}; charset={charset}"
-    if version is SoapVersion.SOAP_12 and action:
+def content_type(media_type: str, charset: str, action: str | None = None) -> str:
+    """Write a content type as SOAP over HTTP has it; the action parameter is that of application/soap+xml."""
+    text = f"{media_type}; charset={charset}"
+    if media_type == SoapVersion.SOAP_12.media_type and action:
         escaped = action.replace("\\", "\\\\").replace('"', '\\"')
         text += f'; action="{escaped}"'
     return text
 
 
-_CARRIED: Final[Mapping[Carrier, tuple[tuple[str, str], ...]]] = {
-    carrier: tuple(
-        (row.name, row.message_property)
+class _Carried(NamedTuple):
+    """What one message of a dialect carries: binding properties with their names there, and constants."""
+
+    properties: tuple[tuple[str, str], ...]
+    constants: tuple[Property, ...]
+    quotes_action: bool
+
+
+def _carried(profile: Profile, carrier: Carrier) -> _Carried:
+    rows = [
+        (row.name, profile.spelled(row.message_property))
         for row in BINDING_PROPERTIES.values()
-        if row.message_property is not None and carrier in row.carriers
-    )
-    for carrier in Carrier
+        if row.message_property is not None
+        and (carrier in row.carriers or carrier in profile.also_on.get(row.name, ()))
+    ]
+    constants = [Property(name, PropertyType.STRING, value) for name, value in profile.constants.items()]
+    known = tuple((name, spelled) for name, spelled in rows if spelled is not None)
+    return _Carried(known, tuple(constants), profile.quotes_action)
+
+
+_CARRIED: Final[Mapping[tuple[str, Carrier], _Carried]] = {
+    (profile.name, carrier): _carried(profile, carrier) for profile in names.PROFILES.values() for carrier in Carrier
 }
 
 
-def message_properties(carrier: Carrier, values: Mapping[str, Value | None]) -> Properties:
-    """Return the SOAPJMS_ properties of a message: those of the table that it carries and that have a value."""
-    return _properties(carrier, tuple([values.get(name) for name, _ in _CARRIED[carrier]]))
+def message_properties(
+    carrier: Carrier, values: Mapping[str, Value | None], profile: Profile = names.DEFAULT_PROFILE
+) -> Properties:
+    """Return the SOAPJMS_ properties of a message: those of the table that it carries and that have a value.
+
+    A dialect has other names for some; what it has no property for is dropped.
+    """
+    carried = _CARRIED[profile.name, carrier]
+    return _properties(carried, tuple([values.get(name) for name, _ in carried.properties]))
 
 
 @lru_cache(maxsize=1024)
-def _properties(carrier: Carrier, values: tuple[Value | None, ...]) -> Properties:
+def _properties(carried: _Carried, values: tuple[Value | None, ...]) -> Properties:
     """Make the properties of a message; most messages of a client have the same ones."""
     return Properties(
-        Property(carried, PropertyType.BOOLEAN if isinstance(value, bool) else PropertyType.STRING, value)
-        for (_, carried), value in zip(_CARRIED[carrier], values, strict=True)
-        if value is not None
+        (
+            *(
+                Property(spelled, PropertyType.BOOLEAN, value)
+                if isinstance(value, bool)
+                else Property(spelled, PropertyType.STRING, f'"{value}"' if quoted else value)
+                for (name, spelled), value in zip(carried.properties, values, strict=True)
+                if value is not None
+                for quoted in (carried.quotes_action and name == "soapAction",)
+            ),
+            *carried.constants,
+        )
     )
 
 

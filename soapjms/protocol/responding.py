@@ -8,14 +8,14 @@ Spec: SOAP/JMS 2.6.2, 2.7.2, 2.8.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from lxml import etree
 
 from brokers.message import Message, MessageType
 from soapjms.protocol import names
-from soapjms.protocol.assertions import REQUEST_FAULTS, Setting, Verdict, judge_readings, judge_request
+from soapjms.protocol.assertions import REQUEST_FAULTS, Setting, Verdict, habits_of, judge_readings, judge_request
 from soapjms.protocol.envelope import Blame, Envelope, Fault, build_fault, read_envelope, read_fault
 from soapjms.protocol.exchange import Exchange, Pattern
 from soapjms.protocol.mep import Input, Machine
@@ -40,6 +40,7 @@ class RequestAccepted:
         soap_action: without the quotes that some stacks put around it.
         target_service: as it came.
         tolerated: what was broken and let pass; each names its assertion.
+        reading: the message as the rules look at it.
     """
 
     message: Message
@@ -47,7 +48,13 @@ class RequestAccepted:
     one_way: bool
     soap_action: str | None
     target_service: str | None
-    tolerated: tuple[Verdict, ...] = ()
+    tolerated: tuple[Verdict, ...]
+    reading: Reading = field(compare=False, repr=False)
+
+    @property
+    def notes(self) -> tuple[tuple[str, str], ...]:
+        """The habits of real stacks that the message shows, each with its code and text."""
+        return tuple(habits_of(self.reading, Carrier.ONE_WAY if self.one_way else Carrier.REQUEST))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +91,7 @@ class RespondingNode:
         self.setting = setting
         self.default_version = default_version
         self.machine = Machine(Role.RESPONDING)
-        self._request: Message | None = None
+        self._reading: Reading | None = None
 
     def receive(self, message: Message) -> RequestAccepted | RequestRefused:
         """Take a request or a one-way message. Never raises for what is in it.
@@ -94,10 +101,9 @@ class RespondingNode:
         one_way = message.reply_to is None
         self.machine = Machine(Role.RECEIVING if one_way else Role.RESPONDING)
         self.machine.step(Input.REQUEST_ARRIVED)
-        self._request = message
         carrier = Carrier.ONE_WAY if one_way else Carrier.REQUEST
         record = capture_of(message, Direction.ONE_WAY if one_way else Direction.REQUEST)
-        reading = Reading(record, self.setting.profile)
+        self._reading = reading = Reading(record, self.setting.profile)
         tolerated: list[Verdict] = []
         for verdict in judge_request(reading, carrier, self.setting):
             if verdict.expected_subcodes:
@@ -110,7 +116,7 @@ class RespondingNode:
         if one_way:
             self.machine.step(Input.MESSAGE_READ)
         target = reading.text(names.TARGET_SERVICE)
-        return RequestAccepted(message, envelope, one_way, reading.soap_action, target, tuple(tolerated))
+        return RequestAccepted(message, envelope, one_way, reading.soap_action, target, tuple(tolerated), reading)
 
     def _refuse(
         self, reading: Reading, subcode: Subcode | None, reason: str, verdict: Verdict | None
@@ -119,7 +125,8 @@ class RespondingNode:
         if one_way:
             self.machine.step(Input.RECEIVING_FAILED)
         version = self._version_of(reading)
-        fault = build_fault(version, reason, profile=self.setting.profile, subcode=subcode)
+        blame = Blame.SENDER if subcode is not None else reading.envelope_blame
+        fault = build_fault(version, reason, profile=self.setting.profile, subcode=subcode, blame=blame)
         return RequestRefused(reading.message, one_way, subcode, reason, fault, verdict)
 
     def _version_of(self, reading: Reading) -> SoapVersion:
@@ -143,10 +150,11 @@ class RespondingNode:
         """
         parsed, octets = read_envelope(envelope)
         self.machine.step(Input.RESPONSE_READY)
-        request = self._request
-        assert request is not None
+        assert self._reading is not None
+        request = self._reading.message
         as_text = request.message_type is MessageType.TEXT
-        body, kind = body_and_type(parsed, octets, MessageType.TEXT if as_text else MessageType.BYTES)
+        profile = self.setting.profile
+        body, kind = body_and_type(parsed, octets, MessageType.TEXT if as_text else MessageType.BYTES, profile=profile)
         return Message(
             message_type=MessageType.TEXT if as_text else MessageType.BYTES,
             body=body,
@@ -158,11 +166,12 @@ class RespondingNode:
             properties=message_properties(
                 Carrier.RESPONSE,
                 {
-                    "requestURI": request.properties.text(names.REQUEST_URI),
+                    "requestURI": self._reading.text(names.REQUEST_URI),
                     "bindingVersion": names.BINDING_VERSION_VALUE,
                     "contentType": kind,
                     "isFault": read_fault(parsed) is not None,
                 },
+                profile,
             ),
         )
 

@@ -134,7 +134,7 @@ def summarise(tally: Tally, rejects: Iterable[Rejected], setting: Setting) -> Su
     members: dict[str, Any] = {
         "producer": PRODUCER,
         "profile": setting.profile.name,
-        "profileNote": RECONSTRUCTED if setting.profile is REC_2012 else None,
+        "profileNote": RECONSTRUCTED if setting.profile.edition == REC_2012.name else None,
         "verdict": str(_verdict(counts)),
         **{name: counts[name,] for name in ("records", "messages")},
         "copies": counts["records",] - counts["messages",],

@@ -6,7 +6,7 @@
 Spec: SOAP/JMS appendix E.
 """
 
-from soapjms.protocol.assertions.habits import HABITS, Habit, habits
+from soapjms.protocol.assertions.habits import HABITS, Habit, guess_dialect, habits, habits_of
 from soapjms.protocol.assertions.judge import (
     REQUEST_FAULTS,
     judge,
@@ -42,7 +42,9 @@ __all__ = [
     "Sees",
     "Setting",
     "Verdict",
+    "guess_dialect",
     "habits",
+    "habits_of",
     "judge",
     "judge_readings",
     "judge_request",

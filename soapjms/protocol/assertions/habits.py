@@ -17,6 +17,7 @@ from soapjms.protocol.assertions.model import Setting
 from soapjms.protocol.exchange import Exchange
 from soapjms.protocol.properties import Carrier
 from soapjms.protocol.reading import Reading
+from soapjms.protocol.record import Direction
 from soapjms.protocol.uri import Mode, parse
 
 
@@ -54,6 +55,20 @@ def _encoding_unknown_to_profile(message: Reading, carrier: Carrier) -> bool:
     return message.profile.content_encodings is None and message.text(names.CONTENT_ENCODING) is not None
 
 
+def _spells(name: str, alias: str) -> Callable[[Reading, Carrier], bool]:
+    return lambda message, carrier: message.alias_of(name) == alias
+
+
+def _lacks(name: str) -> Callable[[Reading, Carrier], bool]:
+    """See the absence of a property that the profile's dialect does not have; in other profiles it is a breach."""
+    return lambda message, carrier: message.profile.spelled(name) is None and message.text(name) is None
+
+
+def _dialect_media_type(message: Reading, carrier: Carrier) -> bool:
+    kind = message.content_type
+    return kind is not None and message.is_simple and kind.media_type not in names.KNOWN_MEDIA_TYPES
+
+
 HABITS: Final = (
     Habit("quotedSoapAction", "SOAPJMS_soapAction stands in quotes, as the HTTP header has it", _quoted_action),
     Habit("isFaultOnRequest", "SOAPJMS_isFault is on a request, where it says nothing", _fault_flag_on_request),
@@ -69,12 +84,67 @@ HABITS: Final = (
         "SOAPJMS_contentEncoding is set, which this profile does not know",
         _encoding_unknown_to_profile,
     ),
+    *(
+        Habit(alias, f"{alias} was read in place of {name}", _spells(name, alias))
+        for name, aliases in names.ALIASES.items()
+        for alias in aliases
+    ),
+    Habit("noRequestURI", "there is no requestURI, which this profile does not have", _lacks(names.REQUEST_URI)),
+    Habit(
+        "noBindingVersion",
+        "there is no bindingVersion, which this profile does not have",
+        _lacks(names.BINDING_VERSION),
+    ),
+    Habit(
+        "otherMediaType", "the media type is that of this profile, not that of the specification", _dialect_media_type
+    ),
 )
+
+
+def habits_of(message: Reading, carrier: Carrier) -> Iterator[tuple[str, str]]:
+    """Yield the code and text of each habit that one message shows."""
+    return ((habit.code, habit.text) for habit in HABITS if habit.seen(message, carrier))
 
 
 def habits(exchange: Exchange, setting: Setting) -> Iterator[tuple[str, str]]:
     """Yield the code and text of each habit that a message of the exchange shows, once for each message."""
     for carrier, message in readings(exchange, setting.profile).items():
-        for habit in HABITS:
-            if habit.seen(message, carrier):
-                yield habit.code, habit.text
+        yield from habits_of(message, carrier)
+
+
+# Whose habits they are
+
+
+def _has(*others: str) -> Callable[[Reading], bool]:
+    return lambda message: any(message.message.properties.value(name) is not None for name in others)
+
+
+def _is_spring(message: Reading) -> bool:
+    if _has("SOAPJMS_contentLength", "SOAPJMS_acceptEncoding")(message):
+        return True
+    there = message.message.properties.text
+    return bool(there(names.CONTENT_TYPE)) and not any(map(there, (names.REQUEST_URI, names.BINDING_VERSION)))
+
+
+def _is_cxf(message: Reading) -> bool:
+    if message.record.direction is Direction.RESPONSE:
+        return message.text(names.SOAP_ACTION) is not None
+    return _quoted_action(message, Carrier.REQUEST) and message.text(names.IS_FAULT) is not None
+
+
+DIALECT_MARKS: Final[tuple[tuple[str, Callable[[Reading], bool]], ...]] = (
+    ("tibco", _has("Content_Type", "SoapAction", "Mime_Version")),
+    ("websphere", _has("SOAPJMS_requestIRI")),
+    ("spring-ws", _is_spring),
+    ("cxf", _is_cxf),
+)
+"""What gives a stack away, the surest first. Nothing is concluded from what is missing in a message that keeps the
+rules."""
+
+
+def guess_dialect(message: Reading) -> str | None:
+    """Guess from a message's habits which stack sent it; None for one without the marks of a known stack.
+
+    A guess is for people to read: no rule rests on it.
+    """
+    return next((name for name, mark in DIALECT_MARKS if mark(message)), None)

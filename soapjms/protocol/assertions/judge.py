@@ -68,13 +68,14 @@ def judge_readings(
     request = messages.get(Carrier.REQUEST) or messages.get(Carrier.ONE_WAY)
     response = messages.get(Carrier.RESPONSE)
     subcodes: dict[str, Subcode] = {}
+    spared: set[Subcode] = set()
     for carrier, message in messages.items():
-        case = Case(setting, message, carrier, request, response, subcodes)
+        case = Case(setting, message, carrier, request, response, subcodes, spared)
         yield from _judge_case(case, _rows_for(rows, carrier, setting.profile.name))
     pairs = _rows_for(rows, None, setting.profile.name)
     if pairs and Carrier.ONE_WAY not in messages:
         message = messages.get(Carrier.RESPONSE) or messages[Carrier.REQUEST]
-        case = Case(setting, message, Carrier.RESPONSE, request, response, subcodes)
+        case = Case(setting, message, Carrier.RESPONSE, request, response, subcodes, spared)
         yield from _judge_case(case, pairs)
 
 
@@ -141,7 +142,8 @@ def _judge_case(case: Case, rows: tuple[Assertion, ...], only_broken: bool = Fal
     for row in rows:
         outcome, reason = _outcome(row, case, ended)
         if outcome is not Outcome.PASSED and outcome is not Outcome.NOT_APPLICABLE:
-            ended[row.id] = outcome
+            if outcome not in BROKEN or row.blocks is always or row.blocks(case):
+                ended[row.id] = outcome
             if outcome in BROKEN:
                 yield _broken(row, case, outcome, reason)
                 continue
@@ -150,9 +152,16 @@ def _judge_case(case: Case, rows: tuple[Assertion, ...], only_broken: bool = Fal
 
 
 def _broken(row: Assertion, case: Case, outcome: Outcome, reason: str | None) -> Verdict:
-    """Note the fault that a broken row calls for, and make its verdict."""
-    if row.subcode is not None and case.carrier is not Carrier.RESPONSE and row.faults_when(case):
-        case.subcodes[row.id] = _in_profile(row.subcode, case.setting.profile)
+    """Note the fault that a broken row calls for, and make its verdict; a warning where the dialect tolerates it."""
+    tolerated = row.id in case.setting.profile.tolerated
+    if tolerated:
+        outcome = Outcome.WARNING
+    if row.subcode is not None and case.carrier is not Carrier.RESPONSE:
+        subcode = _in_profile(row.subcode, case.setting.profile)
+        if tolerated or not row.faults_when(case):
+            case.spared.add(subcode)
+        else:
+            case.subcodes[row.id] = subcode
     expected = _expected(row, case)
     observed = None
     if expected and case.response is not None and case.response.fault is not None:

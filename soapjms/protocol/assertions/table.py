@@ -102,7 +102,8 @@ PROPERTY_ASSERTIONS: Final = (
     Assertion(
         id="Local-2.2.1-supported", section="2.2.1", level=SHOULD, binds=Binds.CLIENT, sees=Sees.SENT,
         title="the lookup variant is one that the responding node supports",
-        check=headers.variant_supported, applies=headers.shows_request_uri, after=("Protocol-2003", "Local-2.2.4-syntax"),
+        check=headers.variant_supported, applies=headers.shows_request_uri,
+        after=("Protocol-2003", "Local-2.2.4-syntax"),
         subcode=Subcode.UNSUPPORTED_LOOKUP_VARIANT,
     ),
     Assertion(
