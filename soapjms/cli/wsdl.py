@@ -16,7 +16,7 @@ from rich.text import Text
 from soapjms.cli import USAGE
 from soapjms.cli.terminal import console
 from soapjms.protocol.errors import UsageError
-from soapjms.protocol.names import DEFAULT_PROFILE, PROFILES, SoapVersion
+from soapjms.protocol.names import DEFAULT_PROFILE, EDITIONS, SoapVersion
 from soapjms.protocol.properties import Origin, Value
 from soapjms.protocol.uri import visible
 from soapjms.protocol.wsdl import Description, Finding, Severity
@@ -169,7 +169,7 @@ def _by_level(given: dict[str, str]) -> dict[Origin, dict[str, Value]]:
 @click.option("--interface", metavar="NAME", help="Port type or interface.  [default: that of the service's ports]")
 @click.option("--soap", type=click.Choice([str(each) for each in SoapVersion]), help="SOAP version of a new binding.")
 @click.option(
-    "--profile", type=click.Choice(sorted(PROFILES)), default=DEFAULT_PROFILE.name, show_default=True,
+    "--profile", type=click.Choice(sorted(EDITIONS)), default=DEFAULT_PROFILE.name, show_default=True,
     help="Edition of the specification, whose namespace is written.",
 )  # fmt: skip
 @click.option(
@@ -189,7 +189,7 @@ def add_port_command(file: str, to: str, out: str, given: dict[str, str], allow:
         binding=names["binding"],
         interface=names["interface"],
         soap_version=None if names["soap"] is None else SoapVersion(names["soap"]),
-        profile=PROFILES[names["profile"]],
+        profile=EDITIONS[names["profile"]],
         properties=_by_level(given),
     )
     with refusing():

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Final
 
 from soapjms.protocol.errors import InvalidWsdlError, UsageError
-from soapjms.protocol.names import CR_NAMESPACE, DEFAULT_PROFILE, PROFILES, REC_NAMESPACE, Mep, Profile, SoapVersion
+from soapjms.protocol.names import CR_NAMESPACE, DEFAULT_PROFILE, EDITIONS, REC_NAMESPACE, Mep, Profile, SoapVersion
 from soapjms.protocol.properties import Effective, Origin, Value, resolve
 from soapjms.protocol.uri import JmsUri, Mode, parse
 from soapjms.protocol.uri import Severity as UriSeverity
@@ -23,7 +23,7 @@ from soapjms.protocol.uri.showing import without_user_info
 from soapjms.protocol.wsdl.elements import Extension
 from soapjms.protocol.wsdl.findings import Finding, Place, Severity, finding
 
-PROFILE_OF_NAMESPACE: Final[Mapping[str, Profile]] = {each.namespace: each for each in PROFILES.values()}
+PROFILE_OF_NAMESPACE: Final[Mapping[str, Profile]] = {each.namespace: each for each in EDITIONS.values()}
 
 FOREIGN_TRANSPORTS: Final[Mapping[str, str]] = MappingProxyType(
     {
