@@ -82,7 +82,7 @@ def test_json_prints_the_summary(good: Path) -> None:
         (["replay", "good.jsonl", "--out", "o", "--conf", "spark.x"], "is not NAME=VALUE"),
         (["replay", "good.jsonl", "--out", "o", "--window", "0"], "--window"),
         (["replay", "good.jsonl", "--out", "o", "--window", "nan"], "--window"),
-        (["replay", "good.jsonl", "--out", "o", "--profile", "2012"], "'cr-2009', 'cxf', 'rec-2012', 'spring-ws', 'tibco', 'websphere'"),
+        (["replay", "good.jsonl", "--out", "o", "--profile", "2012"], "'cr-2009', 'cxf', 'rec-2012'"),
         (["replya"], "No such command 'replya'"),
     ],
 )
