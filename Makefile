@@ -9,18 +9,20 @@ PROTOCOL_COVERAGE := 100
 
 SETUP := $(VENV)/.made-from-pyproject
 BROKERS := build/activemq/.fetched
+XML_CONFORMANCE := build/xml-conformance/.fetched
 
-.PHONY: help setup java brokers test check lint demo bench clean
+.PHONY: help setup java node brokers xml-conformance test check lint demo bench clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo 'make test     the gate: format, lint, types, every test, with real brokers and Spark'
-	@echo 'make check    the gate without brokers and Spark: needs no Java'
+	@echo 'make check    the gate without brokers, Spark and peers: needs no Java and no Node.js'
 	@echo 'make demo     a call from end to end; what it makes is in build/demo'
 	@echo 'make bench    calls a second over a real ActiveMQ'
 	@echo 'make setup    the virtual environment in $(VENV)'
 	@echo 'make java     check for a JDK and Maven; as root install them'
 	@echo 'make brokers  fetch ActiveMQ'
+	@echo 'make xml-conformance  fetch the W3C XML conformance data'
 	@echo 'make clean    remove all that was made'
 
 setup: $(SETUP)
@@ -42,17 +44,29 @@ $(BROKERS): tests/activemq/pom.xml | java
 	mvn --batch-mode --quiet --file tests/activemq/pom.xml dependency:copy-dependencies
 	touch $@
 
+node:
+	scripts/need-node.sh
+
+xml-conformance: $(XML_CONFORMANCE)
+
+$(XML_CONFORMANCE): tests/xml-conformance/package.json tests/xml-conformance/package-lock.json | node
+	rm -rf $(@D)
+	mkdir -p $(@D)
+	cp $^ $(@D)
+	npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund --silent
+	touch $@
+
 lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-test: lint java brokers
+test: lint java brokers xml-conformance
 	$(BIN)/coverage run -m pytest
 	$(BIN)/coverage report --include='soapjms/protocol/*' --show-missing --skip-covered --fail-under=$(PROTOCOL_COVERAGE)
 
 check: lint
-	$(BIN)/coverage run -m pytest -m 'not broker and not spark'
+	$(BIN)/coverage run -m pytest -m 'not broker and not spark and not peer'
 	$(BIN)/coverage report --include='soapjms/protocol/*' --show-missing --skip-covered --fail-under=$(PROTOCOL_COVERAGE)
 
 demo: setup java

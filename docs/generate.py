@@ -90,6 +90,7 @@ Where the specification leaves something open, this is what soapjms does.
 | a charset and a document without declaration | no disagreement if the document decodes in that charset |
 | charset and declaration | compared by the aliases of the IANA registry; UTF-16 fits UTF-16LE, not UTF-16BE UTF-16LE |
 | an encoding or charset that is not in the IANA registry, or UTF-7 | refused, with its name |
+| a document that says it is XML 1.1 | read as XML 1.0, as the fifth edition has it |
 | EBCDIC, declared or as a charset | refused by name; UTF-8 and UTF-16 are for everybody |
 | a byte order mark, or 16-bit octets, against the XML declaration | contentTypeMismatch, with a charset or without |
 | comments in a content type | read over, as in mail; one without end is contentTypeMismatch |

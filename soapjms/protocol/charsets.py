@@ -85,6 +85,9 @@ big5hkscs       big5hkscs
 UTF-7 is left out: it hides markup from whoever looks at octets.
 """
 
+CODECS: Final = frozenset(row.split()[0] for row in _ROWS.splitlines())
+"""Every codec that a label can choose. Python loads one from its own library when it is first used."""
+
 _EBCDIC_PAGES: Final = (
     "037 273 274 275 277 278 280 281 284 285 290 297 420 423 424 500 870 871 880 905 918 924 1026 1047 "
     "1140 1141 1142 1143 1144 1145 1146 1147 1148 1149"
@@ -118,12 +121,17 @@ def _squeezed(label: str) -> str:
 
 def encoding_name(label: str) -> str:
     """Return one name for all the aliases of an encoding; an unknown label only in lower case."""
-    return _NAMES.get(label.lower()) or _NAMES.get(_squeezed(label)) or label.lower()
+    return _meant(label) or label.lower()
+
+
+def _meant(label: str) -> str | None:
+    """Return the codec or the code page of EBCDIC that a label means, None if it is unknown."""
+    return _NAMES.get(label.lower()) or _NAMES.get(_squeezed(label))
 
 
 def is_known(label: str) -> bool:
     """Say whether a label names an encoding that can be decoded."""
-    name = _NAMES.get(_squeezed(label))
+    name = _meant(label)
     return name is not None and not name.startswith(_EBCDIC)
 
 

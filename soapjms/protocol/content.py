@@ -179,7 +179,7 @@ def detect_encoding(octets: bytes) -> Encoding:
 def _encoding(family: str, codec: str, marked: bool, octets: bytes) -> Encoding:
     head = octets[: 4 * _LONGEST_DECLARATION].decode("latin-1" if family == "ascii" else codec, "replace")
     head = head[:_LONGEST_DECLARATION]
-    cut = _DECLARATION_BEGINS.match(head) is not None and "?>" not in head
+    cut = _DECLARATION_BEGINS.match(head) is not None and ">" not in head
     return Encoding(family, codec, marked, declared_encoding(head), cut)
 
 

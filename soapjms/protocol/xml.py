@@ -19,7 +19,9 @@ from soapjms.protocol.content import document_encoding
 DOCTYPE: Final = "a document type declaration (DOCTYPE), which is refused: take it out, with the entities it declares"
 
 _DOCTYPE: Final = b"<!DOCTYPE"
-_DOCTYPE_FIRST: Final = re.compile(rb"(?:\xef\xbb\xbf)?(?:\s++|<\?.*?\?>|<!--.*?-->)*+<!DOCTYPE", re.DOTALL)
+_MARKUP: Final = re.compile(  # what may hold the characters of a document type without being one, or a document type
+    rb"<!--.*?(?:-->|\Z)|<!\[CDATA\[.*?(?:\]\]>|\Z)|<\?xml\s[^>]*>|<\?.*?(?:\?>|\Z)|(<!DOCTYPE)", re.DOTALL
+)
 
 
 class DocumentTypeError(ValueError):
@@ -43,14 +45,14 @@ def parse(document: bytes | str, charset: str | None = None) -> etree._Element:
         charset: what octets are in that do not tell it themselves; None for UTF-8.
 
     Raises:
-        DocumentTypeError: it has a document type, which is seen before anything is parsed; no entity is looked at.
+        DocumentTypeError: it has a document type, at its place or elsewhere; nothing was parsed, no entity looked at.
         ValueError: not well-formed, in an encoding that is refused or unknown, or its byte order mark contradicts its
             declaration.
 
     Spec: XML 1.0; SOAP 1.1 3; SOAP 1.2 Part 1 5 (no document type).
     """
     octets = document.encode("utf-8") if isinstance(document, str) else _in_utf8(document, charset)
-    if _DOCTYPE in octets and _DOCTYPE_FIRST.match(octets):
+    if _DOCTYPE in octets and any(found[1] for found in _MARKUP.finditer(octets)):
         raise DocumentTypeError
     try:
         root = etree.fromstring(octets, _parser())
