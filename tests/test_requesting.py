@@ -209,7 +209,7 @@ def test_the_correlated_response(by: str) -> None:
     assert isinstance(event, ResponseReceived)
     assert event.fault is None
     assert event.envelope.version is SoapVersion.SOAP_11
-    assert (node.machine.state, node.machine.failure_reason, node.is_over) == (State.SUCCESS, None, True)
+    assert (node.machine.state, node.machine.failure_reason) == (State.SUCCESS, None)
 
 
 @pytest.mark.parametrize("profile", [CR_2009, REC_2012], ids=lambda each: each.name)
@@ -284,7 +284,6 @@ def test_timeout() -> None:
     """At its deadline, and not before, the exchange ends in Fail, receptionFailure; once."""
     node, _ = started()
     assert node.handle_timeout(NOW + 999) is None
-    assert node.is_over is False
     event = node.handle_timeout(NOW + 1000)
     assert isinstance(event, ExchangeFailed)
     assert event.reason is FailureReason.RECEPTION_FAILURE
@@ -322,7 +321,6 @@ def test_one_way() -> None:
     node, message = started(endpoint("jms:queue:in?targetService=s"), Mep.ONE_WAY)
     assert (message.reply_to, node.deadline) == (None, None)
     assert message.properties.text("SOAPJMS_targetService") == "s"
-    assert node.is_over is False
     node.sent()
     assert node.machine.state is State.SUCCESS
     assert isinstance(node.receive(message), ResponseIgnored)

@@ -15,7 +15,7 @@ from protocol_kit import NOW, REPLIES, changed, delivered, endpoint, envelope, s
 
 from brokers.message import Message, MessageType, PropertyValue, properties
 from soapjms.protocol.assertions import Setting
-from soapjms.protocol.envelope import FaultShape, as_envelope, build_fault, parse_xml, read_fault, serialize
+from soapjms.protocol.envelope import Blame, FaultShape, as_envelope, build_fault, parse_xml, read_fault, serialize
 from soapjms.protocol.errors import InvalidEnvelopeError, LocalProtocolError
 from soapjms.protocol.exchange import Exchange, Pattern
 from soapjms.protocol.mep import State
@@ -28,7 +28,6 @@ from soapjms.protocol.responding import (
     RequestRefused,
     RespondingNode,
     reaction,
-    server_fault,
 )
 
 PROFILES = pytest.mark.parametrize("profile", [CR_2009, REC_2012], ids=lambda each: each.name)
@@ -126,7 +125,7 @@ def test_a_fault_of_the_service() -> None:
     """A fault is a response: marked as one, and without the insides of the service."""
     asking, request = started(version=SoapVersion.SOAP_12)
     answering, _ = accepted(request)
-    response = delivered(answering.respond(server_fault(SoapVersion.SOAP_12, "out of order")))
+    response = delivered(answering.respond(build_fault(SoapVersion.SOAP_12, "out of order", blame=Blame.RECEIVER)))
     assert response.properties.value("SOAPJMS_isFault") is True
     assert findings(request, response, Setting()) == ()
     received = asking.receive(response)

@@ -152,12 +152,7 @@ class StompConnection(Connection):
             BrokerError: the broker refused, as it does a selector that it cannot read.
             ValueError: a `prefetch` below 1.
         """
-        if durable_name is not None:
-            raise UnsupportedError(
-                "no durable topics over STOMP (capability `durable_topics`); the embedded broker has"
-            )
-        if prefetch < 1:
-            raise ValueError(f"a consumer with prefetch {prefetch} would never get a message")
+        _check_wishes(prefetch, durable_name)
         if destination.kind.is_temporary:
             self._require_own(destination)
         link = self._session(to_begin=True)
@@ -302,6 +297,13 @@ class StompConnection(Connection):
         with self._telling:  # the executor has several threads, and the order matters
             on_state, state = self._news.popleft()
             on_state(state)
+
+
+def _check_wishes(prefetch: int, durable_name: str | None) -> None:
+    if durable_name is not None:
+        raise UnsupportedError("no durable topics over STOMP (capability `durable_topics`); the embedded broker has")
+    if prefetch < 1:
+        raise ValueError(f"a consumer with prefetch {prefetch} would never get a message")
 
 
 def settle(future: Completion[T], result: T) -> Settle:

@@ -18,7 +18,6 @@ REC_NAMESPACE: Final = "http://www.w3.org/2010/soapjms/"
 
 BINDING_VERSION_VALUE: Final = "1.0"
 
-PREFIX: Final = "SOAPJMS_"
 REQUEST_URI: Final = "SOAPJMS_requestURI"
 BINDING_VERSION: Final = "SOAPJMS_bindingVersion"
 CONTENT_TYPE: Final = "SOAPJMS_contentType"
@@ -53,7 +52,6 @@ SOAP_MEDIA_TYPES: Final[Mapping[SoapVersion, str]] = {
     SoapVersion.SOAP_11: "text/xml",
     SoapVersion.SOAP_12: "application/soap+xml",
 }
-VERSION_OF_NAMESPACE: Final[Mapping[str, SoapVersion]] = {uri: version for version, uri in SOAP_NAMESPACES.items()}
 VERSION_OF_MEDIA_TYPE: Final[Mapping[str, SoapVersion]] = {kind: version for version, kind in SOAP_MEDIA_TYPES.items()}
 MULTIPART: Final = "multipart/related"
 XOP: Final = "application/xop+xml"
@@ -141,6 +139,7 @@ class Profile:
         subcodes: those that this edition defines.
         content_encodings: values of SOAPJMS_contentEncoding that a receiver decodes; None where the edition does not
             know the property, so that it changes nothing.
+        addressing_redirects: WS-Addressing in the request may send the response elsewhere than JMSReplyTo (WG-29).
         text_encoding_ignored: the encoding in the XML declaration of a TextMessage says nothing (REC 2.4.1).
         assertion_ids: assertion id of the CR to this edition's, None where the edition dropped it; an id that is not
             here is the same in both.
@@ -160,6 +159,7 @@ class Profile:
     soap11_fault: Soap11FaultShape
     subcodes: frozenset[Subcode]
     content_encodings: frozenset[str] | None
+    addressing_redirects: bool
     text_encoding_ignored: bool
     assertion_ids: Mapping[str, str | None] = field(default_factory=lambda: MappingProxyType({}), hash=False)
     spelling: Mapping[str, str | None] = field(default_factory=lambda: MappingProxyType({}), hash=False)
@@ -189,6 +189,7 @@ CR_2009: Final = Profile(
     soap11_fault=Soap11FaultShape.DETAIL,
     subcodes=CR_SUBCODES,
     content_encodings=None,
+    addressing_redirects=False,
     text_encoding_ignored=False,
     assertion_ids=MappingProxyType(
         {
@@ -207,6 +208,7 @@ REC_2012: Final = Profile(
     soap11_fault=Soap11FaultShape.FAULTCODE,
     subcodes=frozenset(Subcode),
     content_encodings=frozenset({"identity", "gzip"}),
+    addressing_redirects=True,
     text_encoding_ignored=True,
     assertion_ids=MappingProxyType(
         {

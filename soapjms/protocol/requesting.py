@@ -273,11 +273,6 @@ class RequestingNode:
             return None
         return self.receive_failed("no correlated response came in time")
 
-    @property
-    def is_over(self) -> bool:
-        """True in the states Success and Fail."""
-        return self.machine.state in (State.SUCCESS, State.FAIL)
-
 
 # Writing a message: shared with the responding node
 

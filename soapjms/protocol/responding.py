@@ -191,11 +191,6 @@ class RespondingNode:
         return FailureReason.TRANSMISSION_FAILURE
 
 
-def server_fault(version: SoapVersion, reason: str) -> etree._Element:
-    """Build the fault for a failure of the service itself: nothing of its insides, as the peer may be anybody."""
-    return build_fault(version, reason, blame=Blame.RECEIVER)
-
-
 # Replay
 
 

@@ -19,14 +19,12 @@ from soapjms.protocol.assertions.model import (
     Assertion,
     Case,
     Level,
-    Need,
     Outcome,
     Sees,
     Setting,
     Verdict,
     always,
 )
-from soapjms.protocol.assertions.pairs import correlation_id
 from soapjms.protocol.assertions.table import ASSERTIONS, BODY_ASSERTIONS, PROPERTY_ASSERTIONS
 from soapjms.protocol.exchange import Exchange, Pattern
 from soapjms.protocol.names import Profile, Subcode, profile
@@ -75,7 +73,7 @@ def judge_readings(
     pairs = _rows_for(rows, None, setting.profile.name)
     if pairs and Carrier.ONE_WAY not in messages:
         message = messages.get(Carrier.RESPONSE) or messages[Carrier.REQUEST]
-        case = Case(setting, message, Carrier.RESPONSE, request, response, subcodes, spared)
+        case = Case(setting, message, Carrier.RESPONSE, request, response, subcodes, spared, is_pair=True)
         yield from _judge_case(case, pairs)
 
 
@@ -200,7 +198,7 @@ def _outcome(row: Assertion, case: Case, ended: Ended) -> tuple[Outcome, str | N
             if found is not None:
                 return Outcome.PREREQ_FAILED, f"rests on {_named(earlier, case)}"
     for need in row.needs:
-        if not _is_met(need, row, case):
+        if not MET[need](case):
             return Outcome.MISSING_INPUT, f"the capture lacks {need}"
     assert row.check is not None
     reason = row.check(case)
@@ -215,17 +213,6 @@ NOT_APPLICABLE: Final = (Outcome.NOT_APPLICABLE, None)
 
 def _named(cr_id: str, case: Case) -> str:
     return case.setting.profile.assertion_id(cr_id) or cr_id
-
-
-def _is_met(need: Need, row: Assertion, case: Case) -> bool:
-    if need is Need.REQUEST_ID:
-        return correlation_id(case) is not None
-    if row.sees is not Sees.PAIR:
-        return MET[need](case.message)
-    if need is Need.DESTINATION:
-        wanted, seen = case.pair[0].message.reply_to, case.pair[1].message.destination
-        return wanted is not None and seen is not None and wanted.name is not None and seen.name is not None
-    return all(MET[need](message) for message in case.pair)
 
 
 def violations(verdicts: Iterable[Verdict]) -> Iterator[Verdict]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from soapjms.protocol.names import REC_2012, Mep, Profile, Subcode
+from soapjms.protocol.names import REC_2012, CorrelationRule, Mep, Profile, Subcode
 from soapjms.protocol.properties import Carrier, Effective
 from soapjms.protocol.reading import Reading
 from soapjms.protocol.record import Record
@@ -103,6 +103,7 @@ class Case:
         carrier: which message of the exchange it is.
         subcodes: the faults that the request gives cause for, preferred first, by the assertion that says so.
         spared: the faults that a stricter reader would send, of breaches that are let pass.
+        is_pair: the request and its response are judged together.
     """
 
     setting: Setting
@@ -112,6 +113,7 @@ class Case:
     response: Reading | None = None
     subcodes: dict[str, Subcode] = field(default_factory=dict)
     spared: set[Subcode] = field(default_factory=set)
+    is_pair: bool = False
 
     @property
     def pair(self) -> tuple[Reading, Reading]:
@@ -119,6 +121,14 @@ class Case:
         assert self.request is not None
         assert self.response is not None
         return self.request, self.response
+
+    @property
+    def wanted_correlation_id(self) -> str | None:
+        """The id that the response has to repeat by the rule of the profile; None if the capture does not show it."""
+        request, _ = self.pair
+        if self.setting.profile.correlation is CorrelationRule.MESSAGE_ID:
+            return request.message.message_id
+        return request.message.correlation_id or request.message.message_id
 
     def stated(self, name: str) -> object | None:
         """Return the value of a binding property that is known to have been set by the sender, else None.
@@ -145,22 +155,38 @@ class Need(StrEnum):
     REPLY_NAME = "JMSReplyTo, by name"
 
 
-def _reply_known(reading: Reading) -> bool:
-    reply = reading.message.reply_to
+def _known(header: str) -> Callable[[Case], bool]:
+    """Ask whether the capture shows a header of the message."""
+    return lambda case: getattr(case.message.message, header) is not None
+
+
+def _every(test: Callable[[Reading], bool]) -> Callable[[Case], bool]:
+    """Ask something of all that is judged: of the message, or of the request and the response of a pair."""
+    return lambda case: all(test(each) for each in case.pair) if case.is_pair else test(case.message)
+
+
+def _reply_named(case: Case) -> bool:
+    reply = case.message.message.reply_to
     return reply is None or reply.name is not None
 
 
-MET: Final[Mapping[Need, Callable[[Reading], bool]]] = {
-    Need.BODY: lambda reading: not reading.record.truncated,
-    Need.MESSAGE_TYPE: lambda reading: reading.type_known,
-    Need.TYPES: lambda reading: not reading.message.untyped,
-    Need.DELIVERY_MODE: lambda reading: reading.message.delivery_mode is not None,
-    Need.PRIORITY: lambda reading: reading.message.priority is not None,
-    Need.EXPIRATION: lambda reading: reading.message.expiration is not None,
-    Need.TIMESTAMP: lambda reading: bool(reading.message.timestamp),
-    Need.DESTINATION: lambda reading: True,  # of the pair: see `response.destination_known`
-    Need.REQUEST_ID: lambda reading: True,
-    Need.REPLY_NAME: _reply_known,
+def _both_destinations(case: Case) -> bool:
+    request, response = case.pair
+    wanted, seen = request.message.reply_to, response.message.destination
+    return wanted is not None and seen is not None and wanted.name is not None and seen.name is not None
+
+
+MET: Final[Mapping[Need, Callable[[Case], bool]]] = {
+    Need.BODY: _every(lambda reading: not reading.record.truncated),
+    Need.MESSAGE_TYPE: _every(lambda reading: reading.type_known),
+    Need.TYPES: _every(lambda reading: not reading.message.untyped),
+    Need.DELIVERY_MODE: _known("delivery_mode"),
+    Need.PRIORITY: _known("priority"),
+    Need.EXPIRATION: _known("expiration"),
+    Need.TIMESTAMP: lambda case: bool(case.message.message.timestamp),
+    Need.DESTINATION: _both_destinations,
+    Need.REQUEST_ID: lambda case: case.wanted_correlation_id is not None,
+    Need.REPLY_NAME: _reply_named,
 }
 
 Check = Callable[[Case], str | None]

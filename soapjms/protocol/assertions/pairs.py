@@ -5,7 +5,7 @@ from __future__ import annotations
 from soapjms.protocol import names
 from soapjms.protocol.assertions.model import Case
 from soapjms.protocol.envelope import FaultShape
-from soapjms.protocol.names import CorrelationRule, Soap11FaultShape, SoapVersion, Subcode
+from soapjms.protocol.names import Soap11FaultShape, SoapVersion, Subcode
 
 WSA_REPLY_TO = "{http://www.w3.org/2005/08/addressing}ReplyTo"
 WSA_ANONYMOUS = "http://www.w3.org/2005/08/addressing/anonymous"
@@ -36,10 +36,10 @@ def sent_to_reply_destination(case: Case) -> str | None:
     return f"JMSReplyTo of the request is {wanted}, the response went to {seen}"
 
 
-def destinations_known(case: Case) -> bool:
-    """Nothing redirects the response, as WS-Addressing may under the REC (WG-29)."""
+def nothing_redirects(case: Case) -> bool:
+    """No WS-Addressing ReplyTo sends the response elsewhere, as it may under the REC (WG-29)."""
     request, _ = case.pair
-    if case.setting.profile.correlation is CorrelationRule.MESSAGE_ID or request.envelope is None:
+    if not case.setting.profile.addressing_redirects or request.envelope is None:
         return True
     header = request.envelope.header
     address = None if header is None else header.findtext(f"{WSA_REPLY_TO}/*")
@@ -49,21 +49,13 @@ def destinations_known(case: Case) -> bool:
 def right_correlation(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.6.2.3; Protocol-2038, with the rule of the profile (WG-39)."""
     request, response = case.pair
-    wanted, seen = correlation_id(case), response.message.correlation_id
+    wanted, seen = case.wanted_correlation_id, response.message.correlation_id
     if wanted == seen:
         return None
     rule = case.setting.profile.correlation
     other = request.message.message_id if wanted != request.message.message_id else request.message.correlation_id
     hint = " (the other id of the request)" if seen is not None and seen == other else ""
     return f"JMSCorrelationID is {seen!r}{hint}; it has to be the request's {rule}: {wanted!r}"
-
-
-def correlation_id(case: Case) -> str | None:
-    """Return the id that the response has to repeat, None if the capture does not show it."""
-    request, _ = case.pair
-    if case.setting.profile.correlation is CorrelationRule.MESSAGE_ID:
-        return request.message.message_id
-    return request.message.correlation_id or request.message.message_id
 
 
 def copied(case: Case) -> str | None:

@@ -233,7 +233,7 @@ RESPONSE_ASSERTIONS: Final = (
     Assertion(
         id="Protocol-2037", section="2.6.2.3", level=MUST, binds=Binds.RESPONDING, sees=Sees.PAIR,
         title="the response goes to the request's JMSReplyTo",
-        check=pairs.sent_to_reply_destination, applies=pairs.destinations_known, needs=(Need.DESTINATION,),
+        check=pairs.sent_to_reply_destination, applies=pairs.nothing_redirects, needs=(Need.DESTINATION,),
     ),
     Assertion(
         id="Protocol-2038", section="2.6.2.3", level=MUST, binds=Binds.RESPONDING, sees=Sees.PAIR,
