@@ -16,8 +16,8 @@ PRODUCT = sorted(path for name in ("brokers", "soapjms") for path in (ROOT / nam
 PURE = [path for path in PRODUCT if path.is_relative_to(PROTOCOL)]
 
 ORDER = (
-    "names errors charsets content xml uri properties wsdl envelope members record exchange reading "
-    "assertions mep requesting responding"
+    "names errors limits charsets content xml uri properties wsdl envelope attachments members record exchange reading "
+    "assertions mep writing requesting responding"
 ).split()
 INSIDE_ASSERTIONS = "model messages headers pairs table judge habits".split()
 

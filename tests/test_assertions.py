@@ -115,7 +115,7 @@ def test_verdicts_of_all_vectors(case: dict[str, Any], profile: str) -> None:
     assert set(judged) <= possible
     assert not set(judged) & set(not_observable(setting))
     assert list(violations(verdicts)) == [each for each in verdicts if each.outcome in BROKEN]
-    for carrier, message in readings(found, setting.profile).items():
+    for carrier, message in readings(found, setting).items():
         if carrier is not Carrier.RESPONSE:
             in_full = list(violations(judge_readings(setting, {carrier: message}, REQUEST_FAULTS)))
             assert list(judge_request(message, carrier, setting)) == in_full
@@ -177,7 +177,7 @@ def test_the_judge_is_lazy() -> None:
     """Who stops at the first violation has not had the body read."""
     found = exchange(REFUSED[0])
     assert found.request is not None
-    message = readings(found, REC_2012)
+    message = readings(found, Setting())
     next(iter(violations(judge_readings(Setting(), message, REQUEST_FAULTS))))
     assert not {"_decoded", "_envelope"} & {name for each in message.values() for name in vars(each)}
 

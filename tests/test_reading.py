@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brokers.message import Element, Message, MessageType, PropertyType, PropertyValue, properties
+from soapjms.protocol.limits import Limits
 from soapjms.protocol.names import CR_2009, REC_2012, Profile, SoapVersion
 from soapjms.protocol.reading import Reading
-from soapjms.protocol.record import Record
+from soapjms.protocol.record import EPOCH, Record
 
 SOAP11 = "http://schemas.xmlsoap.org/soap/envelope/"
 ENVELOPE = f'<e:Envelope xmlns:e="{SOAP11}"><e:Body><x>ä</x></e:Body></e:Envelope>'
@@ -148,14 +149,14 @@ def test_why_there_is_no_body(body: Any, encoding: str | None, why: str) -> None
         ("8bit", OCTETS),
         ("BASE64", b64encode(OCTETS)),
         ("quoted-printable", ENVELOPE.replace("=", "=3D").replace("ä", "=C3=A4").encode()),
-        ("x-unknown", OCTETS),
     ],
 )
 def test_root_part(encoding: str, content: bytes) -> None:
     """The envelope is in the first part, whose Content-Transfer-Encoding is undone."""
     headers = f"Content-Type: text/xml\r\nContent-Transfer-Encoding: {encoding}\r\n\r\n".encode()
     reading = multipart(headers + content, b"\r\nattachment")
-    assert reading.root_part is not None
+    assert reading.first_part is not None
+    assert [bytes(each.content) for each in reading.attachments] == [b"attachment"]
     assert reading.envelope is not None
     assert reading.envelope.content is not None
     assert reading.envelope.content.text == "ä"
@@ -182,23 +183,78 @@ def test_charset_of_the_root_part() -> None:
         (read(contentType='multipart/related; boundary=""'), "without a boundary parameter"),
         (read(contentType="multipart/related; boundary=b"), "not with the delimiter"),
         (read("--b\r\n\ud800", contentType="multipart/related; boundary=b"), "surrogates not allowed"),
-        (read(b"--b\r\n\r\n<e/>", contentType="multipart/related; boundary=b"), "no delimiter"),
+        (read(b"--b\r\n\r\n<e/>", contentType="multipart/related; boundary=b"), "delimiter '--b--' is missing"),
     ],
 )
 def test_broken_multipart(reading: Reading, why: str) -> None:
     """A multipart body without a first part has no envelope, with the reason."""
-    assert reading.root_part is None
+    assert reading.first_part is None
+    assert len(reading.attachments) == 0
     assert why in (reading.multipart_problem or "")
-    assert reading.document == (None, None)
     assert reading.envelope_problem == reading.multipart_problem
 
 
-def test_base64_that_is_none() -> None:
-    """A part that is not in the encoding that it names is no XML, and no error."""
-    reading = multipart(b"Content-Transfer-Encoding: base64\r\n\r\nabc")
-    assert reading.root_part is not None
+@pytest.mark.parametrize("encoding", ["base64", "x-unknown"])
+def test_transfer_encoding_of_the_soap_part(encoding: str) -> None:
+    """A SOAP part that is not in the encoding that it names, or in one that nobody knows, is no envelope."""
+    reading = multipart(f"Content-Transfer-Encoding: {encoding}\r\n\r\nabc".encode())
+    assert reading.first_part is not None
     assert reading.envelope is None
-    assert "not well-formed" in (reading.envelope_problem or "")
+    assert encoding in (reading.envelope_problem or "")
+
+
+def test_a_view_of_a_multipart_body_is_not_copied() -> None:
+    """The parts of a body that came as a view are views of the same octets."""
+    octets = b"--b\r\nContent-Type: text/xml\r\n\r\n" + OCTETS + b"\r\n--b\r\n\r\nattached\r\n--b--"
+    reading = read(memoryview(octets), contentType="multipart/related; boundary=b")
+    (part,) = reading.attachments
+    assert isinstance(part.content, memoryview)
+    assert part.content.obj is octets
+    assert part.content.readonly
+    assert reading.body == octets
+    assert reading.envelope is not None
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "version"),
+    [
+        ("text/xml", b"", SoapVersion.SOAP_11),
+        ("application/soap+xml; charset=utf-8", b"", SoapVersion.SOAP_12),
+        ('multipart/related; type="text/xml"', b"", SoapVersion.SOAP_11),
+        ('multipart/related; type="application/soap+xml"', b"", SoapVersion.SOAP_12),
+        ('multipart/related; type="application/xop+xml"; start-info="application/soap+xml"', b"", SoapVersion.SOAP_12),
+        ("text/plain", OCTETS, SoapVersion.SOAP_11),
+        ("text/plain", b"", None),
+        (None, OCTETS, SoapVersion.SOAP_11),
+    ],
+)
+def test_soap_version(kind: str | None, body: bytes, version: SoapVersion | None) -> None:
+    """The content type tells the SOAP version, with its parameters, else the body does."""
+    assert read(body, contentType=kind).soap_version is version
+
+
+# Limits
+
+
+@pytest.mark.parametrize(
+    ("limits", "limit"),
+    [
+        (Limits(size=len(OCTETS) - 1), "size"),
+        (Limits(elements=2), "elements"),
+        (Limits(depth=2), "depth"),
+        (Limits(attributes=1, name=5), "name"),
+    ],
+)
+def test_beyond_a_limit(limits: Limits, limit: str) -> None:
+    """What goes beyond a limit has no envelope, and the limit is named."""
+    message = read().message
+    reading = Reading(Record(message=message, time=EPOCH), REC_2012, limits)
+    assert reading.envelope is None
+    assert reading.excess is not None
+    assert reading.excess.limit == limit
+    assert reading.envelope_problem == reading.excess.text
+    assert read().excess is None
+    assert read(b"<broken").excess is None
 
 
 # Types

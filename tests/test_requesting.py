@@ -24,9 +24,9 @@ from soapjms.protocol.requesting import (
     RequestingNode,
     ResponseIgnored,
     ResponseReceived,
-    content_type,
     findings,
 )
+from soapjms.protocol.writing import content_type
 
 SUPPLIED = (
     "jms:queue:in?targetService=sales&priority=7&deliveryMode=NON_PERSISTENT&timeToLive=5000&replyToName=r&note=1"

@@ -1,8 +1,8 @@
-"""What the octets of a body are: content type, content encoding, character encoding, the first part of a multipart.
+"""What the octets of a body are: content type, character encoding, content encoding.
 
 Pure functions on octets and strings; no XML tree, no SOAP.
 
-Spec: SOAP/JMS 2.2.3 contentType, 2.4; RFC 2045 5.1; RFC 2046 5.1; XML 1.0 appendix F.
+Spec: SOAP/JMS 2.2.3 contentType; REC 2.2.3 contentEncoding; RFC 2045 5.1; XML 1.0 appendix F; RFC 1952.
 """
 
 from __future__ import annotations
@@ -10,15 +10,13 @@ from __future__ import annotations
 import codecs
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
 from soapjms.protocol.charsets import agree, decode, encoding_name, is_ebcdic, is_known
-
-MAX_DECODED: Final = 64 * 1024 * 1024
-"""Octets that a content-encoded body may grow to."""
+from soapjms.protocol.limits import DEFAULT_LIMITS, MIB, Limits
 
 # Content type
 
@@ -282,66 +280,60 @@ def _undeclared(charset: str, codec: str, octets: bytes) -> str | None:
 
 # Content encoding
 
+ANY_RATIO: Final = MIB
+"""Octets that a compressed body may grow to whatever its ratio: of a small one it says nothing."""
 
-def gunzip(octets: bytes, limit: int = MAX_DECODED) -> bytes:
-    """Decompress a gzip body.
+_WINDOW: Final = 16 * 1024
+
+
+def gunzip(octets: bytes | memoryview, limits: Limits = DEFAULT_LIMITS) -> bytes:
+    """Decompress a gzip body, of one member or several. It never grows beyond what is allowed.
 
     Raises:
-        ValueError: it is no gzip, is cut short, has something after its end, or grows beyond `limit` octets.
+        LimitExceededError: it would grow too big, or has too many members.
+        ValueError: it is no gzip, is cut short, or has something else after its end.
+
+    Spec: RFC 1952 2.2; REC 2.2.3 contentEncoding.
     """
-    machine = zlib.decompressobj(wbits=31)
+    most = min(limits.unpacked, max(limits.ratio * len(octets), ANY_RATIO))
+    rest, members, unpacked, size = memoryview(octets), 0, list[bytes](), 0
+    while rest or not members:
+        members += 1
+        if members > limits.members:
+            raise limits.excess("members", "the gzip body has more members")
+        machine = zlib.decompressobj(wbits=31)
+        while not machine.eof:
+            if not rest:
+                raise ValueError("the gzip body is cut short")
+            unpacked.append(_inflate(machine, rest[:_WINDOW], most - size, members))
+            size += len(unpacked[-1])
+            if size > most:
+                limit = "unpacked" if most == limits.unpacked else "ratio"
+                raise limits.excess(limit, f"the gzip body of {len(octets)} octets grows beyond {most} octets")
+            rest = rest[min(_WINDOW, len(rest)) - len(machine.unused_data) :]
+    return b"".join(unpacked)
+
+
+def _inflate(machine: zlib._Decompress, octets: memoryview, most: int, member: int) -> bytes:
+    """Decompress some octets; one more than `most` come back where there are more."""
     try:
-        decoded = machine.decompress(octets, limit + 1)
+        return machine.decompress(octets, most + 1)
     except zlib.error as error:
-        raise ValueError(f"no gzip: {error}") from None
-    if len(decoded) > limit:
-        raise ValueError(f"the body grows beyond {limit} octets")
-    if not machine.eof or machine.unused_data:
-        raise ValueError("the gzip body is cut short" if not machine.eof else "octets follow the gzip body")
-    return decoded
+        what = "no gzip" if member == 1 else "octets follow the gzip body that are no gzip"
+        raise ValueError(f"{what}: {error}") from None
 
 
-# Multipart
+def gzipped(octets: bytes) -> bytes:
+    """Compress a body with gzip; the same octets always give the same result.
 
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """The first part of a multipart body: its own content type (None if it has none) and its octets, still encoded."""
-
-    content_type: ContentType | None
-    transfer_encoding: str
-    content: bytes
-
-
-_BLANK_LINE: Final = re.compile(rb"(?:\A|\r?\n)\r?\n")
-_FOLD: Final = re.compile(rb"\r?\n[ \t]+")
-
-
-def first_part(body: bytes, boundary: str) -> Part:
-    """Read the first part of a multipart body.
-
-    Raises:
-        ValueError: the body does not begin with the delimiter of the boundary, or the part has no end.
-
-    Spec: RFC 2046 5.1; SOAP/JMS 2.4; Protocol-2029.
+    Spec: RFC 1952; REC 2.2.3 contentEncoding.
     """
-    delimiter = rb"--" + re.escape(boundary.encode("utf-8"))
-    begin = re.compile(delimiter + rb"[ \t]*\r?\n").match(body)
-    if begin is None:
-        raise ValueError(f"the body begins with {body[:40]!r}, not with the delimiter of the boundary {boundary!r}")
-    end = re.compile(rb"\n" + delimiter + rb"(?:--)?[ \t]*(?:\r?\n|\Z)").search(body, begin.end() - 1)
-    if end is None:
-        raise ValueError(f"no delimiter of the boundary {boundary!r} ends the first part")
-    part = body[begin.end() : end.start()].removesuffix(b"\r")
-    blank = _BLANK_LINE.search(part)
-    head, content = (part, b"") if blank is None else (part[: blank.start()], part[blank.end() :])
-    lines = _FOLD.sub(b" ", head).decode("latin-1").split("\n")
-    fields = dict(_part_header(line) for line in lines if ":" in line)
-    kind = fields.get("content-type")
-    encoding = fields.get("content-transfer-encoding", "binary").lower()
-    return Part(parse_content_type(kind) if kind else None, encoding, content)
+    machine = zlib.compressobj(wbits=31)
+    return machine.compress(octets) + machine.flush()
 
 
-def _part_header(line: str) -> tuple[str, str]:
-    name, _, value = line.partition(":")
-    return name.strip().lower(), value.strip()
+Decoder = Callable[[bytes | memoryview, Limits], bytes]
+
+DECODERS: Final[Mapping[str, Decoder]] = {"gzip": gunzip}
+ENCODERS: Final[Mapping[str, Callable[[bytes], bytes]]] = {"gzip": gzipped}
+"""Content encodings by their names in the IANA registry, in lower case."""

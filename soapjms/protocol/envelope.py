@@ -14,22 +14,25 @@ from lxml import etree
 
 from soapjms.protocol import names, xml
 from soapjms.protocol.errors import InvalidEnvelopeError, SoapFaultError
+from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
 from soapjms.protocol.names import Profile, Soap11FaultShape, SoapVersion, Subcode
 
 # XML
 
 
-def parse_xml(body: bytes | str, charset: str | None = None) -> etree._Element:
+def parse_xml(body: bytes | str, charset: str | None = None, limits: Limits = DEFAULT_LIMITS) -> etree._Element:
     """Parse the XML of a message, which may be hostile: see `soapjms.protocol.xml`.
 
     Args:
         body: octets, or characters, whose declared encoding then says nothing.
         charset: encoding to use where the octets do not tell one.
+        limits: how much is read.
 
     Raises:
+        LimitExceededError: it goes beyond a limit.
         ValueError: not well-formed, has a document type, or in an encoding that is unknown.
     """
-    return xml.parse(body, charset)
+    return xml.parse(body, charset, limits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,17 +84,18 @@ _TAGS: Final[Mapping[object, tuple[SoapVersion, str, str]]] = {
 }
 
 
-def read_envelope(envelope: bytes | str | etree._Element) -> tuple[Envelope, bytes]:
+def read_envelope(envelope: bytes | str | etree._Element, limits: Limits = DEFAULT_LIMITS) -> tuple[Envelope, bytes]:
     """Take what a caller wants to send for an envelope, and return it parsed and as octets in UTF-8 or as declared.
 
-    White space before the envelope is dropped: the first octet of a body starts the XML document (Protocol-2030).
+    White space before the envelope is dropped: the first octet of a body starts the XML document (Protocol-2030). The
+    limits hold for what has to be parsed; an element is taken as it is.
 
     Raises:
         InvalidEnvelopeError: it is none.
     """
     try:
         if isinstance(envelope, bytes | str):
-            parsed = as_envelope(parse_xml(envelope))
+            parsed = as_envelope(parse_xml(envelope, limits=limits))
             return parsed, envelope.lstrip() if isinstance(envelope, bytes) else serialize(parsed.root)
         return as_envelope(envelope), serialize(envelope)
     except ValueError as error:

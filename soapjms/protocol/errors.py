@@ -32,6 +32,10 @@ class InvalidEnvelopeError(UsageError):
     """What was to be sent is no SOAP envelope."""
 
 
+class InvalidAttachmentError(SoapJmsError, ValueError):
+    """An attachment that cannot be decoded, or a reference that leads to none: found when somebody looks."""
+
+
 class InvalidRecordError(SoapJmsError, ValueError):
     """A line or row that is no capture record; the message says which member, what was seen, what is accepted."""
 

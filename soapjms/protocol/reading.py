@@ -8,16 +8,16 @@ Spec: SOAP/JMS 2.2.3, 2.4.
 
 from __future__ import annotations
 
-from base64 import b64decode
-from collections.abc import Callable, Mapping
-from quopri import decodestring
-from typing import Any, Final, Generic, TypeVar
+from collections.abc import Callable
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from brokers.message import Message, MessageType
 from soapjms.protocol import names
-from soapjms.protocol.content import ContentType, Part, first_part, gunzip, parse_content_type
+from soapjms.protocol.attachments import Attachments, Multipart, Part, read_multipart
+from soapjms.protocol.content import DECODERS, ContentType, parse_content_type
 from soapjms.protocol.envelope import Blame, Envelope, Fault, UnknownVersionError, as_envelope, parse_xml, read_fault
-from soapjms.protocol.names import Profile
+from soapjms.protocol.limits import DEFAULT_LIMITS, Excess, LimitExceededError, Limits
+from soapjms.protocol.names import Profile, SoapVersion
 from soapjms.protocol.record import Record
 from soapjms.protocol.uri import JmsUri, parse
 
@@ -43,6 +43,26 @@ class lazy(Generic[T]):  # noqa: N801  # a decorator, named as decorators are
         return value
 
 
+class Problem(NamedTuple):
+    """Why a part of a message is not there.
+
+    Attributes:
+        text: for people.
+        excess: the limit that it goes beyond, None if it is something else.
+        blame: the code of a fault that says so.
+    """
+
+    text: str
+    excess: Excess | None = None
+    blame: Blame = Blame.SENDER
+
+
+def _problem(error: ValueError) -> Problem:
+    excess = error.excess if isinstance(error, LimitExceededError) else None
+    blame = Blame.VERSION_MISMATCH if isinstance(error, UnknownVersionError) else Blame.SENDER
+    return Problem(str(error), excess, blame)
+
+
 class Reading:
     """A received message, lazily taken apart.
 
@@ -50,12 +70,14 @@ class Reading:
         record: the message with what the capture knows of it.
         message: the message.
         profile: decides whether a content encoding is undone, and which names properties have.
+        limits: how much is read.
     """
 
-    def __init__(self, record: Record, profile: Profile) -> None:
+    def __init__(self, record: Record, profile: Profile, limits: Limits = DEFAULT_LIMITS) -> None:
         self.record = record
         self.message: Message = record.message
         self.profile = profile
+        self.limits = limits
 
     def text(self, name: str) -> str | None:
         """Return a message property as text, None if it is absent, null or empty (an empty one counts as absent).
@@ -130,76 +152,89 @@ class Reading:
         text = (self.text(names.CONTENT_ENCODING) or "identity").strip().lower()
         return None if text == "identity" else text
 
+    @property
+    def is_multipart(self) -> bool:
+        """The content type is that of a body with attachments."""
+        return self.content_type is not None and self.content_type.media_type == names.MULTIPART
+
     @lazy
-    def _decoded(self) -> tuple[bytes | str | None, str | None]:
+    def _decoded(self) -> tuple[bytes | memoryview | str | None, Problem | None]:
         """The body without its content encoding, and why there is none."""
         body = self.message.body
-        if isinstance(body, memoryview):
-            body = bytes(body)
-        if not isinstance(body, bytes | str):
-            return None, f"the body of a {self.message.message_type} message is no SOAP envelope"
+        if not isinstance(body, bytes | memoryview | str):
+            return None, Problem(f"the body of a {self.message.message_type} message is no SOAP envelope")
+        if len(body) > self.limits.size:
+            return None, _problem(self.limits.excess("size", f"the body has the size {len(body)}"))
         if self.content_encoding is None:
-            return body, None
-        if self.content_encoding != "gzip" or isinstance(body, str):
-            return None, f"the content encoding {self.content_encoding} of a {self.message.message_type} message"
+            return (bytes(body) if isinstance(body, memoryview) and not self.is_multipart else body), None
+        decoder = DECODERS.get(self.content_encoding)
+        if decoder is None or isinstance(body, str):
+            return None, Problem(
+                f"the content encoding {self.content_encoding} of a {self.message.message_type} message"
+            )
         try:
-            return gunzip(body), None
+            return decoder(body, self.limits), None
         except ValueError as error:
-            return None, str(error)
+            return None, _problem(error)
 
     @property
     def body(self) -> bytes | str | None:
         """The body without its content encoding; None if it is of another kind or cannot be decoded."""
-        return self._decoded[0]
+        body = self._decoded[0]
+        return bytes(body) if isinstance(body, memoryview) else body
 
     @property
     def body_problem(self) -> str | None:
         """Why there is no `body`."""
-        return self._decoded[1]
+        return _text(self._decoded[1])
 
     @lazy
-    def _root_part(self) -> tuple[Part | None, str | None]:
-        kind, body = self.content_type, self.body
-        if kind is None or kind.media_type != names.MULTIPART or body is None:
+    def _multipart(self) -> tuple[Multipart | None, Problem | None]:
+        kind, body = self.content_type, self._decoded[0]
+        if kind is None or not self.is_multipart or body is None:
             return None, None
-        boundary = kind.parameters.get("boundary")
-        if not boundary:
-            return None, "multipart/related without a boundary parameter"
         try:
-            return first_part(body.encode("utf-8") if isinstance(body, str) else body, boundary), None
+            return read_multipart(body, kind, self.limits), None
         except ValueError as error:
-            return None, str(error)
+            return None, _problem(error)
 
     @property
-    def root_part(self) -> Part | None:
+    def first_part(self) -> Part | None:
         """The first part of a multipart body; None if it is not multipart, or broken."""
-        return self._root_part[0]
+        return None if self._multipart[0] is None else self._multipart[0].first
 
     @property
     def multipart_problem(self) -> str | None:
-        """Why a multipart body has no first part."""
-        return self._root_part[1]
+        """Why a multipart body has no parts."""
+        return _text(self._multipart[1])
+
+    @property
+    def attachments(self) -> Attachments:
+        """The parts beside the SOAP part; none of a body of one part."""
+        return NO_ATTACHMENTS if self._multipart[0] is None else self._multipart[0].attachments
+
+    def _document(self) -> tuple[bytes | str, str | None]:
+        """Return the XML document and its charset: of the body, or of the SOAP part of a multipart body.
+
+        Raises:
+            ValueError: the part cannot be decoded.
+        """
+        multipart, body, kind = self._multipart[0], self.body, self.content_type
+        if multipart is not None:
+            return multipart.root.document, multipart.root.charset
+        assert body is not None
+        return body, kind.charset if kind else None
 
     @lazy
-    def document(self) -> tuple[bytes | str | None, ContentType | None]:
-        """The XML document with its content type: of the body, or of the first part of a multipart body."""
-        if self.content_type is None or self.content_type.media_type != names.MULTIPART:
-            return self.body, self.content_type
-        if self.root_part is None:
-            return None, None
-        return _transfer_decoded(self.root_part), self.root_part.content_type
-
-    @lazy
-    def _envelope(self) -> tuple[Envelope | None, str | None, Blame]:
-        octets, kind = self.document
-        if octets is None:
-            return None, self.body_problem or self.multipart_problem, Blame.SENDER
+    def _envelope(self) -> tuple[Envelope | None, Problem | None]:
+        problem = self._decoded[1] or self._multipart[1]
+        if problem is not None:
+            return None, problem
         try:
-            return as_envelope(parse_xml(octets, kind.charset if kind else None)), None, Blame.SENDER
-        except UnknownVersionError as error:
-            return None, str(error), Blame.VERSION_MISMATCH
+            document, charset = self._document()
+            return as_envelope(parse_xml(document, charset, self.limits)), None
         except ValueError as error:
-            return None, str(error), Blame.SENDER
+            return None, _problem(error)
 
     @property
     def envelope(self) -> Envelope | None:
@@ -209,12 +244,30 @@ class Reading:
     @property
     def envelope_problem(self) -> str | None:
         """Why there is no envelope."""
-        return self._envelope[1]
+        return _text(self._envelope[1])
 
     @property
     def envelope_blame(self) -> Blame:
         """The code of a fault that says so: VersionMismatch for the envelope of a SOAP that is neither 1.1 nor 1.2."""
-        return self._envelope[2]
+        problem = self._envelope[1]
+        return Blame.SENDER if problem is None else problem.blame
+
+    @lazy
+    def excess(self) -> Excess | None:
+        """The limit that the body goes beyond, so that it was not read; None if it goes beyond none."""
+        problem = self._envelope[1]
+        return None if problem is None else problem.excess
+
+    @property
+    def soap_version(self) -> SoapVersion | None:
+        """The SOAP version that the content type tells, or if it does not the body; None if that does not either."""
+        kind = self.content_type
+        if kind is not None:
+            for told in (kind.media_type, *map(kind.parameters.get, ("type", "start-info"))):
+                media_type = parse_content_type(told or "").media_type
+                if media_type in names.VERSION_OF_MEDIA_TYPE:
+                    return names.VERSION_OF_MEDIA_TYPE[media_type]
+        return None if self.envelope is None else self.envelope.version
 
     @lazy
     def fault(self) -> Fault | None:
@@ -227,16 +280,8 @@ class Reading:
         return self.message.message_type is not MessageType.UNKNOWN or not (self.message.size or self.record.truncated)
 
 
-_TRANSFER_DECODERS: Final[Mapping[str, Callable[[bytes], bytes]]] = {
-    "base64": b64decode,
-    "quoted-printable": decodestring,
-}
+NO_ATTACHMENTS: Final = Attachments()
 
 
-def _transfer_decoded(part: Part) -> bytes:
-    """Undo a Content-Transfer-Encoding. Octets that are no base64 stay as they are, and then are no XML either."""
-    decoder = _TRANSFER_DECODERS.get(part.transfer_encoding)
-    try:
-        return part.content if decoder is None else decoder(part.content)
-    except ValueError:
-        return part.content
+def _text(problem: Problem | None) -> str | None:
+    return None if problem is None else problem.text

@@ -8,27 +8,28 @@ Spec: SOAP/JMS 2.6.1, 2.7.1.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any
 
 from lxml import etree
 
-from brokers.message import Destination, Message, MessageType, Properties, Property, PropertyType
+from brokers.message import Destination, Message, MessageType, Properties
 from soapjms.protocol import names
 from soapjms.protocol.assertions import Setting, Verdict, judge, violations
-from soapjms.protocol.content import detect_encoding
-from soapjms.protocol.envelope import Envelope, Fault, read_envelope, serialize
-from soapjms.protocol.errors import LocalProtocolError
+from soapjms.protocol.attachments import Attachment, Attachments
+from soapjms.protocol.envelope import Envelope, Fault, read_envelope
+from soapjms.protocol.errors import InvalidPropertyError, LocalProtocolError
 from soapjms.protocol.exchange import Exchange, Pattern
+from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
 from soapjms.protocol.mep import Input, Machine, State
-from soapjms.protocol.names import FailureReason, Mep, Profile, Role, SoapVersion
+from soapjms.protocol.names import FailureReason, Mep, Profile, Role
 from soapjms.protocol.properties import BINDING_PROPERTIES, Carrier, Effective, Value, request_uri
 from soapjms.protocol.reading import Reading
 from soapjms.protocol.record import EPOCH, Direction, Record
 from soapjms.protocol.uri import JmsUri
+from soapjms.protocol.writing import body_and_type, encoded, message_properties
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,8 @@ class Endpoint:
         request_uri: what SOAPJMS_requestURI says.
         headers: the JMS headers that somebody set, by field of a `Message`; the others are left to the provider.
         time_to_live: milliseconds that a request lives, 0 for no end.
+        content_encoding: what a body of one part is sent in, None for identity.
+        limits: how much of a response is read.
     """
 
     uri: JmsUri
@@ -52,6 +55,8 @@ class Endpoint:
     request_uri: str
     headers: Mapping[str, int]
     time_to_live: int
+    content_encoding: str | None = None
+    limits: Limits = DEFAULT_LIMITS
 
     @classmethod
     def of(
@@ -60,8 +65,13 @@ class Endpoint:
         properties: Effective,
         profile: Profile = names.DEFAULT_PROFILE,
         message_type: MessageType = MessageType.BYTES,
+        limits: Limits = DEFAULT_LIMITS,
     ) -> Endpoint:
-        """Derive the requestURI and put everything together."""
+        """Derive the requestURI and put everything together.
+
+        Raises:
+            InvalidPropertyError: a contentEncoding that the profile or the message type does not have.
+        """
         live = properties.value("timeToLive")
         return cls(
             uri,
@@ -71,6 +81,8 @@ class Endpoint:
             request_uri(uri),
             headers=_stated_headers(properties),
             time_to_live=live if isinstance(live, int) else 0,
+            content_encoding=_content_encoding(properties, profile, message_type),
+            limits=limits,
         )
 
 
@@ -84,6 +96,20 @@ def _stated_headers(properties: Effective) -> Mapping[str, int]:
     return MappingProxyType(headers)
 
 
+def _content_encoding(properties: Effective, profile: Profile, message_type: MessageType) -> str | None:
+    """Spec: REC 2.2.3 contentEncoding (WG-65)."""
+    encoding = str(properties.value("contentEncoding") or "identity").lower()
+    if encoding == "identity":
+        return None
+    known = profile.content_encodings or frozenset()
+    if encoding in known and message_type is MessageType.BYTES:
+        return encoding
+    accepted = ", ".join(sorted(known | {"identity"})) if message_type is MessageType.BYTES else "identity"
+    raise InvalidPropertyError(
+        f"contentEncoding is {encoding!r}; a {message_type} message of {profile.name} has {accepted}"
+    )
+
+
 # Events
 
 
@@ -95,11 +121,13 @@ class ResponseReceived:
         message: as it came.
         envelope: parsed.
         fault: the fault that it holds, None for a plain response.
+        attachments: what came along.
     """
 
     message: Message
     envelope: Envelope
     fault: Fault | None
+    attachments: Attachments
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +178,7 @@ class RequestingNode:
         correlation_id: str | None = None,
         reply_to: Destination | None = None,
         timeout: int | None = None,
+        attachments: Sequence[Attachment] = (),
     ) -> Message:
         """Make the request, and begin to wait for its response.
 
@@ -161,28 +190,28 @@ class RequestingNode:
             correlation_id: unique; request-response only.
             reply_to: where the response is to go; request-response only.
             timeout: milliseconds to wait for the response.
+            attachments: what goes along. Such a message has no content encoding, as the REC defines none for it.
 
         Raises:
             InvalidEnvelopeError: `envelope` is no SOAP envelope.
+            UsageError, OSError: the attachments do not fit the envelope or each other, or one could not be read.
             LocalProtocolError: started before, or JMSReplyTo does not fit the pattern.
 
         Spec: SOAP/JMS 2.6.1.1, 2.7.1; Protocol-2005 to 2010, 2016 to 2024, 2034, 2040, 2050, 2051.
         """
         one_way = self._check_start(reply_to)
-        parsed, octets = read_envelope(envelope)
+        parsed, octets = read_envelope(envelope, self.endpoint.limits)
         action = soap_action or _text(self.endpoint.properties.value("soapAction"))
-        carrier = Carrier.ONE_WAY if one_way else Carrier.REQUEST
-        profile = self.endpoint.profile
-        body, kind = body_and_type(parsed, octets, self.endpoint.message_type, action, profile)
+        at = self.endpoint
+        body, kind = body_and_type(parsed, octets, at.message_type, action, at.profile, attachments)
+        encoding = None if attachments else at.content_encoding
         self.request = Message(
-            message_type=self.endpoint.message_type,
-            body=body,
+            message_type=at.message_type,
+            body=encoded(body, encoding),
             destination=destination,
             reply_to=reply_to,
             correlation_id=correlation_id,
-            properties=message_properties(
-                carrier, self._values(request_uri=self.endpoint.request_uri, content_type=kind, action=action), profile
-            ),
+            properties=self._properties(kind, action, encoding),
             **self._headers(now),
         )
         if not one_way:
@@ -200,15 +229,18 @@ class RequestingNode:
             raise LocalProtocolError(f"{rule}; given was {reply_to}")
         return one_way
 
-    def _values(self, request_uri: str, content_type: str, action: str | None) -> dict[str, Value | None]:
-        return {
-            "requestURI": request_uri,
+    def _properties(self, content_type: str, action: str | None, content_encoding: str | None) -> Properties:
+        values = {
+            "requestURI": self.endpoint.request_uri,
             "bindingVersion": names.BINDING_VERSION_VALUE,
             "contentType": content_type,
+            "contentEncoding": content_encoding,
             "soapAction": action,
             "targetService": self.endpoint.properties.value("targetService"),
             "isFault": False,
         }
+        carrier = Carrier.ONE_WAY if self.machine.role is Role.SENDING else Carrier.REQUEST
+        return message_properties(carrier, values, self.endpoint.profile)
 
     def _headers(self, now: int) -> dict[str, Any]:
         """The JMS headers that somebody set; the others are left to the provider (SOAP/JMS 2.6.1.1)."""
@@ -246,13 +278,13 @@ class RequestingNode:
         if message.correlation_id is None or message.correlation_id not in ours:
             return ResponseIgnored(message, f"JMSCorrelationID {message.correlation_id!r} is of another exchange")
         self.machine.step(Input.RESPONSE_ARRIVED)
-        reading = Reading(capture_of(message, Direction.RESPONSE), self.endpoint.profile)
+        reading = Reading(capture_of(message, Direction.RESPONSE), self.endpoint.profile, self.endpoint.limits)
         if reading.envelope is None:
             self.machine.step(Input.RESPONSE_BROKEN)
             text = f"the response is no SOAP envelope: {reading.envelope_problem}"
             return ExchangeFailed(FailureReason.RECEPTION_FAILURE, text, message)
         self.machine.step(Input.RESPONSE_READ)
-        return ResponseReceived(message, reading.envelope, reading.fault)
+        return ResponseReceived(message, reading.envelope, reading.fault, reading.attachments)
 
     def receive_failed(self, text: str) -> ExchangeFailed | None:
         """Tell that no response can come any more: the connection is gone, the caller gave up.
@@ -272,94 +304,6 @@ class RequestingNode:
         if self.deadline is None or now < self.deadline:
             return None
         return self.receive_failed("no correlated response came in time")
-
-
-# Writing a message: shared with the responding node
-
-
-def body_and_type(
-    parsed: Envelope,
-    octets: bytes,
-    message_type: MessageType,
-    action: str | None = None,
-    profile: Profile = names.DEFAULT_PROFILE,
-) -> tuple[bytes | str, str]:
-    """Return the body for a message type, and its content type.
-
-    A BytesMessage gets the octets as they are, with their own encoding as charset; a TextMessage the characters,
-    without XML declaration, which would say nothing.
-
-    Spec: SOAP/JMS 2.2.3 contentType, 2.4; REC 2.4.1.
-    """
-    media_type = profile.media_types[parsed.version]
-    if message_type is MessageType.TEXT:
-        return serialize(parsed.root).decode("utf-8"), content_type(media_type, "utf-8", action)
-    seen = detect_encoding(octets)
-    charset = seen.declared or ("utf-8" if seen.family == "ascii" else seen.family)
-    return octets, content_type(media_type, charset, action)
-
-
-def content_type(media_type: str, charset: str, action: str | None = None) -> str:
-    """Write a content type as SOAP over HTTP has it; the action parameter is that of application/soap+xml."""
-    text = f"{media_type}; charset={charset}"
-    if media_type == SoapVersion.SOAP_12.media_type and action:
-        escaped = action.replace("\\", "\\\\").replace('"', '\\"')
-        text += f'; action="{escaped}"'
-    return text
-
-
-class _Carried(NamedTuple):
-    """What one message of a dialect carries: binding properties with their names there, and constants."""
-
-    properties: tuple[tuple[str, str], ...]
-    constants: tuple[Property, ...]
-    quotes_action: bool
-
-
-def _carried(profile: Profile, carrier: Carrier) -> _Carried:
-    rows = [
-        (row.name, profile.spelled(row.message_property))
-        for row in BINDING_PROPERTIES.values()
-        if row.message_property is not None
-        and (carrier in row.carriers or carrier in profile.also_on.get(row.name, ()))
-    ]
-    constants = [Property(name, PropertyType.STRING, value) for name, value in profile.constants.items()]
-    known = tuple((name, spelled) for name, spelled in rows if spelled is not None)
-    return _Carried(known, tuple(constants), profile.quotes_action)
-
-
-_CARRIED: Final[Mapping[tuple[str, Carrier], _Carried]] = {
-    (profile.name, carrier): _carried(profile, carrier) for profile in names.PROFILES.values() for carrier in Carrier
-}
-
-
-def message_properties(
-    carrier: Carrier, values: Mapping[str, Value | None], profile: Profile = names.DEFAULT_PROFILE
-) -> Properties:
-    """Return the SOAPJMS_ properties of a message: those of the table that it carries and that have a value.
-
-    A dialect has other names for some; what it has no property for is dropped.
-    """
-    carried = _CARRIED[profile.name, carrier]
-    return _properties(carried, tuple([values.get(name) for name, _ in carried.properties]))
-
-
-@lru_cache(maxsize=1024)
-def _properties(carried: _Carried, values: tuple[Value | None, ...]) -> Properties:
-    """Make the properties of a message; most messages of a client have the same ones."""
-    return Properties(
-        (
-            *(
-                Property(spelled, PropertyType.BOOLEAN, value)
-                if isinstance(value, bool)
-                else Property(spelled, PropertyType.STRING, f'"{value}"' if quoted else value)
-                for (name, spelled), value in zip(carried.properties, values, strict=True)
-                if value is not None
-                for quoted in (carried.quotes_action and name == "soapAction",)
-            ),
-            *carried.constants,
-        )
-    )
 
 
 def _text(value: Value | None) -> str | None:

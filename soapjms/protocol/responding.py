@@ -8,6 +8,7 @@ Spec: SOAP/JMS 2.6.2, 2.7.2, 2.8.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -16,14 +17,18 @@ from lxml import etree
 from brokers.message import Message, MessageType
 from soapjms.protocol import names
 from soapjms.protocol.assertions import REQUEST_FAULTS, Setting, Verdict, habits_of, judge_readings, judge_request
+from soapjms.protocol.attachments import Attachment, Attachments
 from soapjms.protocol.envelope import Blame, Envelope, Fault, build_fault, read_envelope, read_fault
+from soapjms.protocol.errors import LocalProtocolError
 from soapjms.protocol.exchange import Exchange, Pattern
+from soapjms.protocol.limits import Excess
 from soapjms.protocol.mep import Input, Machine
 from soapjms.protocol.names import FailureReason, Role, SoapVersion, Subcode
 from soapjms.protocol.properties import Carrier
 from soapjms.protocol.reading import Reading
 from soapjms.protocol.record import Direction
-from soapjms.protocol.requesting import body_and_type, capture_of, message_properties
+from soapjms.protocol.requesting import capture_of
+from soapjms.protocol.writing import body_and_type, encoded, message_properties
 
 NO_ENVELOPE: Final = frozenset({"Protocol-2014", "Protocol-2029", "Protocol-2030"})
 """The assertions on reading a body: whose breach has no subcode, and leaves nothing to hand on."""
@@ -52,6 +57,11 @@ class RequestAccepted:
     reading: Reading = field(compare=False, repr=False)
 
     @property
+    def attachments(self) -> Attachments:
+        """What came along with the envelope."""
+        return self.reading.attachments
+
+    @property
     def notes(self) -> tuple[tuple[str, str], ...]:
         """The habits of real stacks that the message shows, each with its code and text."""
         return tuple(habits_of(self.reading, Carrier.ONE_WAY if self.one_way else Carrier.REQUEST))
@@ -68,6 +78,7 @@ class RequestRefused:
         reason: for people, and in the fault.
         fault: the envelope with the fault.
         verdict: the assertion that was broken, None where no assertion has it.
+        excess: the limit of ours that the body goes beyond, None if it is something else.
     """
 
     message: Message
@@ -76,13 +87,14 @@ class RequestRefused:
     reason: str
     fault: etree._Element
     verdict: Verdict | None
+    excess: Excess | None = None
 
 
 class RespondingNode:
     """One exchange at the side that answers. Not thread-safe: one driver at a time.
 
     Attributes:
-        setting: profile, supported variants, strictness.
+        setting: profile, supported variants, strictness, limits.
         machine: state and failure reason; its role is known once a message arrived.
         default_version: of a fault for a request that does not show its SOAP version.
     """
@@ -92,6 +104,7 @@ class RespondingNode:
         self.default_version = default_version
         self.machine = Machine(Role.RESPONDING)
         self._reading: Reading | None = None
+        self._encoding: str | None = None
 
     def receive(self, message: Message) -> RequestAccepted | RequestRefused:
         """Take a request or a one-way message. Never raises for what is in it.
@@ -103,7 +116,7 @@ class RespondingNode:
         self.machine.step(Input.REQUEST_ARRIVED)
         carrier = Carrier.ONE_WAY if one_way else Carrier.REQUEST
         record = capture_of(message, Direction.ONE_WAY if one_way else Direction.REQUEST)
-        self._reading = reading = Reading(record, self.setting.profile)
+        self._reading = reading = Reading(record, self.setting.profile, self.setting.limits)
         tolerated: list[Verdict] = []
         for verdict in judge_request(reading, carrier, self.setting):
             if verdict.expected_subcodes:
@@ -115,6 +128,7 @@ class RespondingNode:
             return self._refuse(reading, None, reading.envelope_problem or "", broken_body)
         if one_way:
             self.machine.step(Input.MESSAGE_READ)
+        self._encoding = reading.content_encoding
         target = reading.text(names.TARGET_SERVICE)
         return RequestAccepted(message, envelope, one_way, reading.soap_action, target, tuple(tolerated), reading)
 
@@ -124,40 +138,37 @@ class RespondingNode:
         one_way = self.machine.role is Role.RECEIVING
         if one_way:
             self.machine.step(Input.RECEIVING_FAILED)
-        version = self._version_of(reading)
+        version = reading.soap_version or self.default_version
         blame = Blame.SENDER if subcode is not None else reading.envelope_blame
         fault = build_fault(version, reason, profile=self.setting.profile, subcode=subcode, blame=blame)
-        return RequestRefused(reading.message, one_way, subcode, reason, fault, verdict)
+        excess = reading.excess if subcode is None else None
+        return RequestRefused(reading.message, one_way, subcode, reason, fault, verdict, excess)
 
-    def _version_of(self, reading: Reading) -> SoapVersion:
-        """Tell the SOAP version of a request that was refused, without reading its body if its content type tells."""
-        kind = reading.content_type
-        if kind is not None and kind.media_type in names.VERSION_OF_MEDIA_TYPE:
-            return names.VERSION_OF_MEDIA_TYPE[kind.media_type]
-        return reading.envelope.version if reading.envelope is not None else self.default_version
-
-    def respond(self, envelope: bytes | str | etree._Element) -> Message:
+    def respond(self, envelope: bytes | str | etree._Element, attachments: Sequence[Attachment] = ()) -> Message:
         """Make the response from an envelope: a plain one or a fault.
 
         It has the request's message type, priority, delivery mode and expiration, goes to its JMSReplyTo, and repeats
-        its JMSCorrelationID (CR: its JMSMessageID) and requestURI.
+        its JMSCorrelationID (CR: its JMSMessageID) and requestURI. Without attachments it has the content encoding of
+        the request, if that was accepted: who sends gzip reads it too.
 
         Raises:
             InvalidEnvelopeError: `envelope` is no SOAP envelope.
+            UsageError, OSError: the attachments do not fit the envelope or each other, or one could not be read.
             LocalProtocolError: there is no request to respond to, or it was one-way.
 
         Spec: SOAP/JMS 2.6.2.3; Protocol-2036 to 2039.
         """
-        parsed, octets = read_envelope(envelope)
+        parsed, octets = read_envelope(envelope, self.setting.limits)
+        if not self.machine.allows(Input.RESPONSE_READY) or self._reading is None:
+            raise LocalProtocolError(f"there is no request to respond to in state {self.machine.state}")
+        request, profile = self._reading.message, self.setting.profile
+        message_type = MessageType.TEXT if request.message_type is MessageType.TEXT else MessageType.BYTES
+        body, kind = body_and_type(parsed, octets, message_type, profile=profile, attachments=attachments)
+        encoding = None if attachments else self._encoding
         self.machine.step(Input.RESPONSE_READY)
-        assert self._reading is not None
-        request = self._reading.message
-        as_text = request.message_type is MessageType.TEXT
-        profile = self.setting.profile
-        body, kind = body_and_type(parsed, octets, MessageType.TEXT if as_text else MessageType.BYTES, profile=profile)
         return Message(
-            message_type=MessageType.TEXT if as_text else MessageType.BYTES,
-            body=body,
+            message_type=message_type,
+            body=encoded(body, encoding),
             destination=request.reply_to,
             correlation_id=self._correlation_id(request),
             delivery_mode=request.delivery_mode,
@@ -169,6 +180,7 @@ class RespondingNode:
                     "requestURI": self._reading.text(names.REQUEST_URI),
                     "bindingVersion": names.BINDING_VERSION_VALUE,
                     "contentType": kind,
+                    "contentEncoding": encoding,
                     "isFault": read_fault(parsed) is not None,
                 },
                 profile,
@@ -247,11 +259,11 @@ def reaction(exchange: Exchange, setting: Setting) -> Reaction | None:
 
 
 def _captured_fault(exchange: Exchange, setting: Setting) -> Fault | None:
-    return None if exchange.response is None else Reading(exchange.response, setting.profile).fault
+    return None if exchange.response is None else Reading(exchange.response, setting.profile, setting.limits).fault
 
 
 def _fitting(exchange: Exchange, setting: Setting) -> tuple[str, ...]:
     assert exchange.request is not None
-    reading = Reading(exchange.request, setting.profile)
+    reading = Reading(exchange.request, setting.profile, setting.limits)
     verdicts = judge_readings(setting, {Carrier.REQUEST: reading}, REQUEST_FAULTS)
     return tuple(dict.fromkeys(str(each) for verdict in verdicts for each in verdict.expected_subcodes))

@@ -1,8 +1,8 @@
 """The one place where XML parsers are made: whatever is parsed may be hostile.
 
-No DTD, no entity, nothing loaded from anywhere, libxml2's limits on depth, length and amplification. libxml2 gets UTF-8
-only, made by our own table of encodings, so that none hides a document type from us and the reading does not depend on
-how libxml2 was built. No other module of soapjms makes a parser.
+No DTD, no entity, nothing loaded from anywhere, our own limits on depth, number and length. libxml2 gets UTF-8 only,
+made by our own table of encodings, so that none hides a document type from us and the reading does not depend on how
+libxml2 was built. No other module of soapjms makes a parser.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from lxml import etree
 
 from soapjms.protocol.charsets import decode
 from soapjms.protocol.content import document_encoding
+from soapjms.protocol.limits import DEFAULT_LIMITS, Limits, check_depth, check_markup, too_deep
 
 DOCTYPE: Final = "a document type declaration (DOCTYPE), which is refused: take it out, with the entities it declares"
 
@@ -33,18 +34,28 @@ class DocumentTypeError(ValueError):
 
 @lru_cache(maxsize=1)
 def _parser() -> etree.XMLParser:
-    """Return the parser; what it gets is in UTF-8, whatever its declaration says."""
-    return etree.XMLParser(encoding="utf-8", resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False)
+    """Return the parser; what it gets is in UTF-8, whatever its declaration says, and within our limits.
+
+    So libxml2 needs none of its own, which would refuse a text of ten million octets.
+    """
+    return etree.XMLParser(encoding="utf-8", resolve_entities=False, no_network=True, load_dtd=False, huge_tree=True)
 
 
-def parse(document: bytes | str, charset: str | None = None) -> etree._Element:
+@lru_cache(maxsize=16)
+def _deeper_than(depth: int) -> etree.XPath:
+    return etree.XPath(f"boolean({'/*' * (depth + 1)})")
+
+
+def parse(document: bytes | str, charset: str | None = None, limits: Limits = DEFAULT_LIMITS) -> etree._Element:
     """Parse an XML document that may be hostile; its elements know their lines (`sourceline`).
 
     Args:
         document: octets, or characters, whose declared encoding then says nothing.
         charset: what octets are in that do not tell it themselves; None for UTF-8.
+        limits: how much is read.
 
     Raises:
+        LimitExceededError: it goes beyond a limit on markup.
         DocumentTypeError: it has a document type, at its place or elsewhere; nothing was parsed, no entity looked at.
         ValueError: not well-formed, in an encoding that is refused or unknown, or its byte order mark contradicts its
             declaration.
@@ -54,10 +65,14 @@ def parse(document: bytes | str, charset: str | None = None) -> etree._Element:
     octets = document.encode("utf-8") if isinstance(document, str) else _in_utf8(document, charset)
     if _DOCTYPE in octets and any(found[1] for found in _MARKUP.finditer(octets)):
         raise DocumentTypeError
+    check_markup(octets, limits)
     try:
         root = etree.fromstring(octets, _parser())
     except etree.XMLSyntaxError as error:
+        check_depth(octets, limits)
         raise ValueError(f"not well-formed XML: {error}") from None
+    if len(octets) > limits.harmless and octets.count(b"</") >= limits.depth and _deeper_than(limits.depth)(root):
+        raise too_deep(limits)
     return root
 
 

@@ -108,7 +108,7 @@ def habits_of(message: Reading, carrier: Carrier) -> Iterator[tuple[str, str]]:
 
 def habits(exchange: Exchange, setting: Setting) -> Iterator[tuple[str, str]]:
     """Yield the code and text of each habit that a message of the exchange shows, once for each message."""
-    for carrier, message in readings(exchange, setting.profile).items():
+    for carrier, message in readings(exchange, setting).items():
         yield from habits_of(message, carrier)
 
 

@@ -49,14 +49,16 @@ def judge(exchange: Exchange, setting: Setting, among: Iterable[Assertion] = ASS
         setting: what is taken for granted.
         among: rows of the table, in its order.
     """
-    return judge_readings(setting, readings(exchange, setting.profile), tuple(among))
+    return judge_readings(setting, readings(exchange, setting), tuple(among))
 
 
-def readings(exchange: Exchange, profile: Profile) -> dict[Carrier, Reading]:
+def readings(exchange: Exchange, setting: Setting) -> dict[Carrier, Reading]:
     """Return the messages of an exchange as the rules look at them."""
     first = Carrier.ONE_WAY if exchange.pattern is Pattern.ONE_WAY else Carrier.REQUEST
     found = ((first, exchange.request), (Carrier.RESPONSE, exchange.response))
-    return {carrier: Reading(record, profile) for carrier, record in found if record is not None}
+    return {
+        carrier: Reading(record, setting.profile, setting.limits) for carrier, record in found if record is not None
+    }
 
 
 def judge_readings(
@@ -85,7 +87,7 @@ def judge_request(reading: Reading, carrier: Carrier, setting: Setting) -> Itera
     """
     message = reading.message
     rows = None
-    if message.size and _is_short(message.properties):
+    if message.size and reading.content_encoding is None and _is_short(message.properties):
         rows = _rows_left(
             setting.profile.name, setting.variants, setting.strict, carrier, message.message_type, message.properties
         )

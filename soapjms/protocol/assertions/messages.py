@@ -226,7 +226,7 @@ XML_STARTS = (
 
 def multipart_type(case: Case) -> str | None:
     """The `type` parameter names the media type of the first part. Spec: SOAP/JMS 2.2.3; Protocol-2015."""
-    kind, part = case.message.content_type, case.message.root_part
+    kind, part = case.message.content_type, case.message.first_part
     assert kind is not None
     assert part is not None
     stated = kind.parameters.get("type")

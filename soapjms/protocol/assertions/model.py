@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
 from soapjms.protocol.names import REC_2012, CorrelationRule, Mep, Profile, Subcode
 from soapjms.protocol.properties import Carrier, Effective
 from soapjms.protocol.reading import Reading
@@ -85,6 +86,7 @@ class Setting:
         properties: the effective binding properties of the sender, where they are known.
         variants: the lookup variants that the responding node supports.
         strict: refuse what a liberal reader lets pass: a request without bindingVersion.
+        limits: how much of a message is read. What goes beyond one is not judged.
     """
 
     profile: Profile = REC_2012
@@ -92,6 +94,7 @@ class Setting:
     properties: Effective | None = None
     variants: frozenset[str] = KNOWN_VARIANTS
     strict: bool = False
+    limits: Limits = DEFAULT_LIMITS
 
 
 @dataclass(slots=True)
@@ -143,7 +146,7 @@ class Case:
 class Need(StrEnum):
     """Input that a check cannot do without."""
 
-    BODY = "the whole body"
+    BODY = "the whole body, within the limits of the reader"
     MESSAGE_TYPE = "the JMS message type"
     TYPES = "the types of the properties"
     DELIVERY_MODE = "JMSDeliveryMode"
@@ -177,7 +180,7 @@ def _both_destinations(case: Case) -> bool:
 
 
 MET: Final[Mapping[Need, Callable[[Case], bool]]] = {
-    Need.BODY: _every(lambda reading: not reading.record.truncated),
+    Need.BODY: _every(lambda reading: not reading.record.truncated and reading.excess is None),
     Need.MESSAGE_TYPE: _every(lambda reading: reading.type_known),
     Need.TYPES: _every(lambda reading: not reading.message.untyped),
     Need.DELIVERY_MODE: _known("delivery_mode"),

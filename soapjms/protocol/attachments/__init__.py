@@ -1,0 +1,22 @@
+"""Bodies of several parts: SOAP with Attachments and MTOM/XOP, read and written.
+
+`parts.py` takes a body apart, `packaging.py` puts one together.
+
+Spec: SOAP/JMS 2.4; SOAP Messages with Attachments; MTOM; XOP; RFC 2045, 2046, 2387, 2392.
+"""
+
+from soapjms.protocol.attachments.packaging import Attachment, Content, ReadsBytes, optimize, packaged
+from soapjms.protocol.attachments.parts import XOP_INCLUDE, Attachments, Multipart, Part, read_multipart
+
+__all__ = [
+    "XOP_INCLUDE",
+    "Attachment",
+    "Attachments",
+    "Content",
+    "Multipart",
+    "Part",
+    "ReadsBytes",
+    "optimize",
+    "packaged",
+    "read_multipart",
+]

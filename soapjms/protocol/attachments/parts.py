@@ -1,0 +1,349 @@
+"""Taking a multipart body apart: parts are read-only views of the one body, decoded when somebody looks.
+
+Spec: RFC 2046 5.1; RFC 2387; RFC 2392; XOP 1.0; SOAP/JMS 2.4; Protocol-2029.
+"""
+
+from __future__ import annotations
+
+import binascii
+import re
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from email.parser import HeaderParser
+from functools import lru_cache
+from typing import Final, overload
+from urllib.parse import unquote, urljoin
+
+from lxml import etree
+
+from soapjms.protocol.charsets import encoding_name, is_known
+from soapjms.protocol.content import ContentType, parse_content_type
+from soapjms.protocol.errors import InvalidAttachmentError
+from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
+
+XOP_NAMESPACE: Final = "http://www.w3.org/2004/08/xop/include"
+XOP_INCLUDE: Final = f"{{{XOP_NAMESPACE}}}Include"
+
+LONGEST_BOUNDARY: Final = 70  # RFC 2046 5.1.1
+
+Octets = bytes | memoryview
+
+AS_IT_IS: Final = frozenset({"7bit", "8bit", "binary"})
+_DECODERS: Final[Mapping[str, Callable[[Octets], bytes]]] = {
+    "base64": binascii.a2b_base64,
+    "quoted-printable": binascii.a2b_qp,
+}
+_FOLD: Final = re.compile(r"[\r\n]+[ \t]*")
+
+
+class Part:
+    """One part of a multipart body.
+
+    Attributes:
+        fields: its header fields, by name in lower case, unfolded; the first of a repeated one.
+        raw: its content as it lies in the body: a read-only view of it, with the transfer encoding.
+        is_text: the body was that of a TextMessage, and `raw` is its characters in UTF-8.
+    """
+
+    __slots__ = ("_content", "fields", "is_text", "raw")
+
+    def __init__(self, fields: Mapping[str, str], raw: memoryview, *, is_text: bool = False) -> None:
+        self.fields = fields
+        self.raw = raw
+        self.is_text = is_text
+        self._content: Octets | None = None
+
+    @property
+    def content_type(self) -> ContentType | None:
+        """The Content-Type, None if it has none."""
+        text = self.fields.get("content-type")
+        return None if text is None else parse_content_type(text)
+
+    @property
+    def charset(self) -> str | None:
+        """The charset parameter of the Content-Type, None if it has none."""
+        kind = self.content_type
+        return None if kind is None else kind.charset
+
+    @property
+    def content_id(self) -> str | None:
+        """The Content-ID without its angle brackets, None if it has none."""
+        return _unbracketed(self.fields.get("content-id"))
+
+    @property
+    def content_location(self) -> str | None:
+        """The Content-Location, None if it has none."""
+        return self.fields.get("content-location")
+
+    @property
+    def transfer_encoding(self) -> str:
+        """The Content-Transfer-Encoding in lower case; `binary` if it has none."""
+        return self.fields.get("content-transfer-encoding", "binary").lower()
+
+    @property
+    def content(self) -> Octets:
+        """The octets: a view of the body where they lie there as they are, else decoded, once.
+
+        Raises:
+            InvalidAttachmentError: a transfer encoding that is unknown, or content that is not in it.
+
+        Spec: RFC 2045 6.
+        """
+        if self._content is None:
+            self._content = self._decoded()
+        return self._content
+
+    def _decoded(self) -> Octets:
+        encoding = self.transfer_encoding
+        if encoding in AS_IT_IS:
+            return self._in_charset() if self.is_text else self.raw
+        decoder = _DECODERS.get(encoding)
+        if decoder is None:
+            known = ", ".join(sorted({*AS_IT_IS, *_DECODERS}))
+            raise InvalidAttachmentError(f"{self}: the Content-Transfer-Encoding is {encoding!r}; known are {known}")
+        try:
+            return decoder(self.raw)
+        except ValueError as error:
+            raise InvalidAttachmentError(f"{self}: the content is no {encoding}: {error}") from None
+
+    @property
+    def document(self) -> bytes | str:
+        """The content as an XML parser takes it: characters, where they were those of a TextMessage.
+
+        Raises:
+            ValueError: see `content`.
+        """
+        if self.is_text and self.transfer_encoding in AS_IT_IS:
+            return str(self.raw, "utf-8")
+        return bytes(self.content)
+
+    def _in_charset(self) -> Octets:
+        """Put the characters of a TextMessage into the charset that the part names, if it is one that has them."""
+        charset = self.charset
+        if charset is None or not is_known(charset):
+            return self.raw
+        name = encoding_name(charset)
+        try:
+            return self.raw if name == "utf-8" else str(self.raw, "utf-8").encode(name)
+        except ValueError:
+            return self.raw
+
+    def __str__(self) -> str:
+        name = self.content_id or self.content_location
+        return f"the part {name!r}" if name else "a part without Content-ID"
+
+    def __repr__(self) -> str:
+        kind = self.fields.get("content-type")
+        return f"Part({self.content_id!r}, {kind!r}, {len(self.raw)} octets, {self.transfer_encoding})"
+
+
+def _unbracketed(text: str | None) -> str | None:
+    return None if text is None else text.removeprefix("<").removesuffix(">")
+
+
+class Attachments(Sequence[Part]):
+    """The parts of a message beside its SOAP part, in their order; a message of one part has none.
+
+    Args:
+        parts: they.
+        root: the SOAP part.
+        limits: what may be expanded.
+    """
+
+    def __init__(self, parts: Sequence[Part] = (), root: Part | None = None, limits: Limits = DEFAULT_LIMITS) -> None:
+        self._parts = tuple(parts)
+        self._root = root
+        self._limits = limits
+
+    @overload
+    def __getitem__(self, position: int) -> Part: ...
+    @overload
+    def __getitem__(self, position: slice) -> Sequence[Part]: ...
+    def __getitem__(self, position: int | slice) -> Part | Sequence[Part]:
+        return self._parts[position]
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    def find(self, reference: str) -> Part | None:
+        """Find the part that a reference names, None if there is none; of several the first.
+
+        Args:
+            reference: `cid:` with a Content-ID, or a URI that is a part's Content-Location, which may be relative to
+                that of the SOAP part.
+
+        Spec: RFC 2392 2; SOAP Messages with Attachments 3.
+        """
+        return next((part for part in self._candidates() if self._is_named(part, reference)), None)
+
+    def _candidates(self) -> Iterator[Part]:
+        yield from self._parts
+        if self._root is not None:
+            yield self._root
+
+    def _is_named(self, part: Part, reference: str) -> bool:
+        scheme, colon, name = reference.partition(":")
+        if colon and scheme.lower() == "cid":
+            return part.content_id is not None and part.content_id in (unquote(name), name)
+        location = part.content_location
+        return location is not None and self._absolute(location) == self._absolute(reference)
+
+    def _absolute(self, reference: str) -> str:
+        base = "" if self._root is None else self._root.content_location or ""
+        try:
+            return urljoin(base, reference)
+        except ValueError:  # what is no URI is compared as it stands
+            return reference
+
+    def octets_of(self, element: etree._Element) -> Octets:
+        """Return the octets that an element of type xs:base64Binary stands for: included, or its own text decoded.
+
+        Args:
+            element: with an `xop:Include` as its only child, or with base64 text; or the `xop:Include` itself.
+
+        Raises:
+            InvalidAttachmentError: a reference that leads nowhere or back to the SOAP part, something beside the
+                `xop:Include`, or text that is no base64.
+
+        Spec: XOP 1.0 3.2.
+        """
+        include = element if element.tag == XOP_INCLUDE else next(element.iterchildren(XOP_INCLUDE), None)
+        if include is not None:
+            return self._included(include)
+        try:
+            return binascii.a2b_base64("".join((element.text or "").split()), strict_mode=True)
+        except ValueError as error:
+            raise InvalidAttachmentError(f"the text of {element.tag!s} is no base64: {error}") from None
+
+    def _included(self, include: etree._Element) -> Octets:
+        href = include.get("href")
+        if href is None:
+            raise InvalidAttachmentError("xop:Include has no href; it refers to a part as cid:CONTENT-ID")
+        parent = include.getparent()
+        if parent is not None and (len(parent) > 1 or (parent.text or "").strip() or (include.tail or "").strip()):
+            raise InvalidAttachmentError(f"xop:Include {href!r} is not alone in {parent.tag!s}")
+        part = self.find(href)
+        if part is None:
+            raise InvalidAttachmentError(f"xop:Include refers to {href!r}, and no part has that Content-ID")
+        if part is self._root:
+            raise InvalidAttachmentError(f"xop:Include refers to {href!r}, the part that it stands in: a loop")
+        return part.content
+
+    def expand(self, element: etree._Element) -> etree._Element:
+        """Put base64 text in the place of every `xop:Include` below an element, and return the element.
+
+        Raises:
+            InvalidAttachmentError: see `octets_of`; or all together would be more octets than the limit `unpacked`.
+
+        Spec: XOP 1.0 3.2.
+        """
+        size = 0
+        for include in list(element.iter(XOP_INCLUDE)):
+            octets, parent = self._included(include), include.getparent()
+            if parent is None:
+                raise InvalidAttachmentError("an xop:Include stands for the content of an element, and is in none")
+            size += len(octets)
+            if size > self._limits.unpacked:
+                raise InvalidAttachmentError(f"xop:Include elements bring in more than {self._limits.unpacked} octets")
+            parent.remove(include)
+            parent.text = b64encode(octets).decode("ascii")
+        return element
+
+
+@dataclass(frozen=True, slots=True)
+class Multipart:
+    """A multipart body, taken apart.
+
+    Attributes:
+        first: its first part, which SOAP/JMS says is the SOAP part.
+        root: the SOAP part: the one that `start` names, else the first.
+        attachments: the other parts.
+    """
+
+    first: Part
+    root: Part
+    attachments: Attachments
+
+
+@lru_cache(maxsize=64)
+def _patterns(boundary: str) -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
+    delimiter = rb"--" + re.escape(boundary.encode("utf-8"))
+    line_end = rb"[ \t]*+(?=\r?\n|\Z)"
+    return re.compile(delimiter + line_end), re.compile(rb"\n" + delimiter + rb"(--)?" + line_end)
+
+
+def read_multipart(body: Octets | str, kind: ContentType, limits: Limits = DEFAULT_LIMITS) -> Multipart:
+    """Take a multipart body apart. What comes after the closing delimiter is dropped.
+
+    Args:
+        body: octets, of which the parts become views, or characters.
+        kind: its content type, with the parameter `boundary`, and `start` if it has one.
+        limits: on parts and their headers.
+
+    Raises:
+        LimitExceededError: too many parts, or too many or too long header fields of one.
+        ValueError: no boundary; the body does not begin with its delimiter; the closing delimiter is missing.
+
+    Spec: RFC 2046 5.1; RFC 2387 3; SOAP/JMS 2.4; Protocol-2029.
+    """
+    boundary = kind.parameters.get("boundary")
+    if not boundary:
+        raise ValueError("multipart/related without a boundary parameter")
+    if len(boundary) > LONGEST_BOUNDARY:
+        raise ValueError(f"the boundary has {len(boundary)} characters; it has 1 to {LONGEST_BOUNDARY}")
+    is_text = isinstance(body, str)
+    view = memoryview(body.encode("utf-8") if isinstance(body, str) else body).toreadonly()
+    parts = [_read_part(piece, limits, is_text) for piece in _split(view, boundary, limits)]
+    start = _unbracketed(kind.parameters.get("start"))
+    root = next((each for each in parts if start is not None and each.content_id == start), parts[0])
+    others = Attachments([each for each in parts if each is not root], root, limits)
+    return Multipart(parts[0], root, others)
+
+
+def _split(body: memoryview, boundary: str, limits: Limits) -> list[memoryview]:
+    """Return what is between the delimiters: header fields, blank line, content."""
+    first, following = _patterns(boundary)
+    begin = first.match(body)
+    if begin is None:
+        raise ValueError(
+            f"the body begins with {bytes(body[:40])!r}, not with the delimiter of the boundary {boundary!r}"
+        )
+    pieces: list[memoryview] = []
+    position = begin.end()
+    for delimiter in following.finditer(body, position):
+        if len(pieces) == limits.parts:
+            raise limits.excess("parts", "the multipart body has more parts")
+        pieces.append(_without_line_breaks(body[position : delimiter.start() + 1]))
+        if delimiter[1]:
+            return pieces
+        position = delimiter.end()
+    raise ValueError(
+        f"the closing delimiter '--{boundary}--' is missing: the body is cut short, or has another boundary"
+    )
+
+
+def _without_line_breaks(piece: memoryview) -> memoryview:
+    """Take off the line break after the delimiter before, and that before the delimiter after; they may be one."""
+    begin = 2 if piece[0] == CR else 1
+    end = len(piece) - (2 if len(piece) > 1 and piece[-2] == CR else 1)
+    return piece[begin : max(begin, end)]
+
+
+CR: Final = 0x0D
+_BLANK_LINE: Final = re.compile(rb"(?:\A|\n)\r?\n")
+
+
+def _read_part(piece: memoryview, limits: Limits, is_text: bool) -> Part:
+    """Spec: RFC 2046 5.1; RFC 5322 2.2."""
+    blank = _BLANK_LINE.search(piece[: limits.header_octets + 4])
+    head = bytes(piece[: limits.header_octets + 4 if blank is None else blank.start()]).removesuffix(b"\r")
+    if len(head) > limits.header_octets:
+        raise limits.excess("header_octets", "the header fields of a part have more octets")
+    message = HeaderParser().parsestr(head.decode("latin-1"))
+    if len(message) > limits.part_headers:
+        raise limits.excess("part_headers", "a part has more header fields")
+    fields: dict[str, str] = {}
+    for name, value in message.items():
+        fields.setdefault(name.lower(), _FOLD.sub(" ", value).strip())
+    return Part(fields, piece[len(piece) :] if blank is None else piece[blank.end() :], is_text=is_text)
