@@ -1,13 +1,14 @@
 """The interface that every broker adapter offers, and the way to get one: `connect(url)`.
 
 Adapters implement the abstract classes below; the SOAP side uses nothing else of a broker. Everything is
-thread-safe. Three rules hold for every adapter, and the contract tests check them:
+thread-safe. Four rules hold for every adapter, and the contract tests check them:
 
-* A consumer calls `on_delivery` one delivery at a time, on a thread of its own, never on the thread that reads the
-  socket: it may send, wait for futures, and open further consumers.
+* A consumer calls `on_delivery` for one delivery at a time, in order, never on the thread that reads the socket (but
+  for `inline`), and not always on the same one: it may block, send, wait for futures, and open further consumers.
 * A `Future` may be completed by any thread, but its callbacks run on the connection's executor (see `Completion`).
 * A delivery is the consumer's until `accept`, `release` or `reject`, or until its consumer or connection ends; then
   the broker delivers it again.
+* A message that is released again and again becomes a dead letter after some deliveries; none goes round for ever.
 
 No adapter is imported before its URL scheme is asked for.
 """
@@ -141,7 +142,10 @@ class Delivery(ABC):
 
     @abstractmethod
     def release(self) -> None:
-        """Give the message back to be delivered again, to this consumer or another, marked as redelivered."""
+        """Give the message back to be delivered again, to this consumer or another, marked as redelivered.
+
+        That may take a moment. A message that comes back too often becomes a dead letter instead.
+        """
 
     @abstractmethod
     def reject(self, reason: str) -> None:
@@ -259,8 +263,8 @@ class Connection(ABC):
 
         Args:
             destination: where from; a topic delivers what is sent after this call returned.
-            on_delivery: called with one delivery at a time, on the consumer's own thread. An exception that leaves
-                it is logged and the delivery released.
+            on_delivery: called with one delivery at a time, in order; it may block. An exception that leaves it is
+                logged and the delivery released.
             prefetch: how many deliveries the broker may hand over before one is accepted.
             selector: a JMS message selector; needs the capability `selectors`.
             durable_name: name of a durable topic subscription; needs the capability `durable_topics`.
@@ -316,14 +320,26 @@ def connect(url: str, *, timeout: float = DEFAULT_TIMEOUT, **options: Any) -> Co
         options: the adapter's own; see its module.
 
     Raises:
-        UnknownSchemeError: no adapter serves the URL's scheme; the message lists those that do.
+        UnknownSchemeError: no adapter serves the URL's scheme, or it is no URL; the message lists those that do.
         ConnectionFailedError: nobody answers there, or the credentials were refused.
+        ValueError: a URL that the adapter cannot use; no message repeats a password.
     """
-    scheme = urlsplit(url).scheme.lower()
+    scheme = _scheme_of(url)
     try:
         module = SCHEMES[scheme]
     except KeyError:
-        known = ", ".join(sorted(SCHEMES))
-        raise UnknownSchemeError(f"no broker adapter for the URL scheme {scheme!r}; known are: {known}") from None
+        raise UnknownSchemeError(f"no broker adapter for the URL scheme {scheme!r}; {KNOWN}") from None
     connection: Connection = import_module(module).connect(url, timeout=timeout, **options)
     return connection
+
+
+KNOWN: Final = f"known are: {', '.join(sorted(SCHEMES))}, as in embedded:NAME or stomp://USER:PASSWORD@HOST:PORT"
+
+
+def _scheme_of(url: str) -> str:
+    if not isinstance(url, str):
+        raise UnknownSchemeError(f"the URL of a broker is text, not {type(url).__name__}; {KNOWN}")
+    try:
+        return urlsplit(url).scheme.lower()
+    except ValueError:  # which may repeat what is before the host
+        raise UnknownSchemeError(f"the URL of the broker cannot be read, look at its host; {KNOWN}") from None

@@ -11,7 +11,7 @@ from typing import Final
 
 from brokers.message import Destination, DestinationKind, Message, queue, topic
 from brokers.naming import Names
-from soapjms.protocol.errors import UsageError
+from soapjms.protocol.errors import InvalidUriError, UsageError
 from soapjms.protocol.names import Mep
 from soapjms.protocol.properties import Effective, Value, resolve
 from soapjms.protocol.uri import JmsUri, checked
@@ -35,6 +35,10 @@ def read_uri(uri: str | JmsUri | Port, environment: Mapping[str, Value]) -> tupl
     """
     if isinstance(uri, Port):
         return uri.uri(), uri.effective(environment)
+    if not isinstance(uri, str | JmsUri):
+        raise InvalidUriError(  # without its value, which may hold a secret
+            f"uri is of type {type(uri).__name__}; it is a jms: URI as text or parsed, or the port of a WSDL"
+        )
     parsed = checked(uri.text, uri.mode) if isinstance(uri, JmsUri) else checked(uri)
     return parsed, resolve(parsed, environment)
 
@@ -78,10 +82,13 @@ def soap_action_of(
     """Return the SOAP action of one message: the caller's, else None if the properties give one, else the operation's.
 
     Raises:
-        UsageError: the port has no such operation, it is of another pattern, or there is no port.
+        UsageError: the port has no such operation, it is of another pattern, or there is no port; `soap_action` is no
+            text.
 
     Spec: SOAP/JMS 2.2.3 soapAction, 3.4.3; Protocol-2001, Protocol-2018.
     """
+    if soap_action is not None and not isinstance(soap_action, str):
+        raise UsageError(f"soap_action is {soap_action!r}; it is text, or None for what the properties give")
     if operation is None:
         return soap_action
     if port is None:

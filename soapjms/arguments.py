@@ -4,9 +4,35 @@ from __future__ import annotations
 
 from threading import TIMEOUT_MAX
 
+from brokers.connection import Connection
 from brokers.message import MessageType
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.names import PROFILES, Profile
+from soapjms.service import Service
+
+
+def connection_to(connection: Connection) -> Connection:
+    """Return the connection.
+
+    Raises:
+        UsageError: it is something else, such as a URL, which is not repeated: it may hold a password.
+    """
+    if not isinstance(connection, Connection):
+        raise UsageError(f"connection is of type {type(connection).__name__}; it is what soapjms.connect(URL) returns")
+    return connection
+
+
+def service_to_run(service: Service) -> Service:
+    """Return the service.
+
+    Raises:
+        UsageError: it is something else, such as a function.
+    """
+    if not isinstance(service, Service):
+        raise UsageError(
+            f"service is {service!r}; it is a soapjms.Service, whose functions @service.operation(NAME) registers"
+        )
+    return service
 
 
 def finite(seconds: float) -> float:

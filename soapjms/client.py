@@ -21,12 +21,12 @@ from typing import Any, Final, Self
 from lxml import etree
 
 from brokers.connection import Completion, Connection, ConnectionState, SendResult
+from brokers.deadlines import Deadlines
 from brokers.errors import BrokerError
 from brokers.message import Destination, Message, MessageType
 from brokers.naming import Names
 from soapjms.addressing import destination_of, read_uri, reply_destination_of, soap_action_of
-from soapjms.arguments import edition, finite, payload_type
-from soapjms.deadlines import Deadlines
+from soapjms.arguments import connection_to, edition, finite, payload_type
 from soapjms.protocol.errors import CallFailedError, CallTimeoutError, UsageError
 from soapjms.protocol.names import DEFAULT_PROFILE, CorrelationRule, Mep, Profile
 from soapjms.protocol.properties import Value
@@ -103,7 +103,7 @@ class Client:
         self.endpoint = Endpoint.of(parsed, effective, edition(profile), payload_type(message_type))
         self.timeout = finite(timeout)
         self.counts: Counter[str] = Counter()
-        self._connection = connection
+        self._connection = connection_to(connection)
         self._recorder = recorder
         self._port = uri if isinstance(uri, Port) else None
         self._destination = destination_of(parsed, names or Names(), effective)
@@ -112,7 +112,7 @@ class Client:
         self._calls: dict[str, _Call] = {}
         self._lock = Lock()
         self._replies = self._choose_replies(reply_destination_of(parsed, effective, names or Names()))
-        self._deadlines = Deadlines()
+        self._deadlines = Deadlines("soapjms-deadlines")
         self._executor: Executor | None = None
         self._closed = False
         self._ended = False

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
@@ -25,7 +25,7 @@ from brokers.errors import BrokerError, ClosedError, ConnectionLostError, Destin
 from brokers.message import Destination, Message
 from brokers.naming import Names
 from soapjms.addressing import VARIANTS, destination_of, read_uri, reply_refusal
-from soapjms.arguments import edition, worker_count
+from soapjms.arguments import connection_to, edition, service_to_run, worker_count
 from soapjms.protocol.assertions import Setting
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.mep import Input
@@ -34,6 +34,7 @@ from soapjms.protocol.properties import Value
 from soapjms.protocol.record import Direction, Node
 from soapjms.protocol.responding import RequestAccepted, RequestRefused, RespondingNode
 from soapjms.protocol.uri import JmsUri
+from soapjms.protocol.wsdl import Port
 from soapjms.recorder import Recorder
 from soapjms.replies import stop
 from soapjms.service import Service
@@ -60,11 +61,11 @@ class _Finished:
 
 
 class Dispatcher:
-    """Serves the requests that come to a `jms:` URI. Usable in a `with` statement, which starts and closes it.
+    """Serves the requests that come to a `jms:` URI or a WSDL's port. A `with` statement starts and closes it.
 
     Args:
         connection: to the broker; stays the caller's to close.
-        uri: where requests come to.
+        uri: where requests come to, with any binding properties as parameters.
         service: what answers them.
         workers: requests worked on at a time, each with a subscription of its own. A topic has one, as each
             subscription would get, and answer, a copy of every request.
@@ -77,7 +78,8 @@ class Dispatcher:
     Attributes:
         counts: what happened: `accepted`, `answered`, `one-way`, `refused`, each subcode, `reply refused` (it may not
             go where JMSReplyTo says), `client gone` and `answer refused` (the broker would not take it), `rejected`,
-            `commits`, `lost` (the connection was lost before the commit: the broker delivers those again).
+            `commits`, `lost` (not accepted, as when the connection was lost before the commit: the broker delivers
+            those again).
 
     Raises:
         InvalidUriError, InvalidPropertyError, UsageError: the URI or another argument is not as it must be.
@@ -86,7 +88,7 @@ class Dispatcher:
     def __init__(
         self,
         connection: Connection,
-        uri: str | JmsUri,
+        uri: str | JmsUri | Port,
         service: Service,
         *,
         workers: int = 4,
@@ -97,12 +99,12 @@ class Dispatcher:
         recorder: Recorder | None = None,
     ) -> None:
         wanted = worker_count(workers)
-        parsed, _ = read_uri(uri, properties)
-        self.destination: Destination = destination_of(parsed, names or Names())
+        self._connection = connection_to(connection)
+        self._service = service_to_run(service)
+        parsed, effective = read_uri(uri, properties)
+        self.destination: Destination = destination_of(parsed, names or Names(), effective)
         self.setting = Setting(profile=edition(profile), variants=frozenset(VARIANTS), strict=strict)
         self.counts: Counter[str] = Counter()
-        self._connection = connection
-        self._service = service
         self._workers = 1 if self.destination.kind.is_topic else wanted
         self._transactions = connection.capabilities.transactions
         self._most = MAX_GROUP if self._transactions else 1  # without transactions each is accepted for itself
@@ -212,29 +214,48 @@ class Dispatcher:
 
     def _commit_all(self) -> None:
         ending = False
-        while not ending and (first := self._finished.get()) is not None:
-            group = [first]
-            while len(group) < self._most:
-                try:
-                    following = self._finished.get_nowait()
-                except Empty:
-                    break
-                if following is None:
-                    ending = True
-                    break
-                group.append(following)
-            for finished in [each for each in group if each.refusal is not None]:
-                group.remove(finished)
-                self._reject(finished, f"it must not be answered: {finished.refusal}")
-                self._done(1)
-            if group:
-                self._commit_group(group)
+        while not ending:
+            group, ending = self._next_group()
+            for finished in group:
+                if finished.refusal is not None:
+                    self._settle([finished], self._refuse)
+            self._settle([finished for finished in group if finished.refusal is None], self._commit_group)
+            self._done(len(group))
+
+    def _next_group(self) -> tuple[list[_Finished], bool]:
+        """Wait for what is finished, and say whether the end follows."""
+        following = self._finished.get()
+        group: list[_Finished] = []
+        while following is not None:
+            group.append(following)
+            if len(group) == self._most:
+                return group, False
+            try:
+                following = self._finished.get_nowait()
+            except Empty:
+                return group, False
+        return group, True
+
+    def _settle(self, group: list[_Finished], how: Callable[[list[_Finished]], None]) -> None:
+        """Settle a group; whatever comes of it, this thread goes on, as all workers depend on it."""
+        if not group:
+            return
+        try:
+            how(group)
+        except BaseException as error:
+            log.exception("requests could not be settled")
+            self._count_lost(group, f"{error!r}")
+            for finished in group:
+                _release(finished.delivery)
+
+    def _refuse(self, group: list[_Finished]) -> None:
+        for finished in group:
+            self._reject(finished, f"it must not be answered: {finished.refusal}")
 
     def _commit_group(self, group: list[_Finished]) -> None:
         """Commit a group; what cannot be committed is committed one by one, and what alone cannot is rejected."""
         if self._too_late:
             self._count_lost(group, TOO_LATE)
-            self._done(len(group))
             return
         try:
             refused = self._commit(group)
@@ -243,9 +264,8 @@ class Dispatcher:
         except Exception as error:
             if len(group) > 1:
                 for finished in group:
-                    self._commit_group([finished])
-                return
-            if isinstance(error, ClosedError):
+                    self._settle([finished], self._commit_group)
+            elif isinstance(error, ClosedError):
                 self._count_lost(group, f"{error}")
             else:
                 self._reject(group[0], f"its answer could not be sent: {error}")
@@ -254,7 +274,6 @@ class Dispatcher:
             answered = (finished for finished in group if finished.response is not None)
             for position, finished in enumerate(answered):
                 self._answered(finished, refused.get(position))
-        self._done(len(group))
 
     def _commit(self, group: list[_Finished]) -> dict[int, SendFailedError]:
         """Accept the requests with their answers; return the answers that the broker refused, by their position."""
@@ -323,7 +342,18 @@ class Dispatcher:
 
     def _record(self, message: Message, direction: Direction, node: Node) -> None:
         if self._recorder is not None:
-            self._recorder.record(message, direction, node)
+            try:
+                self._recorder.record(message, direction, node)
+            except Exception:  # one of the user's own: ours raises nothing
+                log.exception("the recorder failed; the message goes on")
+
+
+def _release(delivery: Delivery) -> None:
+    """Give back what may not have been settled; what was, stays so."""
+    try:
+        delivery.release()
+    except Exception:
+        log.exception("a request could not be given back; it goes back with its connection")
 
 
 def _fail(finished: _Finished) -> None:

@@ -18,26 +18,27 @@ from soapjms.addressing import jndi_entries, read_uri
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.properties import Effective, Origin, Value
 from soapjms.protocol.uri import JmsUri
+from soapjms.protocol.wsdl import Port
 
 ENTRIES: Final[Mapping[str, str]] = {"jndiInitialContextFactory": INITIAL, "jndiURL": PROVIDER_URL}
 """Properties that are an entry of the JNDI environment under another name; they win over `jndi-` and that name."""
 
 
 def connect_uri(
-    uri: str | JmsUri,
+    uri: str | JmsUri | Port,
     names: Names,
     *,
     properties: Mapping[str, Value] = MappingProxyType({}),
     timeout: float = DEFAULT_TIMEOUT,
     **options: Any,
 ) -> Connection:
-    """Connect to the broker that a URI leads to: by its jndiConnectionFactoryName, jndiURL and `jndi-` parameters.
+    """Connect to the broker that a URI or a WSDL's port leads to.
 
-    Without any of them the connection factory is called `ConnectionFactory`. The variants queue and topic may have
-    these parameters too.
+    It does so by its jndiConnectionFactoryName, jndiURL and `jndi-` parameters. Without any of them the connection
+    factory is called `ConnectionFactory`. The variants queue and topic may have these parameters too.
 
     Args:
-        uri: of the caller's own configuration.
+        uri: of the caller's own configuration, or the port of a WSDL.
         names: what the names mean, and the brokers that may be reached.
         properties: binding properties that win over those of the URI.
         timeout: seconds that connecting may take.
@@ -45,6 +46,7 @@ def connect_uri(
 
     Raises:
         InvalidUriError, InvalidPropertyError: the URI or a property is not as the specification has it.
+        InvalidWsdlError: the port cannot be used.
         UsageError: the URI carries what looks like a secret.
         NameNotFoundError: no such connection factory.
         NamingError: the broker is not allowed, or the URI names a class or URL that would reach out.

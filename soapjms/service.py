@@ -114,19 +114,23 @@ class Service:
     def answer(self, accepted: RequestAccepted, delivery_count: int | None = None) -> etree._Element:
         """Run the function for a request and return the envelope to answer with; never raises.
 
-        A SoapFaultError that the function raises or returns becomes a fault. Any other exception is logged and becomes
-        a fault of the receiver that tells nothing of it.
+        A SoapFaultError that the function raises or returns becomes a fault. Anything else that leaves it, SystemExit
+        too, is logged and becomes a fault of the receiver that tells nothing of it: the message would come again.
         """
         version = accepted.envelope.version
+        try:
+            return self._answer(version, accepted, delivery_count)
+        except BaseException:
+            log.exception("the function for %s failed", _name_of(accepted.envelope.content))
+            return build_fault(version, "the service failed", blame=Blame.RECEIVER)
+
+    def _answer(self, version: SoapVersion, accepted: RequestAccepted, delivery_count: int | None) -> etree._Element:
         try:
             return as_envelope_of(version, self._run(accepted, delivery_count))
         except SoapFaultError as error:
             if accepted.one_way:
                 log.warning("a one-way message is answered with a fault, which goes to nobody: %s", error)
             return fault_of(version, error)
-        except Exception:
-            log.exception("the function for %s failed", _name_of(accepted.envelope.content))
-            return build_fault(version, "the service failed", blame=Blame.RECEIVER)
 
     def _run(self, accepted: RequestAccepted, delivery_count: int | None) -> Answer:
         element = accepted.envelope.content
@@ -159,14 +163,14 @@ def as_envelope_of(version: SoapVersion, answer: Answer) -> etree._Element:
 
     Raises:
         SoapFaultError: the function returned one.
-        TypeError: it returned something else than an element, a fault or None.
+        TypeError: it returned something else than an element, a fault or None; a comment is no element.
         ValueError: it returned an envelope of the other SOAP version, or one without Body.
     """
     if answer is None:
         return wrap(None, version)
     if isinstance(answer, SoapFaultError):
         raise answer
-    if not isinstance(answer, etree._Element):
+    if not isinstance(answer, etree._Element) or not isinstance(answer.tag, str):
         raise TypeError(f"an operation returns an element, a SoapFaultError or None, not {type(answer).__name__}")
     if answer.tag not in ENVELOPE_TAGS:
         return wrap(deepcopy(answer), version)
@@ -177,12 +181,7 @@ def as_envelope_of(version: SoapVersion, answer: Answer) -> etree._Element:
 
 ENVELOPE_TAGS: Final = frozenset(f"{{{version.namespace}}}Envelope" for version in SoapVersion)
 DETAIL_TAGS: Final = frozenset({"detail", *(f"{{{version.namespace}}}Detail" for version in SoapVersion)})
-BLAMES: Final[Mapping[str, Blame]] = {
-    **{str(blame): blame for blame in Blame},
-    "Client": Blame.SENDER,
-    "Server": Blame.RECEIVER,
-}
-"""What a SoapFaultError may blame, with SOAP 1.1's words; any other is the receiver's."""
+SOAP_11_BLAMES: Final[Mapping[str, Blame]] = {"Client": Blame.SENDER, "Server": Blame.RECEIVER}
 
 
 def fault_of(version: SoapVersion, error: SoapFaultError) -> etree._Element:
@@ -191,7 +190,7 @@ def fault_of(version: SoapVersion, error: SoapFaultError) -> etree._Element:
     A `detail` that is no element is logged and left out.
     """
     parts = _details(error.detail)
-    blame = BLAMES.get(error.blame, Blame.RECEIVER)
+    blame = SOAP_11_BLAMES.get(error.blame) or Blame(error.blame)
     root = build_fault(version, error.reason, blame=blame, detail=parts[0] if parts else None)
     for earlier, part in pairwise(parts):
         earlier.addnext(part)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from queue import SimpleQueue
-from threading import Event, Lock, Thread, get_ident
+from threading import Barrier, Event, Lock, Thread, get_ident
 
 import pytest
 from broker_contract_kit import (
@@ -128,7 +129,7 @@ class DeliveryContract(Fixtures):
             assert holding.next().message.body == "d"
 
     def test_one_delivery_at_a_time(self, connection: Connection) -> None:
-        """A consumer calls `on_delivery` for one delivery at a time, always on the same thread, in order."""
+        """A consumer calls `on_delivery` for one delivery at a time, in order, never on the thread of who sends."""
         destination, inbox = queue(fresh()), Inbox()
         busy, threads = Lock(), set[int]()
 
@@ -142,8 +143,48 @@ class DeliveryContract(Fixtures):
         with connection.consume(destination, on_delivery, prefetch=5):
             send(connection, *(text(destination, body) for body in "abcdefgh"))
             assert inbox.bodies(8) == list("abcdefgh")
-        assert len(threads) == 1
         assert get_ident() not in threads
+
+    def test_consumers_that_block(self, connection: Connection) -> None:
+        """An `on_delivery` that blocks holds up no other consumer: each may wait for all the others."""
+        destinations, together, inbox = [queue(fresh()) for _ in range(4)], Barrier(4), Inbox()
+
+        def on_delivery(delivery: Delivery) -> None:
+            together.wait(PATIENCE)
+            inbox(delivery)
+
+        with ExitStack() as consumers:
+            for destination in destinations:
+                consumers.enter_context(connection.consume(destination, on_delivery))
+            send(connection, *(text(destination, "a") for destination in destinations))
+            assert inbox.bodies(4) == ["a"] * 4
+
+    @pytest.mark.parametrize("raised", [True, False])
+    def test_always_failing(self, connection: Connection, other: Connection, raised: bool) -> None:
+        """A message that comes back each time becomes a dead letter after some deliveries; the next is delivered."""
+        destination, inbox, dead = queue(fresh()), Inbox(accept=False), Inbox()
+        tries = list[object]()
+
+        def on_delivery(delivery: Delivery) -> None:
+            if delivery.message.body != "bad":
+                return inbox(delivery)
+            tries.append(delivery.message.redelivered)
+            if raised:
+                raise SystemExit("not today, nor any other day")
+            return delivery.release()
+
+        with (
+            other.consume(queue(f"DLQ.{destination.name}"), dead),
+            connection.consume(destination, on_delivery),
+            connection.consume(destination, on_delivery),  # they count together
+        ):
+            send(connection, text(destination, "bad"), text(destination, "good"))
+            assert dead.bodies(1) == ["bad"]
+            good = inbox.next()
+            assert good.message.body == "good"
+            good.accept()
+        assert tries == [False] + [True] * (len(tries) - 1)
+        assert 2 <= len(tries) <= 20
 
     def test_on_delivery_may_use_the_connection(self, connection: Connection) -> None:
         """`on_delivery` may send and wait for it, subscribe, begin and commit, on the connection it came by."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from calling_kit import (
@@ -22,7 +23,7 @@ from brokers import (
     MessageType,
 )
 from brokers.embedded import Broker
-from soapjms import Client, Dispatcher, UsageError
+from soapjms import Client, Dispatcher, Service, UsageError
 from soapjms.protocol import names
 from soapjms.protocol.uri import parse
 
@@ -40,6 +41,8 @@ class TestClient(Peers):
             (URI + "?timeToLive=soon", soapjms.InvalidPropertyError, "timeToLive is 'soon' in URI; accepted is milli"),
             (URI + "?priority=11", soapjms.InvalidPropertyError, "an integer from 0 to 9"),
             (parse("jms:queue:"), soapjms.InvalidUriError, "the destination is empty"),
+            (None, soapjms.InvalidUriError, "uri is of type NoneType; it is a jms: URI as text or parsed, or the port"),
+            (URI.encode(), soapjms.InvalidUriError, "uri is of type bytes; it is a jms: URI as text"),
         ],
     )
     def test_uri(self, connection: Connection, uri: Any, error: type[Exception], says: str) -> None:
@@ -105,6 +108,32 @@ class TestClient(Peers):
             assert client.under_way == 0
         assert broker.depth(GREETER) == 0
 
+    @pytest.mark.parametrize("made", [None, 5, bytearray(envelope()), ElementTree.fromstring(envelope())])
+    def test_no_envelope_at_all(self, client: Client, made: Any) -> None:
+        """What is neither text nor an element of lxml is refused with what is accepted; nothing is under way then."""
+        for function in (client.call, client.submit, client.send):
+            with pytest.raises(soapjms.InvalidEnvelopeError, match="accepted are bytes, str, or an lxml element"):
+                function(made)
+        assert client.under_way == 0
+
+    @pytest.mark.parametrize("action", [5, b"urn:greeter:greetMe", True])
+    def test_soap_action(self, client: Client, action: Any) -> None:
+        """A SOAP action is text."""
+        for function in (client.call, client.submit, client.send):
+            with pytest.raises(
+                UsageError, match=r"soap_action is .*; it is text, or None for what the properties give"
+            ):
+                function(envelope(), soap_action=action)
+        assert client.under_way == 0
+
+    @pytest.mark.parametrize("connection", ["stomp://clerk:s3cr3t@localhost", None, greeter()])
+    def test_connection(self, connection: Any) -> None:
+        """A connection is an open one; what was given is not repeated, as a URL may hold a password."""
+        for make in (lambda: Client(connection, URI), lambda: Dispatcher(connection, URI, greeter())):
+            with pytest.raises(UsageError, match=r"it is what soapjms\.connect\(URL\) returns") as caught:
+                make()
+            assert "s3cr3t" not in str(caught.value)
+
     def test_closed_connection(self, broker: Broker) -> None:
         """A client of a closed connection cannot be made."""
         connection = broker.connect()
@@ -122,14 +151,22 @@ class TestDispatcher(Peers):
         with pytest.raises(UsageError, match="it is an integer, at least 1"):
             Dispatcher(other, URI, greeter(), workers=workers)
 
+    @pytest.mark.parametrize("service", [None, lambda request: None, Service, {}])
+    def test_service(self, other: Connection, service: Any) -> None:
+        """What answers requests is a Service; a function is registered with one."""
+        with pytest.raises(UsageError, match=r"it is a soapjms\.Service, whose functions @service\.operation"):
+            Dispatcher(other, URI, service)
+
     def test_others(self, other: Connection) -> None:
         """URI, properties, names and profile."""
-        for given, options, says in (
+        cases: tuple[tuple[Any, dict[str, Any], str], ...] = (
+            (None, {}, "it is a jms: URI as text"),
             ("jms:queue:", {}, "the destination is empty"),
             ("jms:mail:a", {}, "none of: jndi, queue, topic"),
             ("jms:jndi:a", {}, "no destination is registered"),
             (URI, {"properties": {"colour": "red"}}, "unknown binding property"),
             (URI, {"profile": "cr-2008"}, "it is a Profile or its name"),
-        ):
+        )
+        for given, options, says in cases:
             with pytest.raises((UsageError, BrokerError), match=says):
                 Dispatcher(other, given, greeter(), **options)

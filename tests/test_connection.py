@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
 from threading import current_thread, get_ident
+from typing import Any
 
 import pytest
 
@@ -29,6 +30,35 @@ def test_unknown_scheme(url: str) -> None:
         connect(url)
     assert isinstance(caught.value, BrokerError)
     assert isinstance(caught.value, ValueError)
+
+
+@pytest.mark.parametrize("url", [5, None, b"embedded:", "stomp://[::1", "stomp://clerk:s3cr3t\u2100@host"])
+def test_no_url(url: Any) -> None:
+    """What is no URL at all raises the same error, which says how one looks, and repeats no password."""
+    with pytest.raises(UnknownSchemeError, match="as in embedded:NAME or stomp://USER:PASSWORD@HOST:PORT") as caught:
+        connect(url)
+    assert "s3cr3t" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("stomp:", "names no host"),
+        ("stomp:localhost:61613", "ends with the port"),
+        ("stomp://localhost:99999", "no number from 1 to 65535"),
+        ("stomp://localhost:0", "no number from 1 to 65535"),
+        ("stomp://clerk:s3cr3t/x@localhost", "in user and password percent-encoded"),
+        ("stomp://clerk:x/s3cr3t@localhost", "in user and password percent-encoded"),
+        ("stomp://clerk:x#s3cr3t@localhost", "in user and password percent-encoded"),
+        ("stomp://localhost:s3cr3t", "no number from 1 to 65535"),
+    ],
+)
+def test_urls_that_stomp_cannot_use(url: str, says: str) -> None:
+    """What is wrong with a STOMP URL is said with its form; what may be a password is not repeated."""
+    with pytest.raises(ValueError, match=says) as caught:
+        connect(url)
+    assert "write stomp://USER:PASSWORD@HOST:PORT" in str(caught.value)
+    assert "s3cr3t" not in str(caught.value)
 
 
 def test_the_scheme_in_any_case() -> None:

@@ -9,7 +9,7 @@ from threading import Event, current_thread
 import pytest
 from calling_kit import PATIENCE, eventually
 
-from soapjms.deadlines import SWEEP_FROM, Deadlines
+from brokers.deadlines import SWEEP_FROM, Deadlines
 
 FAR = 3600.0
 
@@ -17,7 +17,7 @@ FAR = 3600.0
 @pytest.fixture
 def deadlines() -> Deadlines:
     """Closed by its test, or ended with the process: its thread is a daemon."""
-    return Deadlines()
+    return Deadlines("deadlines")
 
 
 def soon(seconds: float = 0.0) -> float:
@@ -37,7 +37,7 @@ def test_in_order_of_time(deadlines: Deadlines) -> None:
         deadlines.call_at(due, lambda name=name: note(name))  # type: ignore[misc]
     found = [called.get(timeout=PATIENCE) for _ in range(4)]
     assert [each[0] for each in found] == ["passed", "first", "second", "last"]
-    assert {each[1] for each in found} == {"soapjms-deadlines"}
+    assert {each[1] for each in found} == {"deadlines"}
     assert all(at >= base for name, _, at in found if name != "passed")
     assert len(deadlines) == 0
     deadlines.close()
@@ -112,7 +112,7 @@ def test_close(deadlines: Deadlines) -> None:
 
 def test_close_unused() -> None:
     """What was never used has no thread to end."""
-    Deadlines().close()
+    Deadlines("deadlines").close()
 
 
 def test_closed_by_a_function(deadlines: Deadlines) -> None:

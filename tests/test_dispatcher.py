@@ -38,6 +38,7 @@ from soapjms.protocol.record import Direction, Node, from_json
 
 GREET = f"{{{NS}}}greetMe"
 DEAD = queue("DLQ.greeter")
+WSDL = Path(__file__).parent / "data" / "wsdl" / "echo-soap11.wsdl"
 
 
 def serving(function: Callable[[Request], Any]) -> Service:
@@ -110,18 +111,24 @@ class TestWorkers(Peers):
             with Client(connection, URI, timeout=PATIENCE) as client:
                 assert text_of(client.call(envelope("Ann"))) == "Hello Ann"
 
-    def test_function_that_ends_the_thread(self, client: Client, other: Connection) -> None:
-        """A function that raises SystemExit has its request delivered again; the worker goes on."""
-        counts = list[int | None]()
+    def test_port(self, connection: Connection, other: Connection) -> None:
+        """A WSDL's port may be served as it may be called."""
+        port = soapjms.read_wsdl(WSDL).port()
+        with (
+            Dispatcher(other, port, greeter()) as dispatcher,
+            Client(connection, port, timeout=PATIENCE) as client,
+        ):
+            assert dispatcher.destination.name == port.uri().destination
+            assert text_of(client.call(envelope("Ann"))) == "Hello Ann"
 
-        def greet(request: Request) -> None:
-            counts.append(request.delivery_count)
-            if request.delivery_count == 1:
-                raise SystemExit
-
-        with Dispatcher(other, URI, serving(greet), workers=1):
-            client.call(envelope())
-        assert counts == [1, 2]
+    def test_jndi_environment(self, other: Connection) -> None:
+        """Properties that are given count where a JNDI name is looked up."""
+        properties = {"jndi-queue.jms/Greeter": "greeter"}
+        known = Names.from_properties(
+            text="java.naming.factory.initial = org.apache.activemq.jndi.ActiveMQInitialContextFactory"
+        )
+        dispatcher = Dispatcher(other, "jms:jndi:jms/Greeter", greeter(), names=known, properties=properties)
+        assert dispatcher.destination == GREETER
 
 
 class TestOneWay(Peers):

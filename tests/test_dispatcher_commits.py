@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from threading import Event
 from typing import Any
 
@@ -38,8 +39,9 @@ from brokers import (
     queue,
 )
 from brokers.embedded import Broker
-from soapjms import Client, Dispatcher
+from soapjms import Client, Dispatcher, Recorder
 from soapjms.dispatcher import MAX_GROUP
+from soapjms.protocol.record import Direction, Node
 
 DEAD = queue("DLQ.greeter")
 ANSWERS = queue("answers")
@@ -178,28 +180,112 @@ class TestRefusedAnswers(Peers):
     def test_rejecting_fails(self, other: Connection, caplog: pytest.LogCaptureFixture) -> None:
         """Where the connection is lost before a request can be rejected, the broker delivers it again."""
 
-        class Lost(Delivery):
-            def __init__(self, inner: Delivery) -> None:
-                super().__init__(inner.message, inner.delivery_count, inner.generation)
-                self.inner = inner
-
-            def accept(self) -> None:
-                self.inner.accept()
-
-            def release(self) -> None:
-                self.inner.release()
-
-            def reject(self, reason: str) -> None:
-                raise ConnectionLostError("gone")
-
-        class Losing(Wrapped):
-            def consume(self, destination: Any, on_delivery: Any, **options: Any) -> Any:
-                return super().consume(destination, lambda delivery: on_delivery(Lost(delivery)), **options)
-
-        with Dispatcher(Losing(other), URI, greeter()) as dispatcher:
+        with Dispatcher(Stubborn(other, Passed, ConnectionLostError("gone")), URI, greeter()) as dispatcher:
             other.send(request_message("greeter", GREETER))
             eventually(lambda: dispatcher.counts["lost"] == 1, "it was counted")
         assert "the broker delivers them again: gone" in caplog.text
+
+
+class TestUnusualFailures(Peers):
+    """Errors that no adapter should raise: the dispatcher outlives them, and nobody waits for ever."""
+
+    @pytest.mark.parametrize("error", [RuntimeError("odd"), SystemExit("odd")])
+    def test_rejecting_fails(
+        self, client: Client, other: Connection, broker: Broker, error: BaseException, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """A request that cannot be rejected is given back, and becomes a dead letter by itself; others are answered."""
+
+        with Dispatcher(Stubborn(other, Passed, error), URI, greeter(), workers=1) as dispatcher:
+            other.send(request_message("greeter", GREETER))
+            assert text_of(client.call(envelope("Ann"))) == "Hello Ann"
+            eventually(lambda: broker.depth(DEAD) == 1, "the request is a dead letter")
+            eventually(lambda: dispatcher._under_way == 0, "nothing is under way")
+            assert dispatcher.counts["lost"] == dispatcher.counts["rejected"] == 6
+        assert "odd" in caplog.text
+
+    def test_giving_back_fails_too(self, client: Client, other: Connection, caplog: pytest.LogCaptureFixture) -> None:
+        """A request that cannot even be given back stays with its worker; the others go on."""
+
+        class Stuck(Passed):
+            def release(self) -> None:
+                raise RuntimeError("stuck")
+
+        with Dispatcher(Stubborn(other, Stuck, RuntimeError("odd")), URI, greeter(), workers=2) as dispatcher:
+            other.send(request_message("greeter", GREETER))
+            assert text_of(client.call(envelope("Ann"))) == "Hello Ann"
+            eventually(lambda: dispatcher.counts["lost"] == 1, "it was counted")
+        assert "stuck" in caplog.text
+
+    def test_beginning_fails(self, client: Client, other: Connection, caplog: pytest.LogCaptureFixture) -> None:
+        """A request whose transaction cannot begin for an unusual reason is worked on again."""
+        errors = [SystemExit("odd")]
+
+        class Moody(Wrapped):
+            def begin(self) -> Transaction:
+                if errors:
+                    raise errors.pop()
+                return super().begin()
+
+        with Dispatcher(Moody(other), URI, greeter(), workers=1) as dispatcher:
+            assert text_of(client.call(envelope("Ann"))) == "Hello Ann"
+            assert dispatcher.counts["lost"] == 1
+            assert dispatcher.counts["accepted"] == 2
+        assert "odd" in caplog.text
+
+    def test_recorder_fails(
+        self, client: Client, other: Connection, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """A recorder of the user's own that raises is logged; requests are answered all the same."""
+
+        class Moody(Recorder):
+            def record(self, message: Message, direction: Direction | None = None, node: Node | None = None) -> None:
+                raise RuntimeError(f"no {direction}")
+
+        with (
+            Moody(tmp_path / "log.jsonl") as recorder,
+            Dispatcher(other, URI, greeter(), workers=1, recorder=recorder) as dispatcher,
+        ):
+            for _ in range(3):
+                assert text_of(client.call(envelope("Ann"))) == "Hello Ann"
+            eventually(lambda: dispatcher.counts["answered"] == 3, "all were counted")
+            eventually(lambda: dispatcher._under_way == 0, "nothing is under way")
+            assert dispatcher.counts["lost"] == 0
+        assert "no request" in caplog.text
+        assert "no response" in caplog.text
+
+
+class Passed(Delivery):
+    """A delivery that passes everything on but for `reject`, which fails."""
+
+    def __init__(self, inner: Delivery, error: BaseException) -> None:
+        super().__init__(inner.message, inner.delivery_count, inner.generation)
+        self.inner = inner
+        self.error = error
+
+    def accept(self) -> None:
+        self.inner.accept()
+
+    def release(self) -> None:
+        self.inner.release()
+
+    def reject(self, reason: str) -> None:
+        raise self.error
+
+
+class Stubborn(Wrapped):
+    """A connection whose requests that want their answer on their own queue come as deliveries of another kind."""
+
+    def __init__(self, inner: Connection, kind: type[Passed], error: BaseException) -> None:
+        super().__init__(inner)
+        self.kind = kind
+        self.error = error
+
+    def consume(self, destination: Any, on_delivery: Any, **options: Any) -> Any:
+        def hand_on(delivery: Delivery) -> None:
+            is_meant = delivery.message.reply_to == GREETER
+            on_delivery(self.kind(delivery, self.error) if is_meant else delivery)
+
+        return super().consume(destination, hand_on, **options)
 
 
 class TestLostConnections(Peers):

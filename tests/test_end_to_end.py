@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 
@@ -119,6 +121,49 @@ class TestRequestResponse(OnEachBroker):
             ]
             for wanted, future in futures:
                 assert text_of(future.result(PATIENCE)) == wanted
+
+
+class TestBrokenService(OnEachBroker):
+    """Functions that fail in whatever way: the caller is told, once, and the service goes on."""
+
+    @pytest.mark.parametrize(
+        ("fail", "reason"),
+        [
+            (lambda: sys.exit(3), "the service failed"),
+            (lambda: raising(KeyboardInterrupt()), "the service failed"),
+            (lambda: raising(soapjms.SoapFaultError(None)), "no reason given"),
+            (lambda: raising(soapjms.SoapFaultError(ValueError("too late"))), "too late"),
+            (lambda: raising(soapjms.SoapFaultError("no", blame=["Sender"])), "the service failed"),  # type: ignore[arg-type]
+        ],
+        ids=["SystemExit", "KeyboardInterrupt", "no reason", "exception as reason", "unknown blame"],
+    )
+    def test_answered_once(
+        self, connection: Connection, other: Connection, uri: str, fail: Callable[[], None], reason: str
+    ) -> None:
+        """The function runs once, and its caller gets a fault at once."""
+        runs = list[str]()
+        service = greeter()
+
+        @service.operation(f"{{{NS}}}breakMe")
+        def break_me(request: Request) -> None:
+            runs.append(request.name)
+            fail()
+
+        with (
+            Dispatcher(other, uri, service, workers=1) as dispatcher,
+            Client(connection, uri, timeout=PATIENCE) as client,
+        ):
+            fault = client.call(envelope(operation="breakMe")).fault
+            assert fault is not None
+            assert fault.reason == reason
+            assert text_of(client.call(envelope("Ann"))) == "Hello Ann"
+            eventually(lambda: dispatcher.counts == {"accepted": 2, "answered": 2, "commits": 2}, "both were counted")
+        assert len(runs) == 1
+
+
+def raising(error: BaseException) -> None:
+    """Raise an error, where a statement has no place."""
+    raise error
 
 
 class TestReplies(OnEachBroker):

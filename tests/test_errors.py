@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
 import pytest
 
@@ -43,3 +44,17 @@ def test_faults_travel() -> None:
     error = pickle.loads(pickle.dumps(errors.SoapFaultError("why", subcode="missingContentType", code="{urn:x}y")))
     assert (str(error), error.reason, error.blame) == ("why", "why", "Receiver")
     assert (error.subcode, error.code, error.detail) == ("missingContentType", "{urn:x}y", None)
+
+
+@pytest.mark.parametrize(("reason", "text"), [("why", "why"), (ValueError("why"), "why"), (None, "no reason given")])
+def test_reasons_are_text(reason: object, text: str) -> None:
+    """The reason of a fault is text, of whatever it was made."""
+    error = errors.SoapFaultError(reason)
+    assert (str(error), error.reason) == (text, text)
+
+
+@pytest.mark.parametrize("blame", ["nobody", "sender", None, ["Sender"]])
+def test_blame_is_a_word_of_soap(blame: Any) -> None:
+    """A fault that blames what SOAP has no word for is refused when it is made."""
+    with pytest.raises(errors.UsageError, match="it is one of: Sender, Receiver, MustUnderstand, VersionMismatch, Cl"):
+        errors.SoapFaultError("no", blame=blame)

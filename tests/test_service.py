@@ -209,6 +209,8 @@ class TestAnswers:
             ("Hello", "returns an element, a SoapFaultError or None, not str"),
             (b"<a/>", "not bytes"),
             (False, "not bool"),
+            (etree.Comment("Hello"), "not _Comment"),
+            (etree.Entity("hello"), "not _Entity"),
         ],
     )
     def test_wrong_type(
@@ -217,6 +219,24 @@ class TestAnswers:
         """What is no answer is logged, and is the service's failure."""
         assert fault_of(answer, version).reason == "the service failed"
         assert says in caplog.text
+
+    @pytest.mark.parametrize(
+        "error", [SystemExit(1), KeyboardInterrupt(), GeneratorExit(), *(each() for each in (BaseException, OSError))]
+    )
+    def test_whatever_is_raised(
+        self, version: SoapVersion, error: BaseException, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """What would end a thread or a program is the service's failure, too: the request is answered."""
+        service = Service()
+
+        @service.operation(GREET)
+        def greet(request: Request) -> None:
+            raise error
+
+        fault = read_fault(as_envelope(service.answer(accepted(version))))
+        assert fault is not None
+        assert fault.reason == "the service failed"
+        assert type(error).__name__ in caplog.text
 
     def test_envelope_without_body(self, version: SoapVersion, caplog: pytest.LogCaptureFixture) -> None:
         """An envelope without Body is the service's failure."""
@@ -290,12 +310,26 @@ class TestFaults:
             ("Client", "Client"),
             ("Server", "Server"),
             ("MustUnderstand", "MustUnderstand"),
-            ("nobody", "Server"),
         ],
     )
     def test_blame(self, blame: str, code: str) -> None:
-        """Either SOAP version's words are understood; any other blames the receiver."""
+        """Either SOAP version's words are understood."""
         assert fault_of(SoapFaultError("no", blame=blame)).code == f"{{{SOAP_11.namespace}}}{code}"
+
+    def test_changed_afterwards(self, caplog: pytest.LogCaptureFixture) -> None:
+        """A fault that makes no sense any more when it is to be sent is the service's failure."""
+        error = SoapFaultError("no")
+        error.blame = ["Sender"]  # type: ignore[assignment]
+        assert fault_of(error).reason == "the service failed"
+        assert "TypeError" in caplog.text
+
+    @pytest.mark.parametrize(
+        ("reason", "said"),
+        [(ValueError("too late"), "too late"), (None, "no reason given"), (5, "5"), ("a\0", "a\ufffd")],
+    )
+    def test_reason(self, reason: object, said: str) -> None:
+        """The reason is text, whatever was given."""
+        assert fault_of(SoapFaultError(reason)).reason == said
 
     def test_detail_that_is_no_element(self, caplog: pytest.LogCaptureFixture) -> None:
         """A detail that is no element is left out, and logged."""

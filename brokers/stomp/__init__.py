@@ -6,7 +6,7 @@ Needs the extra `stomp`: `pip install soapjms[stomp]`.
 from __future__ import annotations
 
 from typing import Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from brokers.connection import DEFAULT_TIMEOUT
 from brokers.stomp.connection import StompConnection
@@ -16,6 +16,7 @@ __all__ = ["StompConnection", "connect"]
 
 DEFAULT_PORT: Final = 61613
 DEFAULT_HEARTBEAT: Final = 10.0
+FORM: Final = "write stomp://USER:PASSWORD@HOST:PORT"
 
 
 def connect(url: str, *, timeout: float = DEFAULT_TIMEOUT, heartbeat: float = DEFAULT_HEARTBEAT) -> StompConnection:
@@ -30,7 +31,7 @@ def connect(url: str, *, timeout: float = DEFAULT_TIMEOUT, heartbeat: float = DE
 
     Raises:
         ConnectionFailedError: nobody answers there, the credentials were refused, or it is a broker that is not known.
-        ValueError: a URL with a path or query, or without a host.
+        ValueError: a URL with a path or query, without a host, or with a port that there is not.
     """
     connection = StompConnection(login_of(url, heartbeat), timeout)
     connection.open()
@@ -44,14 +45,26 @@ def login_of(url: str, heartbeat: float) -> Login:
         ValueError: a path, query or fragment, no host, or a port that is no number.
     """
     parts = urlsplit(url)
-    if parts.path not in ("", "/") or parts.query or parts.fragment:
-        raise ValueError(f"a stomp URL ends with the port, but there is {parts.path!r} and {parts.query!r}")
+    if parts.path not in ("", "/") or parts.query or parts.fragment:  # not shown: it may be the end of a password
+        raise ValueError(
+            f"a stomp URL ends with the port; {FORM}, with /, ? and # in user and password percent-encoded"
+        )
     if not parts.hostname:
-        raise ValueError("the stomp URL names no host")
+        raise ValueError(f"the stomp URL names no host; {FORM}")
     return Login(
         host=parts.hostname,
-        port=parts.port or DEFAULT_PORT,
+        port=_port_of(parts),
         user=None if parts.username is None else unquote(parts.username),
         password=None if parts.password is None else unquote(parts.password),
         heartbeat=round(heartbeat * 1000),
     )
+
+
+def _port_of(parts: SplitResult) -> int:
+    try:
+        port = parts.port
+    except ValueError:
+        port = 0
+    if port == 0:  # nobody listens there
+        raise ValueError(f"the port in the stomp URL is no number from 1 to 65535; {FORM}")
+    return port or DEFAULT_PORT

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
+from functools import partial
 from itertools import count
 from secrets import token_hex
 from threading import Lock
@@ -23,11 +25,13 @@ from brokers.connection import (
     Transaction,
 )
 from brokers.crew import Crew
+from brokers.deadlines import Deadlines
 from brokers.errors import BrokerError, ClosedError, ConnectionLostError, StaleDestinationError, UnsupportedError
 from brokers.message import DeliveryMode, Destination, DestinationKind, Message
-from brokers.stomp.consumer import StompConsumer, StompDelivery
+from brokers.stomp.consumer import Shared, StompConsumer, StompDelivery
 from brokers.stomp.frames import Headers, to_frame
 from brokers.stomp.link import Link, Login, Settle, pack
+from brokers.stomp.releases import Releases
 from brokers.stomp.transaction import StompTransaction
 
 T = TypeVar("T")
@@ -47,7 +51,9 @@ class StompConnection(Connection):
         self._timeout = timeout
         self._callbacks = Callbacks(f"{login}")
         self._crew = Crew(f"{login}")
+        self._deadlines = Deadlines(f"{login} pauses")
         self._ids = count(1)
+        self._shared = Shared(self.new_id, timeout, self._crew, Releases(), self._later, self._forget)
         self._lock = Lock()
         self._telling = Lock()
         self._news: deque[tuple[OnState, ConnectionState]] = deque()
@@ -164,10 +170,7 @@ class StompConnection(Connection):
             selector=selector,
             auto_accept=auto_accept,
             inline=inline,
-            new_id=self.new_id,
-            timeout=self._timeout,
-            crew=self._crew,
-            on_close=self._forget,
+            shared=self._shared,
         )
         with self._lock:
             self._consumers.add(consumer)
@@ -218,6 +221,7 @@ class StompConnection(Connection):
         self._link.close(until, farewell)
         self._tell(ConnectionState.CLOSED)
         self._callbacks.close(until)
+        self._deadlines.close()
         self._crew.close()
 
     # What transactions need of their connection.
@@ -271,6 +275,10 @@ class StompConnection(Connection):
             raise StaleDestinationError(
                 f"{destination} was not made by this connection, or by an earlier generation of it"
             )
+
+    def _later(self, seconds: float, function: Callable[[], None]) -> None:
+        """Run `function` after so many seconds, where it may block; not at all once this is closed."""
+        self._deadlines.call_at(monotonic() + seconds, partial(self._crew.submit, function))
 
     def _forget(self, consumer: StompConsumer) -> None:
         with self._lock:

@@ -1,18 +1,19 @@
 """Consumers and deliveries over STOMP: subscribing, acknowledging, giving back.
 
 A consumer has one *subscription* at a time. The broker takes an unacknowledged message back only when the subscription
-ends, so `release` ends it and begins another. A delivery of an ended subscription is void: the broker delivers its
-message again, and an acknowledgement would be lost without a word.
+ends, so `release` ends it and begins another, after a pause. A delivery of an ended subscription is void: the broker
+delivers its message again, and an acknowledgement would be lost without a word.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Final, NamedTuple
+from functools import partial
+from typing import Final, NamedTuple, TypeAlias
 
 from brokers.connection import Consumer, Delivery, OnDelivery
 from brokers.crew import Crew, Turns, at_once
@@ -20,8 +21,12 @@ from brokers.errors import BrokerError, ConnectionLostError, SendFailedError
 from brokers.message import Destination
 from brokers.stomp.frames import Headers, from_frame, spell
 from brokers.stomp.link import Link, pack
+from brokers.stomp.releases import MAX_DELIVERIES, Releases, pause_after
 
 log = logging.getLogger(__name__)
+
+Later: TypeAlias = Callable[[float, Callable[[], None]], None]
+"""Has a function run after so many seconds, where it may block; not at all once the connection is closed."""
 
 AUTO_PREFETCH: Final = 1000
 """How many messages may be on the way to a consumer for which the broker accepts."""
@@ -76,16 +81,31 @@ class StompDelivery(Delivery):
         self._settle(Fate.ACCEPTED, "ACK")
 
     def release(self) -> None:
-        """Give back all that this consumer holds; from a topic only this one. Else as `accept`."""
+        """Give back all that this consumer holds; from a topic only this one. Else as `accept`.
+
+        That happens after a pause, longer each time the same message comes back, and the last time it becomes a dead
+        letter; see `brokers.stomp.releases`.
+        """
         with self.arrival.subscription.link.writing:
-            if self.is_held:
+            if not self.is_held:
+                return
+            releases = self.consumer.releases.count(self.key)
+            if releases < MAX_DELIVERIES:
                 self.fate = Fate.RETURNED
-                self.consumer.give_back(self.arrival)
+                self.consumer.give_back_later(self.arrival, pause_after(releases))
+                return
+            self._settle(Fate.RETURNED, "NACK")
+        log.error("message %s is a dead letter: delivered %d times and not accepted", self.message.message_id, releases)
 
     def reject(self, reason: str) -> None:
         """Have the broker put it on its dead-letter queue. STOMP has no place for the reason, so it is logged."""
         if self._settle(Fate.RETURNED, "NACK"):
             log.warning("message %s was rejected: %s", self.message.message_id, reason)
+
+    @property
+    def key(self) -> Hashable:
+        """What is the same for each delivery of the message: from a topic each consumer has its own copy."""
+        return self.consumer.origin, self.message.message_id
 
     def acknowledgement(self, command: str, transaction: str | None = None) -> bytes:
         """Return the encoded ACK or NACK frame."""
@@ -100,13 +120,25 @@ class StompDelivery(Delivery):
             if not self.is_held:
                 return False
             self.fate = fate
+            self.consumer.releases.forget(self.key)
             with suppress(ConnectionLostError):  # then the broker delivers it again
                 link.write(self.acknowledgement(command))
             return True
 
 
+class Shared(NamedTuple):
+    """What the consumers of a connection share: identifiers, a time-out, threads, counts, a clock, who hears the end."""
+
+    new_id: Callable[[str], str]
+    timeout: float
+    crew: Crew
+    releases: Releases
+    later: Later
+    on_close: Callable[[StompConsumer], None]
+
+
 class StompConsumer(Consumer):
-    """A subscription and the thread that calls `on_delivery`."""
+    """A subscription, and whose turn it is: `on_delivery` runs for one delivery at a time, on threads shared by all."""
 
     def __init__(
         self,
@@ -118,21 +150,18 @@ class StompConsumer(Consumer):
         selector: str | None,
         auto_accept: bool,
         inline: bool,
-        new_id: Callable[[str], str],
-        timeout: float,
-        crew: Crew,
-        on_close: Callable[[StompConsumer], None],
+        shared: Shared,
     ) -> None:
         self.owner = owner
         self.auto_accept = auto_accept
+        self.releases = shared.releases
+        self.origin: Hashable = self if destination.kind.is_topic else destination
         self._destination = destination
         self._on_delivery = on_delivery
         self._prefetch = prefetch
         self._selector = selector
-        self._new_id = new_id
-        self._timeout = timeout
-        self._on_close = on_close
-        self._turns: Turns[Arrival] = Turns(at_once if inline else crew.submit, self._take)
+        self._shared = shared
+        self._turns: Turns[Arrival] = Turns(at_once if inline else shared.crew.submit, self._take)
         self._is_stopped = False
         self._subscription: Subscription | None = None
 
@@ -143,10 +172,12 @@ class StompConsumer(Consumer):
             BrokerError: the broker refused, as it does a selector that it cannot read.
             ConnectionLostError: the connection was lost meanwhile.
         """
-        receipt = self._new_id("receipt")
+        receipt = self._shared.new_id("receipt")
         self._subscription = subscription = self._route(link, generation)
         try:
-            link.ask(pack("SUBSCRIBE", self._headers(subscription) | {"receipt": receipt}), receipt, self._timeout)
+            link.ask(
+                pack("SUBSCRIBE", self._headers(subscription) | {"receipt": receipt}), receipt, self._shared.timeout
+            )
         except BrokerError as error:
             link.unroute(subscription.id)
             if isinstance(error, SendFailedError):
@@ -156,19 +187,19 @@ class StompConsumer(Consumer):
     def close(self) -> None:
         """End the subscription; what is not accepted goes back at once, from an `on_delivery` under way too."""
         self.stop()
-        receipt = self._new_id("receipt")
+        receipt = self._shared.new_id("receipt")
         farewell = self.end({"receipt": receipt})
         if farewell and self._subscription is not None:
             with suppress(ConnectionLostError):  # then the subscription has ended anyway
-                self._subscription.link.ask(farewell, receipt, self._timeout)
-        self._on_close(self)
+                self._subscription.link.ask(farewell, receipt, self._shared.timeout)
+        self._shared.on_close(self)
 
     def end(self, headers: Headers | None = None) -> bytes:
         """Make all that is held void, and return the UNSUBSCRIBE frame to write; empty if that was done before."""
-        subscription = self._subscription
-        if subscription is None:
+        if self._subscription is None:
             return b""
-        with subscription.link.writing:
+        with self._subscription.link.writing:
+            subscription = self._subscription  # not before: what is given back begins another
             if not subscription.is_live:
                 return b""
             subscription.is_live = False
@@ -184,24 +215,29 @@ class StompConsumer(Consumer):
         """Wait for the `on_delivery` under way, until the monotonic clock shows `until`; not for one's own."""
         self._turns.join(until)
 
-    def give_back(self, arrival: Arrival) -> None:
-        """Have a message delivered again. The caller holds the link's `writing`.
+    def give_back_later(self, arrival: Arrival, seconds: float) -> None:
+        """Have a message delivered again after a pause. Until then other consumers go on, and this one holds it."""
+        self._shared.later(seconds, partial(self._give_back, arrival))
+
+    def _give_back(self, arrival: Arrival) -> None:
+        """Have a message delivered again, if it did not go back with its subscription meanwhile.
 
         A topic's copy is this subscription's own and would be lost with it, so that is put before the consumer again.
         """
         if self._destination.kind.is_topic:
             self._turns.put(arrival._replace(headers={**arrival.headers, "redelivered": "true"}))
             return
-        subscription = arrival.subscription
-        frames = self.end()
-        if not self._is_stopped:
-            self._subscription = self._route(subscription.link, subscription.generation)
-            frames += pack("SUBSCRIBE", self._headers(self._subscription))
-        with suppress(ConnectionLostError):  # then the broker delivers it again anyway
-            subscription.link.write(frames)
+        link = arrival.subscription.link
+        with link.writing:
+            if self._is_stopped or not arrival.subscription.is_live:
+                return
+            farewell = self.end()
+            self._subscription = self._route(link, arrival.subscription.generation)
+            with suppress(ConnectionLostError):  # then the broker delivers it again anyway
+                link.write(farewell + pack("SUBSCRIBE", self._headers(self._subscription)))
 
     def _route(self, link: Link, generation: int) -> Subscription:
-        subscription = Subscription(self._new_id("subscription"), link, generation)
+        subscription = Subscription(self._shared.new_id("subscription"), link, generation)
         turns = self._turns
         link.route(subscription.id, lambda headers, body: turns.put(Arrival(subscription, headers, body)))
         return subscription

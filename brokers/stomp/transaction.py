@@ -125,6 +125,7 @@ class StompTransaction(Transaction):
         frames = [pack("BEGIN", {"transaction": self._id}), *self._sends]
         for delivery in pending:
             delivery.fate = Fate.ACCEPTED
+            delivery.consumer.releases.forget(delivery.key)
             frames.append(delivery.acknowledgement("ACK", self._id))
         frames.append(pack("COMMIT", {"transaction": self._id, "receipt": receipt}))
         future.on_settled(lambda _: self._link.forget(receipt))

@@ -97,6 +97,8 @@ def read_envelope(envelope: bytes | str | etree._Element, limits: Limits = DEFAU
         if isinstance(envelope, bytes | str):
             parsed = as_envelope(parse_xml(envelope, limits=limits))
             return parsed, envelope.lstrip() if isinstance(envelope, bytes) else serialize(parsed.root)
+        if not isinstance(envelope, etree._Element):
+            raise ValueError(f"it is of type {type(envelope).__name__}; accepted are bytes, str, or an lxml element")
         return as_envelope(envelope), serialize(envelope)
     except ValueError as error:
         raise InvalidEnvelopeError(f"what was to be sent is no SOAP envelope: {error}") from None

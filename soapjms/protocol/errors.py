@@ -5,7 +5,7 @@ What the peer did wrong is an event or a finding, never one of these out of a no
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 
 class SoapJmsError(Exception):
@@ -59,30 +59,39 @@ class CallTimeoutError(CallFailedError, TimeoutError):
     """No correlated response came in time."""
 
 
+BLAMES: Final = ("Sender", "Receiver", "MustUnderstand", "VersionMismatch", "Client", "Server")
+"""Whose mistake a fault may say it is: the words of SOAP 1.2, and the two that SOAP 1.1 has for the first two."""
+
+
 class SoapFaultError(SoapJmsError):
     """A SOAP fault: raised for a response that holds one, and raised or returned by a service to answer with one.
 
     Args:
-        reason: text for people.
-        blame: whose mistake it was: `Sender` or `Receiver`.
+        reason: text for people; of anything else, such as an exception, its text.
+        blame: whose mistake it was: `Sender` or `Receiver`, or another of `BLAMES`.
         detail: an element with application detail, if there is any.
 
     Attributes:
         subcode: the subcode of the binding in a fault that was received, None if it had none.
         code: the fault code of a fault that was received, in Clark notation.
+
+    Raises:
+        UsageError: `blame` is another word.
     """
 
     def __init__(
         self,
-        reason: str,
+        reason: object,
         *,
         blame: str = "Receiver",
         detail: Any = None,
         subcode: str | None = None,
         code: str | None = None,
     ) -> None:
-        super().__init__(reason)
-        self.reason = reason
+        if blame not in BLAMES:
+            raise UsageError(f"blame is {blame!r}; it is one of: {', '.join(BLAMES)}")
+        self.reason = "no reason given" if reason is None else str(reason)
+        super().__init__(self.reason)
         self.blame = blame
         self.detail = detail
         self.subcode = subcode

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from threading import Condition, Thread, current_thread
 from typing import Final
 
-log = logging.getLogger("soapjms.deadlines")
+log = logging.getLogger(__name__)
 
 SWEEP_FROM: Final = 64
 """Forgotten deadlines that may lie about before the heap is swept."""
@@ -33,10 +33,11 @@ class Deadline:
 class Deadlines:
     """Calls functions at their deadlines, on one thread that starts with the first of them.
 
-    A function must not block. An exception that leaves it is logged.
+    A function must not block. An exception that leaves it is logged. `name` is the thread's.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self._name = name
         self._changed = Condition()
         self._heap: list[Deadline] = []
         self._forgotten = 0
@@ -57,7 +58,7 @@ class Deadlines:
                 return deadline
             heapq.heappush(self._heap, deadline)
             if self._thread is None:
-                self._thread = Thread(target=self._run, name="soapjms-deadlines", daemon=True)
+                self._thread = Thread(target=self._run, name=self._name, daemon=True)
                 self._thread.start()
             if self._heap[0] is deadline:
                 self._changed.notify()
