@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
-from threading import Barrier, get_ident
+from itertools import count
+from threading import Barrier
 from typing import Final
 
 import pytest
@@ -194,15 +196,18 @@ class DestinationContract(Fixtures):
         """Consumers of one queue share its messages: each message reaches one of them, and both are at work at once."""
         destination, inbox = queue(fresh()), Inbox()
         both_at_work = Barrier(2)
-        first_of: set[int] = set()
 
-        def on_delivery(delivery: Delivery) -> None:
-            if get_ident() not in first_of:
-                first_of.add(get_ident())
-                both_at_work.wait(PATIENCE)
-            inbox(delivery)
+        def worker() -> Callable[[Delivery], None]:
+            delivered = count()
 
-        with connection.consume(destination, on_delivery), other.consume(destination, on_delivery):
+            def on_delivery(delivery: Delivery) -> None:
+                if next(delivered) == 0:
+                    both_at_work.wait(PATIENCE)
+                inbox(delivery)
+
+            return on_delivery
+
+        with connection.consume(destination, worker()), other.consume(destination, worker()):
             bodies = [str(number) for number in range(20)]
             send(connection, *(text(destination, body) for body in bodies))
             assert sorted(inbox.bodies(20), key=str) == sorted(bodies)

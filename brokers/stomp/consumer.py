@@ -127,7 +127,7 @@ class StompDelivery(Delivery):
 
 
 class Shared(NamedTuple):
-    """What the consumers of a connection share: identifiers, a time-out, threads, counts, a clock, who hears the end."""
+    """What the consumers of a connection share; `on_close` is told when one has ended."""
 
     new_id: Callable[[str], str]
     timeout: float
