@@ -7,11 +7,13 @@ python docs/generate.py --check    say which of them are out of date, with statu
 from __future__ import annotations
 
 import ast
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from soapjms.protocol.assertions import ASSERTIONS, HABITS
+from soapjms.protocol.assertions import ASSERTIONS, HABITS, REQUEST_FAULTS, Assertion, precedence
+from soapjms.protocol.assertions.of_messages import BODY_ASSERTIONS
 from soapjms.protocol.mep import TABLES, State
 from soapjms.protocol.names import ALIASES, CR_2009, DIALECTS, REC_2012, Profile, Subcode
 
@@ -99,7 +101,11 @@ Where the specification leaves something open, this is what soapjms does.
 | a body that is no SOAP envelope | a fault of the sender without a subcode: the binding has none for it |
 | a null body | unsupportedJMSMessageFormat |
 | an empty message whose type the wire does not show (STOMP) | unsupportedJMSMessageFormat |
-| the order of checks | that of the table below; properties before the body |
+| the order of checks | that of "Which fault wins" below; properties before the body |
+| WSDLUsage-3003 and 3004 mean other things since 2012 | each edition has its own, those of 2012 by WG-14 |
+| precedence of sources (2001, 3001 to 3003) | judged where it is known what the sender was given |
+| topicReplyToName where it means nothing | followed: broken; the Recommendation words it without MUST |
+| JMS type of SOAPJMS_isFault | `rec-2012`: a boolean, else a warning; `cr-2009`: a note |
 | several faults fit | the first is answered; in a replay any of them is right |
 | the SOAP version of a fault for a broken request | that of the content type, else of the body, else SOAP 1.1 |
 | a fault for a one-way message | none is sent, it is logged and counted |
@@ -159,12 +165,48 @@ def profile_rows() -> Iterator[tuple[str, ...]]:
 
 
 def assertion_rows() -> Iterator[tuple[str, ...]]:
-    """Say of each assertion what it is and how it is judged."""
+    """Say of each assertion what it is, how and where it is judged, and which vector shows it."""
     for row in ASSERTIONS:
-        how = row.why_not or f"judged on {row.sees}"
         ids = " / ".join(identifier(row.id, each) for each in (CR_2009, REC_2012))
         name = row.id if ids == f"{row.id} / {row.id}" else f"{row.id} ({ids})"
-        yield name, row.section, str(row.level), row.title, how, f"{row.subcode or ''}"
+        yield name, row.section, str(row.level), row.title, status(row), where(row), vector(row), f"{row.subcode or ''}"
+
+
+def status(row: Assertion) -> str:
+    """Say what an assertion is judged on, or why no log can show it."""
+    if row.check is None:
+        return f"not observable: {row.why_not}"
+    judged = f"judged on {row.sees}"
+    return f"{judged}, if the sender's properties are given: else {row.why_not}" if row.by_properties else judged
+
+
+def where(row: Assertion) -> str:
+    """Name the check behind an assertion."""
+    if row.check is None:
+        return ""
+    module = row.check.__module__.rpartition(".")[2]
+    made = next(
+        (name for name, rule in vars(precedence).items() if isinstance(rule, tuple) and row.check in rule), None
+    )
+    return f"`{module}.{made or row.check.__name__}`"
+
+
+def vector(row: Assertion) -> str:
+    """Link to the exchanges that show an assertion."""
+    if row.check is None:
+        return ""
+    path = f"tests/vectors/{row.id}.json"
+    number = len(json.loads((ROOT / path).read_text(encoding="utf-8"))["cases"])
+    return f"[{number} exchanges](../{path})"
+
+
+def precedence_rows() -> Iterator[tuple[str, ...]]:
+    """Say in which order faults win."""
+    rows = [row for row in REQUEST_FAULTS if row.subcode is not None]
+    for number, row in enumerate(rows, 1):
+        profiles = [each.name for each in (CR_2009, REC_2012) if each.assertion_id(row.id) is not None]
+        body = "the body" if row in BODY_ASSERTIONS else "headers and properties"
+        yield f"{number}", f"{row.subcode}", row.id, body, "" if len(profiles) == 2 else f"{profiles[0]} only"
 
 
 def identifier(cr_id: str, profile: Profile) -> str:
@@ -198,9 +240,18 @@ def conformance() -> str:
             POSITIONS,
             "## Subcodes\n",
             table(("subcode", "cr-2009", "rec-2012"), subcode_rows()),
+            "## Which fault wins\n",
+            "A responding node answers with the first that the request calls for; the body is read last. Where the "
+            "body is no SOAP envelope and no row below says so, the fault has no subcode.\n",
+            table(("", "subcode", "assertion", "looks at", ""), precedence_rows()),
             "## Assertions\n",
-            "In the order in which a responding node looks. An id in brackets is how cr-2009 / rec-2012 have it.\n",
-            table(("id", "section", "level", "what it says", "how it is judged", "fault"), assertion_rows()),
+            "In the order in which a responding node looks. An id in brackets is how cr-2009 / rec-2012 have it; "
+            "`Local-` is a requirement to which the edition gives no id. The checks are in "
+            "`soapjms/protocol/assertions/`.\n",
+            table(
+                ("id", "section", "level", "what it says", "status", "where", "vector", "fault"),
+                assertion_rows(),
+            ),
             "## Habits of real stacks\n",
             "They break nothing; a replay notes them.\n",
             table(("code", "what"), ((each.code, each.text) for each in HABITS)),

@@ -17,8 +17,9 @@ import pytest
 from soapjms.protocol.assertions import Setting
 from soapjms.protocol.exchange import Exchange, alias, correlation_key, pair
 from soapjms.protocol.names import EDITIONS, Mep
-from soapjms.protocol.properties import resolve
+from soapjms.protocol.properties import Effective, Origin, resolve
 from soapjms.protocol.record import from_members
+from soapjms.protocol.uri import parse
 
 FOLDER = Path(__file__).parent / "vectors"
 BASE = json.loads((FOLDER / "base.json").read_text("utf-8"))
@@ -42,20 +43,35 @@ def members_of(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def setting_of(case: dict[str, Any], profile: str) -> Setting:
-    """Make the setting of a case: strict, mep, variants, and the sender's properties as its environment sets them."""
+    """Make the setting of a case: strict, mep, variants, and what the sender was given.
+
+    That is the URI, the elements of a WSDL by level, and as `properties` what the environment sets.
+    """
     given = case.get("setting", {})
     return Setting(
         profile=EDITIONS[profile],
         strict=given.get("strict", False),
         mep=MEPS.get(given.get("mep")),
-        properties=resolve(environment=given["properties"]) if "properties" in given else None,
+        properties=given_properties(given) if given.keys() & {"properties", "uri", "wsdl"} else None,
         **({"variants": frozenset(given["variants"])} if "variants" in given else {}),
     )
 
 
+def given_properties(given: dict[str, Any]) -> Effective:
+    """Work out what a sender's URI, WSDL and environment come to."""
+    uri = parse(given["uri"]) if "uri" in given else None
+    wsdl = {Origin(level): elements for level, elements in given.get("wsdl", {}).items()}
+    return resolve(uri, given.get("properties", {}), wsdl)
+
+
 def exchange_of(case: dict[str, Any]) -> Exchange:
     """Pair the records of a case, as an engine does; they are one exchange."""
-    records = [from_members(members_of(each)) for each in case["records"]]
+    return paired([members_of(each) for each in case["records"]])
+
+
+def paired(members: list[dict[str, Any]]) -> Exchange:
+    """Pair whole records that are one exchange."""
+    records = [from_members(each) for each in members]
     aliases = dict(filter(None, map(alias, records)))
     assert len({correlation_key(each, aliases) for each in records}) == 1
     (exchange,) = pair(records)

@@ -197,6 +197,10 @@ CR_2009: Final = Profile(
             "Local-2.2.3-contentEncoding": None,
             "Local-2.4.1-textEncoding": None,
             "Local-2.6.2.3-copied": None,  # Protocol-2039 asserts it
+            "Local-2.2.3-isFaultType": None,  # the text has numbers, its example a boolean
+            "Local-2.4-writeBytes": None,
+            "Local-2.4-bothTypes": None,
+            "Local-3.4.2-location": None,
         }
     ),
 )
@@ -222,6 +226,11 @@ REC_2012: Final = Profile(
             "Protocol-2039": None,
             "Protocol-2041": None,
             "Conformance-1004": None,  # WSDL 2.0 became a non-normative appendix
+            "WSDLUsage-3003": "WSDLUsage-3002",  # one list of URI, port, service, binding: WG-19
+            "Local-3.4.2-transport": "WSDLUsage-3003",  # WG-14, WG-56: the number of another assertion of the CR
+            "Local-3.4.2-location": "WSDLUsage-3004",  # WG-14, WG-57: likewise
+            "WSDLUsage-3004": "Local-3.6-elements",  # WG-20, its new number is not known
+            "Local-2.2-processed": None,  # WG-43
         }
     ),
 )

@@ -1,14 +1,14 @@
 """The conformance assertions: one table, one judge, verdicts.
 
-`table.py` holds every assertion once; the checks behind it are in `messages.py`, `headers.py` and `pairs.py`;
-`judge.py` turns an exchange into verdicts; `habits.py` knows what real stacks do that breaks nothing.
+`table.py` holds every assertion once, its rows in `of_messages.py`, `of_answers.py` and `unseen.py`; the checks behind
+them are in `messages.py`, `headers.py`, `precedence.py` and `pairs.py`; `judge.py` turns an exchange into verdicts;
+`habits.py` knows what real stacks do that breaks nothing.
 
 Spec: SOAP/JMS appendix E.
 """
 
 from soapjms.protocol.assertions.habits import HABITS, Habit, guess_dialect, habits, habits_of
 from soapjms.protocol.assertions.judge import (
-    REQUEST_FAULTS,
     judge,
     judge_readings,
     judge_request,
@@ -26,7 +26,7 @@ from soapjms.protocol.assertions.model import (
     Setting,
     Verdict,
 )
-from soapjms.protocol.assertions.table import ASSERTIONS
+from soapjms.protocol.assertions.table import ASSERTIONS, REQUEST_FAULTS
 
 __all__ = [
     "ASSERTIONS",

@@ -42,6 +42,8 @@ def _action_on_response(message: Reading, carrier: Carrier) -> bool:
 
 
 def _fault_flag_as_number(message: Reading, carrier: Carrier) -> bool:
+    if message.profile.assertion_id("Local-2.2.3-isFaultType") is not None:
+        return False  # a finding there
     flag = message.message.properties.lookup(names.IS_FAULT)
     return flag is not None and not message.message.untyped and flag.type is not PropertyType.BOOLEAN
 

@@ -58,7 +58,11 @@ def states_time_to_live(case: Case) -> bool:
 
 def _read(case: Case, name: str) -> object | None:
     """Return a property that the sender is known to have set, as its type; None if its value is no such thing."""
-    value = case.stated(name)
+    return read_as_type(name, case.stated(name))
+
+
+def read_as_type(name: str, value: object | None) -> object | None:
+    """Return the value of a property as its type; None if it is no such thing."""
     if not isinstance(value, str):
         return value
     try:
@@ -94,6 +98,29 @@ def states_reply_topic(case: Case) -> bool:
     return (
         case.stated("topicReplyToName") is not None and case.stated("replyToName") is None and _variant(case) != "jndi"
     )
+
+
+def ignores_reply_topic(case: Case) -> bool:
+    """A topicReplyToName is known to have been given where it means nothing."""
+    return ignored_reply_topic(case) is not None
+
+
+def reply_topic_ignored(case: Case) -> str | None:
+    """Spec: SOAP/JMS 2.2.2 topicReplyToName: ignored for the variant jndi, and where there is a replyToName."""
+    ignored, reply = ignored_reply_topic(case), case.message.message.reply_to
+    if reply is None or not reply.kind.is_topic or reply.name != ignored:
+        return None
+    return f"topicReplyToName {ignored!r} means nothing here, and JMSReplyTo is {reply}"
+
+
+def ignored_reply_topic(case: Case) -> object | None:
+    """Return the topicReplyToName that was given and does not count, None if there was none or it counts."""
+    known = case.setting.properties
+    if known is not None:
+        given = known.overridden.get("topicReplyToName", ())
+        return given[0].value if given and "topicReplyToName" not in known else None
+    counts = _variant(case) != "jndi" and case.stated("replyToName") is None
+    return None if counts else case.stated("topicReplyToName")
 
 
 def _variant(case: Case) -> str | None:

@@ -25,15 +25,13 @@ from soapjms.protocol.assertions.model import (
     Verdict,
     always,
 )
-from soapjms.protocol.assertions.table import ASSERTIONS, BODY_ASSERTIONS, PROPERTY_ASSERTIONS
+from soapjms.protocol.assertions.of_messages import BODY_ASSERTIONS, PROPERTY_ASSERTIONS
+from soapjms.protocol.assertions.table import ASSERTIONS, REQUEST_FAULTS
 from soapjms.protocol.exchange import Exchange, Pattern
 from soapjms.protocol.names import Profile, Subcode, profile
 from soapjms.protocol.properties import Carrier
 from soapjms.protocol.reading import Reading
 from soapjms.protocol.record import EPOCH, Record
-
-REQUEST_FAULTS: Final = PROPERTY_ASSERTIONS + BODY_ASSERTIONS
-"""The rows that a responding node looks at: those with a fault, and what they rest on."""
 
 Ended = dict[str, Outcome]
 """How the rows so far ended that neither passed nor were not applicable."""
@@ -69,9 +67,10 @@ def judge_readings(
     response = messages.get(Carrier.RESPONSE)
     subcodes: dict[str, Subcode] = {}
     spared: set[Subcode] = set()
+    known = setting.properties is not None
     for carrier, message in messages.items():
         case = Case(setting, message, carrier, request, response, subcodes, spared)
-        yield from _judge_case(case, _rows_for(rows, carrier, setting.profile.name))
+        yield from _judge_case(case, _rows_for(rows, carrier, setting.profile.name, known))
     pairs = _rows_for(rows, None, setting.profile.name)
     if pairs and Carrier.ONE_WAY not in messages:
         message = messages.get(Carrier.RESPONSE) or messages[Carrier.REQUEST]
@@ -125,7 +124,9 @@ def _rows_left(
 
 
 @lru_cache(maxsize=256)
-def _rows_for(rows: tuple[Assertion, ...], carrier: Carrier | None, profile_name: str) -> tuple[Assertion, ...]:
+def _rows_for(
+    rows: tuple[Assertion, ...], carrier: Carrier | None, profile_name: str, properties_known: bool = False
+) -> tuple[Assertion, ...]:
     """Choose the rows that a profile has for a message, or for a pair where `carrier` is None."""
     edition = profile(profile_name)
     return tuple(
@@ -133,6 +134,7 @@ def _rows_for(rows: tuple[Assertion, ...], carrier: Carrier | None, profile_name
         for row in rows
         if (row.sees is Sees.PAIR if carrier is None else carrier in CARRIERS[row.sees])
         and edition.assertion_id(row.id) is not None
+        and (properties_known or not row.by_properties)
     )
 
 
@@ -222,12 +224,15 @@ def violations(verdicts: Iterable[Verdict]) -> Iterator[Verdict]:
     return (verdict for verdict in verdicts if verdict.outcome in BROKEN)
 
 
-@lru_cache(maxsize=8)
-def _unseen(profile: Profile) -> dict[str, str]:
-    rows = ((profile.assertion_id(row.id), row.why_not) for row in ASSERTIONS)
-    return {name: why for name, why in rows if name is not None and why is not None}
+@lru_cache(maxsize=16)
+def _unseen(profile_name: str, properties_known: bool) -> dict[str, str]:
+    edition = profile(profile_name)
+    rows = [row for row in ASSERTIONS if row.check is None or (row.by_properties and not properties_known)]
+    seen = {edition.assertion_id(row.id) for row in ASSERTIONS if row not in rows}
+    named = ((edition.assertion_id(row.id), row.why_not) for row in rows)
+    return {name: why for name, why in named if name is not None and why is not None and name not in seen}
 
 
 def not_observable(setting: Setting) -> dict[str, str]:
     """Return the assertions that no log can show, each with the reason; once for a run."""
-    return dict(_unseen(setting.profile))
+    return dict(_unseen(setting.profile.name, setting.properties is not None))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from brokers.message import MessageType
+from brokers.message import MessageType, PropertyType
 from soapjms.protocol import names
 from soapjms.protocol.assertions.model import Case
 from soapjms.protocol.charsets import agree, decode, is_ebcdic
@@ -309,6 +309,18 @@ def is_fault_stated(case: Case) -> str | None:
     if fault is None and stated:
         return f"{names.IS_FAULT} is true, the body is no fault"
     return None
+
+
+def has_fault_flag(case: Case) -> bool:
+    """SOAPJMS_isFault is there."""
+    return case.message.message.properties.lookup(names.IS_FAULT) is not None
+
+
+def fault_flag_type(case: Case) -> str | None:
+    """Spec: REC 2.2.3 isFault (WG-31): a boolean; getBooleanProperty of a number is an exception."""
+    flag = case.message.message.properties.lookup(names.IS_FAULT)
+    assert flag is not None
+    return None if flag.type is PropertyType.BOOLEAN else f"{names.IS_FAULT} is a JMS {flag.type}, not a boolean"
 
 
 # What the sender is known to have set

@@ -220,7 +220,8 @@ class Assertion:
         faults_when: whether a broken one calls for the fault.
         blocks: whether what rests on a broken one cannot be judged.
         reaction_to: for an assertion on the responding node's answer: the ids of those whose breach it answers.
-        why_not: why no log can show it.
+        by_properties: judged only where the setting knows the sender's properties.
+        why_not: why no log can show it, or cannot without the sender's properties.
     """
 
     id: str
@@ -237,6 +238,7 @@ class Assertion:
     faults_when: Callable[[Case], bool] = always
     blocks: Callable[[Case], bool] = always
     reaction_to: tuple[str, ...] = ()
+    by_properties: bool = False
     why_not: str | None = None
 
 
