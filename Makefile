@@ -11,12 +11,13 @@ SETUP := $(VENV)/.made-from-pyproject
 BROKERS := build/activemq/.fetched
 XML_CONFORMANCE := build/xml-conformance/.fetched
 
-.PHONY: help setup java node brokers xml-conformance test check lint demo bench clean
+.PHONY: help setup java node brokers xml-conformance fuzz test check lint demo bench clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo 'make test     the gate: format, lint, types, every test, with real brokers and Spark'
 	@echo 'make check    the gate without brokers, Spark and peers: needs no Java and no Node.js'
+	@echo 'make fuzz     100,000 mutated messages through all that reads messages: some minutes; FUZZ="--seed 1" repeats'
 	@echo 'make demo     a call from end to end; what it makes is in build/demo'
 	@echo 'make bench    calls a second over a real ActiveMQ'
 	@echo 'make setup    the virtual environment in $(VENV)'
@@ -68,6 +69,9 @@ test: lint java brokers xml-conformance
 check: lint
 	$(BIN)/coverage run -m pytest -m 'not broker and not spark and not peer'
 	$(BIN)/coverage report --include='soapjms/protocol/*' --show-missing --skip-covered --fail-under=$(PROTOCOL_COVERAGE)
+
+fuzz: setup
+	PYTHONPATH=tests $(BIN)/python tests/fuzz_messages.py $(FUZZ)
 
 demo: setup java
 	$(BIN)/python examples/demo.py --out build/demo

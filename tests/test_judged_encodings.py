@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from protocol_kit import changed, envelope, started
 
+from brokers.message import Body, Element, Properties, PropertyType
 from soapjms.protocol.assertions import Setting
 from soapjms.protocol.names import CR_2009, REC_2012, Profile, SoapVersion, Subcode
 from soapjms.protocol.responding import RequestAccepted, RequestRefused, RespondingNode
@@ -79,6 +80,16 @@ def test_first_octets_against_the_declaration(mark: bytes, codec: str, name: str
         assert isinstance(event, RequestRefused)
         assert event.subcode is MISMATCH
         assert f"the XML declaration says {name}" in event.reason
+
+
+@pytest.mark.parametrize("kind", ["text/xml", 'multipart/related; boundary=b; type="text/xml"'])
+@pytest.mark.parametrize("body", [(), Properties(), (Element(PropertyType.INT, 1),)])
+def test_a_body_that_its_type_cannot_have(body: Body, kind: str) -> None:
+    """A message that contradicts itself as no broker's does is refused, not read further."""
+    _, message = started()
+    event = RespondingNode(Setting()).receive(replace(changed(message, contentType=kind), body=body))
+    assert isinstance(event, RequestRefused)
+    assert "the body of a bytes message is no SOAP envelope" in event.reason
 
 
 @pytest.mark.parametrize(

@@ -122,6 +122,15 @@ def test_types_of_properties(value: Any, kind: str | None, expected: tuple[Prope
     assert from_json(to_json(record)) == record
 
 
+def test_properties_that_are_there_twice() -> None:
+    """JMS has no two properties of one name; where an adapter gives two, the first is written, with its own type."""
+    twice = Properties((Property("a", PropertyType.DOUBLE, math.inf), Property("a", PropertyType.STRING, "x")))
+    for properties in (twice, Properties(twice[::-1])):
+        record = capture(Message(message_type=MessageType.TEXT, properties=properties), NOW)
+        assert from_json(to_json(record)).message.properties == properties[:1]
+        assert properties.lookup("a") == properties[0]
+
+
 def test_not_a_number() -> None:
     """NaN travels as a string with its type."""
     text = to_json(from_json(line(properties={"p": "NaN"}, types={"p": "double"})))

@@ -295,8 +295,14 @@ def to_json(record: Record) -> str:
 
 
 def to_members(record: Record) -> dict[str, Any]:
-    """Return the record's members, ready for `json.dumps`."""
+    """Return the record's members, ready for `json.dumps`.
+
+    Of properties with the same name, which JMS does not have, the first is written, as a lookup finds it.
+    """
     message = record.message
+    properties: dict[str, Property] = {}
+    for each in message.properties:
+        properties.setdefault(each.name, each)
     jms = {name: getattr(message, name) for name in JMS_SCALARS if getattr(message, name) is not None}
     if message.reply_to is not None:
         jms["reply_to"] = _destination_members(message.reply_to)
@@ -305,8 +311,8 @@ def to_members(record: Record) -> dict[str, Any]:
     if message.destination is not None:
         members["destination"] = _destination_members(message.destination)
     members["jms"] = jms
-    members["properties"] = {each.name: _json_value(each.value) for each in message.properties}
-    _put(members, types={each.name: each.type for each in message.properties if not _tells_its_type(each)})
+    members["properties"] = {name: _json_value(each.value) for name, each in properties.items()}
+    _put(members, types={name: each.type for name, each in properties.items() if not _tells_its_type(each)})
     _put(members, untyped=message.untyped)
     members["message_type"] = message.message_type
     if message.body is not None:

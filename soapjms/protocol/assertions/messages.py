@@ -238,7 +238,7 @@ def multipart_type(case: Case) -> str | None:
 
 def multipart_start(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.4; Protocol-2029."""
-    return case.message.multipart_problem
+    return case.message.multipart_problem or case.message.body_problem
 
 
 # SOAP action
