@@ -94,6 +94,7 @@ Where the specification leaves something open, this is what soapjms does.
 | an encoding or charset that is not in the IANA registry, or UTF-7 | refused, with its name |
 | a document that says it is XML 1.1 | read as XML 1.0, as the fifth edition has it |
 | EBCDIC, declared or as a charset | refused by name; UTF-8 and UTF-16 are for everybody |
+| charset and SOAP version of the SOAP part of a multipart body | judged as of a simple body, by its own Content-Type |
 | a byte order mark, or 16-bit octets, against the XML declaration | contentTypeMismatch, with a charset or without |
 | comments in a content type | read over, as in mail; one without end is contentTypeMismatch |
 | charset and declaration of a TextMessage | `rec-2012`: a contradiction is a warning; `cr-2009`: contentTypeMismatch |

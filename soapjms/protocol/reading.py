@@ -204,6 +204,11 @@ class Reading:
         return None if self._multipart[0] is None else self._multipart[0].first
 
     @property
+    def soap_part(self) -> Part | None:
+        """The SOAP part of a multipart body; None if it is not multipart, or broken."""
+        return None if self._multipart[0] is None else self._multipart[0].root
+
+    @property
     def multipart_problem(self) -> str | None:
         """Why a multipart body has no parts."""
         return _text(self._multipart[1])

@@ -7,11 +7,13 @@ from soapjms.protocol import names
 from soapjms.protocol.assertions.model import Case
 from soapjms.protocol.charsets import agree, decode, is_ebcdic
 from soapjms.protocol.content import (
+    ContentType,
     charset_disagreement,
     contradiction,
     declared_encoding,
     detect_encoding,
     document_encoding,
+    parse_content_type,
 )
 from soapjms.protocol.names import SoapVersion, Subcode
 
@@ -234,6 +236,31 @@ def multipart_type(case: Case) -> str | None:
     if stated is not None and inner is not None and stated.lower() == inner:
         return None
     return f"the type parameter is {stated!r}, the first part's Content-Type is {inner!r}"
+
+
+def soap_part_fits(case: Case) -> str | None:
+    """Say why the SOAP part's Content-Type and its XML disagree, or None; of XML that cannot be read others tell.
+
+    Spec: SOAP/JMS 2.4; RFC 3023 3.1; XOP 5 (the `type` of application/xop+xml).
+    """
+    part = case.message.soap_part
+    assert part is not None
+    kind = part.content_type or ContentType("")
+    try:
+        document = part.document
+    except ValueError:
+        return None
+    if isinstance(document, bytes):
+        charset = kind.charset
+        problem = charset_disagreement(charset, document) if charset else contradiction(detect_encoding(document))
+        if problem is not None:
+            return f"in the SOAP part {problem}"
+    said = kind.parameters.get("type", "") if kind.media_type == names.XOP else kind.media_type
+    version = names.VERSION_OF_MEDIA_TYPE.get(parse_content_type(said).media_type)
+    envelope = case.message.envelope
+    if version is None or envelope is None or version is envelope.version:
+        return None
+    return f"the media type of the SOAP part is {said}, its envelope is SOAP {envelope.version}"
 
 
 def multipart_start(case: Case) -> str | None:

@@ -106,7 +106,7 @@ REACTIONS: Final = (
         title="a media type, SOAP version, action or content encoding that does not fit is answered with its fault",
         check=pairs.right_reaction, needs=(Need.BODY,),
         reaction_to=(
-            "Local-2.4-mediaType", "Local-2.4-version", "Protocol-2015",
+            "Local-2.4-mediaType", "Local-2.4-version", "Local-2.4-soapPart", "Protocol-2014", "Protocol-2015",
             "Local-2.2.3-missingSoapAction", "Local-2.2.3-contentEncoding",
         ),
     ),

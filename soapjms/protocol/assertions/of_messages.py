@@ -149,6 +149,13 @@ BODY_ASSERTIONS: Final = (
         subcode=Subcode.CONTENT_TYPE_MISMATCH,
     ),
     Assertion(
+        id="Local-2.4-soapPart", section="2.4", level=MUST, binds=Binds.SENDER, sees=Sees.ANY,
+        title="the SOAP part of a multipart body has the charset and the SOAP version that its Content-Type says",
+        check=messages.soap_part_fits, applies=messages.is_multipart,
+        needs=(Need.BODY,), after=("Protocol-2027", "Protocol-2029", "Protocol-2015"),
+        subcode=Subcode.CONTENT_TYPE_MISMATCH,
+    ),
+    Assertion(
         id="Protocol-2030", section="2.4", level=MUST, binds=Binds.SENDER, sees=Sees.ANY,
         title="a simple body begins with a well-formed XML document, a SOAP envelope",
         check=messages.first_is_xml, applies=messages.is_simple,
