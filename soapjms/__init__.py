@@ -19,9 +19,11 @@ from brokers.naming import Names
 from soapjms.client import Client
 from soapjms.dispatcher import Dispatcher
 from soapjms.opening import connect_uri
+from soapjms.protocol.attachments import Attachment, Attachments, Part, optimize
 from soapjms.protocol.errors import (
     CallFailedError,
     CallTimeoutError,
+    InvalidAttachmentError,
     InvalidEnvelopeError,
     InvalidPropertyError,
     InvalidRecordError,
@@ -31,27 +33,34 @@ from soapjms.protocol.errors import (
     SoapJmsError,
     UsageError,
 )
+from soapjms.protocol.limits import Limits
 from soapjms.protocol.names import CR_2009, REC_2012, Profile, SoapVersion, Subcode
 from soapjms.recorder import Recorder, Tap
 from soapjms.response import Response
-from soapjms.service import Request, Service
+from soapjms.service import Reply, Request, Service
 from soapjms.wsdl import read_wsdl
 
 __all__ = [
     "CR_2009",
     "REC_2012",
+    "Attachment",
+    "Attachments",
     "CallFailedError",
     "CallTimeoutError",
     "Client",
     "Dispatcher",
+    "InvalidAttachmentError",
     "InvalidEnvelopeError",
     "InvalidPropertyError",
     "InvalidRecordError",
     "InvalidUriError",
     "InvalidWsdlError",
+    "Limits",
     "Names",
+    "Part",
     "Profile",
     "Recorder",
+    "Reply",
     "Request",
     "Response",
     "Service",
@@ -63,5 +72,6 @@ __all__ = [
     "UsageError",
     "connect",
     "connect_uri",
+    "optimize",
     "read_wsdl",
 ]

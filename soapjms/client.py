@@ -10,7 +10,7 @@ import logging
 import time
 import uuid
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from pathlib import Path
@@ -27,7 +27,9 @@ from brokers.message import Destination, Message, MessageType
 from brokers.naming import Names
 from soapjms.addressing import destination_of, read_uri, reply_destination_of, soap_action_of
 from soapjms.arguments import connection_to, edition, finite, payload_type
+from soapjms.protocol.attachments import Attachment
 from soapjms.protocol.errors import CallFailedError, CallTimeoutError, UsageError
+from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
 from soapjms.protocol.names import DEFAULT_PROFILE, CorrelationRule, Mep, Profile
 from soapjms.protocol.properties import Value
 from soapjms.protocol.record import Direction, Node
@@ -42,25 +44,12 @@ from soapjms.protocol.uri import JmsUri
 from soapjms.protocol.wsdl import Port
 from soapjms.recorder import Recorder
 from soapjms.replies import ExclusiveReplies, Replies, SharedReplies
-from soapjms.response import Response
+from soapjms.response import Call, Response
 from soapjms.wsdl import read_wsdl
 
 log = logging.getLogger("soapjms.client")
 
 DEFAULT_TIMEOUT: Final = 30.0
-
-
-class _Call:
-    """One call under way."""
-
-    __slots__ = ("answered", "due", "future", "key", "node")
-
-    def __init__(self, key: str, future: Completion[Response], node: RequestingNode, due: float) -> None:
-        self.key = key
-        self.future = future
-        self.node = node
-        self.due = due
-        self.answered = False
 
 
 class Client:
@@ -77,6 +66,7 @@ class Client:
         timeout: seconds that a call waits where it does not say itself; always finite.
         names: JNDI names, for the variant jndi.
         recorder: writes every message that passes.
+        limits: how much of a response is read.
 
     Attributes:
         endpoint: URI and effective properties.
@@ -98,9 +88,10 @@ class Client:
         timeout: float = DEFAULT_TIMEOUT,
         names: Names | None = None,
         recorder: Recorder | None = None,
+        limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         parsed, effective = read_uri(uri, properties)
-        self.endpoint = Endpoint.of(parsed, effective, edition(profile), payload_type(message_type))
+        self.endpoint = Endpoint.of(parsed, effective, edition(profile), payload_type(message_type), limits)
         self.timeout = finite(timeout)
         self.counts: Counter[str] = Counter()
         self._connection = connection_to(connection)
@@ -109,7 +100,7 @@ class Client:
         self._destination = destination_of(parsed, names or Names(), effective)
         self._prefix = uuid.uuid4().hex
         self._numbers = itertools.count(1)
-        self._calls: dict[str, _Call] = {}
+        self._calls: dict[str, Call] = {}
         self._lock = Lock()
         self._replies = self._choose_replies(reply_destination_of(parsed, effective, names or Names()))
         self._deadlines = Deadlines("soapjms-deadlines")
@@ -156,6 +147,7 @@ class Client:
         soap_action: str | None = None,
         operation: str | None = None,
         timeout: float | None = None,
+        attachments: Sequence[Attachment] = (),
     ) -> Response:
         """Send a request and wait for its response. A fault comes back as a value: see `Response.raise_for_fault`.
 
@@ -164,15 +156,15 @@ class Client:
             soap_action: SOAPJMS_soapAction, over the one that the properties give.
             operation: name of an operation of the WSDL, whose action is used where nobody else says one.
             timeout: seconds to wait; the client's own where it is None.
+            attachments: what goes along: as MTOM if the envelope has an `xop:Include`, else as SwA.
 
         Raises:
             InvalidEnvelopeError: `envelope` is no SOAP envelope.
-            UsageError: `operation` is no request-response operation of the WSDL.
+            UsageError: `operation` is no request-response operation of the WSDL, or an attachment does not fit.
             CallTimeoutError: no correlated response came in time.
             CallFailedError: the request could not be sent, or what came back is no SOAP envelope.
         """
-        action = soap_action_of(self._port, self.endpoint.properties, soap_action, operation, Mep.REQUEST_RESPONSE)
-        call = self._start(envelope, action, self.timeout if timeout is None else finite(timeout))
+        call = self._start(envelope, self._action(soap_action, operation), timeout, attachments)
         try:
             return call.future.result(max(0.0, call.due - time.monotonic()))
         except FutureTimeoutError:
@@ -188,6 +180,7 @@ class Client:
         soap_action: str | None = None,
         operation: str | None = None,
         timeout: float | None = None,
+        attachments: Sequence[Attachment] = (),
     ) -> Future[Response]:
         """Send a request and return a future of its response; see `call`, whose errors the future raises.
 
@@ -196,14 +189,18 @@ class Client:
         Raises:
             InvalidEnvelopeError: `envelope` is no SOAP envelope.
         """
-        action = soap_action_of(self._port, self.endpoint.properties, soap_action, operation, Mep.REQUEST_RESPONSE)
-        call = self._start(envelope, action, self.timeout if timeout is None else finite(timeout))
+        call = self._start(envelope, self._action(soap_action, operation), timeout, attachments)
         deadline = self._deadlines.call_at(call.due, lambda: self._expire(call))
         call.future.on_settled(lambda _: self._deadlines.forget(deadline))
         return call.future
 
     def send(
-        self, envelope: bytes | str | etree._Element, *, soap_action: str | None = None, operation: str | None = None
+        self,
+        envelope: bytes | str | etree._Element,
+        *,
+        soap_action: str | None = None,
+        operation: str | None = None,
+        attachments: Sequence[Attachment] = (),
     ) -> None:
         """Send a one-way message, and return when the broker has it.
 
@@ -214,9 +211,10 @@ class Client:
         Spec: SOAP/JMS 2.7.1.
         """
         self._check_open()
-        action = soap_action_of(self._port, self.endpoint.properties, soap_action, operation, Mep.ONE_WAY)
+        action = self._action(soap_action, operation, Mep.ONE_WAY)
         node = RequestingNode(self.endpoint, Mep.ONE_WAY)
-        message = node.start(envelope, destination=self._destination, now=_now(), soap_action=action)
+        to, now = self._destination, _now()
+        message = node.start(envelope, destination=to, now=now, soap_action=action, attachments=attachments)
         self._record(message, Direction.ONE_WAY, Node.SENDING)
         try:
             self._connection.send(message).result(self.timeout)
@@ -227,11 +225,21 @@ class Client:
 
     # One call
 
-    def _start(self, envelope: bytes | str | etree._Element, soap_action: str | None, seconds: float) -> _Call:
+    def _action(self, stated: str | None, operation: str | None, mep: Mep = Mep.REQUEST_RESPONSE) -> str | None:
+        return soap_action_of(self._port, self.endpoint.properties, stated, operation, mep)
+
+    def _start(
+        self,
+        envelope: bytes | str | etree._Element,
+        action: str | None,
+        timeout: float | None,
+        attachments: Sequence[Attachment],
+    ) -> Call:
+        seconds = self.timeout if timeout is None else finite(timeout)
         self._check_open()
         due = time.monotonic() + seconds
         key = f"{self._prefix}-{next(self._numbers)}"
-        call = _Call(key, Completion(self._callbacks), RequestingNode(self.endpoint), due)
+        call = Call(key, Completion(self._callbacks), RequestingNode(self.endpoint), due)
         try:
             reply_to = self._replies.lease(key)
         except BrokerError as error:
@@ -242,10 +250,11 @@ class Client:
                 envelope,
                 destination=self._destination,
                 now=_now(),
-                soap_action=soap_action,
+                soap_action=action,
                 correlation_id=key,
                 reply_to=reply_to,
                 timeout=int(seconds * 1000),
+                attachments=attachments,
             )
         except BaseException:
             self._replies.end(key, reusable=True)
@@ -253,7 +262,7 @@ class Client:
         self._send_request(call, message)
         return call
 
-    def _send_request(self, call: _Call, message: Message) -> None:
+    def _send_request(self, call: Call, message: Message) -> None:
         self._calls[call.key] = call
         call.future.on_settled(lambda _: self._over(call))
         self._record(message, Direction.REQUEST, Node.REQUESTING)
@@ -269,37 +278,37 @@ class Client:
         if self._closed:  # meanwhile: `close` may have looked before this call was there
             self._give_up(call, "the client was closed")
 
-    def _on_sent(self, call: _Call, done: Future[SendResult]) -> None:
+    def _on_sent(self, call: Call, done: Future[SendResult]) -> None:
         if not done.cancelled() and (error := done.exception()) is not None:
             self._fail_sending(call, error)
 
-    def _fail_sending(self, call: _Call, error: BaseException) -> None:
+    def _fail_sending(self, call: Call, error: BaseException) -> None:
         if self._claim(call):
             self._settle(call, call.node.send_failed(f"the request could not be sent: {error}"))
 
-    def _expire(self, call: _Call) -> None:
+    def _expire(self, call: Call) -> None:
         if self._claim(call):
             failed = call.node.receive_failed("no correlated response came in time")
             assert failed is not None
             call.future.set_exception(CallTimeoutError(failed.text, failed.reason))
 
-    def _give_up(self, call: _Call, why: str) -> None:
+    def _give_up(self, call: Call, why: str) -> None:
         if self._claim(call):
             failed = call.node.receive_failed(f"{why} before a response came")
             assert failed is not None
             self._settle(call, failed)
 
-    def _claim(self, call: _Call) -> bool:
+    def _claim(self, call: Call) -> bool:
         """Say whether the call is still to be ended; who asks first ends it."""
         return self._calls.pop(call.key, None) is call and call.future.set_running_or_notify_cancel()
 
-    def _forget(self, call: _Call) -> None:
+    def _forget(self, call: Call) -> None:
         """Drop a call that nobody waits for."""
         if self._calls.pop(call.key, None) is call:
             call.future.cancel()
             call.future.set_running_or_notify_cancel()
 
-    def _over(self, call: _Call) -> None:
+    def _over(self, call: Call) -> None:
         """Clear away what a call leaves, on the thread that settled or cancelled its future."""
         if self._calls.pop(call.key, None) is call:  # only a cancelled one is still there
             call.future.set_running_or_notify_cancel()  # else `concurrent.futures.wait` would wait for it for ever
@@ -308,12 +317,12 @@ class Client:
         elif self._replies.by_place:  # it asks the broker, and this thread may be that of the deadlines
             Thread(target=self._replies.end, args=[call.key], kwargs={"reusable": False}, daemon=True).start()
 
-    def _settle(self, call: _Call, event: ResponseReceived | ExchangeFailed) -> None:
+    def _settle(self, call: Call, event: ResponseReceived | ExchangeFailed) -> None:
         if isinstance(event, ExchangeFailed):
             call.future.set_exception(CallFailedError(event.text, event.reason))
             return
         assert call.node.request is not None
-        call.future.set_result(Response(event.envelope, event.fault, event.message, call.node.request, self.endpoint))
+        call.future.set_result(Response.of(event, call.node.request, self.endpoint))
 
     # Replies
 

@@ -18,8 +18,6 @@ from threading import Condition, Thread
 from types import MappingProxyType, TracebackType
 from typing import Final, Self
 
-from lxml import etree
-
 from brokers.connection import Connection, ConnectionState, Consumer, Delivery
 from brokers.errors import BrokerError, ClosedError, ConnectionLostError, DestinationGoneError, SendFailedError
 from brokers.message import Destination, Message
@@ -28,6 +26,7 @@ from soapjms.addressing import VARIANTS, destination_of, read_uri, reply_refusal
 from soapjms.arguments import connection_to, edition, service_to_run, worker_count
 from soapjms.protocol.assertions import Setting
 from soapjms.protocol.errors import UsageError
+from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
 from soapjms.protocol.mep import Input
 from soapjms.protocol.names import DEFAULT_PROFILE, Profile
 from soapjms.protocol.properties import Value
@@ -37,7 +36,7 @@ from soapjms.protocol.uri import JmsUri
 from soapjms.protocol.wsdl import Port
 from soapjms.recorder import Recorder
 from soapjms.replies import stop
-from soapjms.service import Service
+from soapjms.service import Prepared, Service, service_failed
 
 log = logging.getLogger("soapjms.dispatcher")
 
@@ -74,6 +73,7 @@ class Dispatcher:
         properties: binding properties that win over those of the URI.
         names: JNDI names, for the variant jndi.
         recorder: writes every message that passes.
+        limits: how much of a request is read.
 
     Attributes:
         counts: what happened: `accepted`, `answered`, `one-way`, `refused`, each subcode, `reply refused` (it may not
@@ -97,13 +97,14 @@ class Dispatcher:
         properties: Mapping[str, Value] = MappingProxyType({}),
         names: Names | None = None,
         recorder: Recorder | None = None,
+        limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         wanted = worker_count(workers)
         self._connection = connection_to(connection)
         self._service = service_to_run(service)
         parsed, effective = read_uri(uri, properties)
         self.destination: Destination = destination_of(parsed, names or Names(), effective)
-        self.setting = Setting(profile=edition(profile), variants=frozenset(VARIANTS), strict=strict)
+        self.setting = Setting(profile=edition(profile), variants=frozenset(VARIANTS), strict=strict, limits=limits)
         self.counts: Counter[str] = Counter()
         self._workers = 1 if self.destination.kind.is_topic else wanted
         self._transactions = connection.capabilities.transactions
@@ -196,17 +197,17 @@ class Dispatcher:
         if refusal is not None:
             self._count("reply refused")
             return _Finished(delivery, node, None, refusal)
-        envelope = self._answer_event(event, delivery)
+        prepared = self._answer_event(event, delivery)
         if event.one_way:
             self._count("one-way")
             return _Finished(delivery, node, None)
-        return _Finished(delivery, node, node.respond(envelope))
+        return _Finished(delivery, node, _respond(node, event, prepared))
 
-    def _answer_event(self, event: RequestAccepted | RequestRefused, delivery: Delivery) -> etree._Element:
+    def _answer_event(self, event: RequestAccepted | RequestRefused, delivery: Delivery) -> Prepared:
         if isinstance(event, RequestRefused):
             self._count("refused", event.subcode or "no envelope")
             log.info("a request was refused: %s (%s)", event.reason, event.subcode)
-            return event.fault
+            return event.fault, ()
         self._count("accepted")
         return self._service.answer(event, delivery.delivery_count)
 
@@ -354,6 +355,16 @@ def _release(delivery: Delivery) -> None:
         delivery.release()
     except Exception:
         log.exception("a request could not be given back; it goes back with its connection")
+
+
+def _respond(node: RespondingNode, event: RequestAccepted | RequestRefused, prepared: Prepared) -> Message:
+    """Make the response; of a service whose attachments cannot be sent a fault."""
+    try:
+        return node.respond(*prepared)
+    except (UsageError, OSError):
+        log.exception("the attachments of an answer cannot be sent")
+        assert isinstance(event, RequestAccepted)
+        return node.respond(service_failed(event.envelope.version))
 
 
 def _fail(finished: _Finished) -> None:

@@ -1,4 +1,4 @@
-"""What a call comes back with."""
+"""What a call is, and what it comes back with."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import Self
 
 from lxml import etree
 
+from brokers.connection import Completion
 from brokers.message import Message
 from soapjms.protocol.assertions import Setting, Verdict
+from soapjms.protocol.attachments import Attachments
 from soapjms.protocol.envelope import Envelope, Fault
-from soapjms.protocol.requesting import Endpoint, findings
+from soapjms.protocol.requesting import Endpoint, RequestingNode, ResponseReceived, findings
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,7 @@ class Response:
         message: the JMS message.
         request: the request as it was sent.
         endpoint: where it was sent.
+        attachments: the parts that came along.
     """
 
     envelope: Envelope
@@ -30,6 +33,12 @@ class Response:
     message: Message
     request: Message
     endpoint: Endpoint
+    attachments: Attachments
+
+    @classmethod
+    def of(cls, event: ResponseReceived, request: Message, endpoint: Endpoint) -> Self:
+        """Put what a node received together with what was sent."""
+        return cls(event.envelope, event.fault, event.message, request, endpoint, event.attachments)
 
     @property
     def element(self) -> etree._Element | None:
@@ -48,5 +57,20 @@ class Response:
 
     def findings(self) -> tuple[Verdict, ...]:
         """Judge the exchange by every assertion, and return those that were broken."""
-        setting = Setting(profile=self.endpoint.profile, properties=self.endpoint.properties)
+        setting = Setting(
+            profile=self.endpoint.profile, properties=self.endpoint.properties, limits=self.endpoint.limits
+        )
         return findings(self.request, self.message, setting)
+
+
+class Call:
+    """One call under way."""
+
+    __slots__ = ("answered", "due", "future", "key", "node")
+
+    def __init__(self, key: str, future: Completion[Response], node: RequestingNode, due: float) -> None:
+        self.key = key
+        self.future = future
+        self.node = node
+        self.due = due
+        self.answered = False

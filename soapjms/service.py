@@ -6,7 +6,7 @@ No broker in here: a `Dispatcher` runs a service over a connection.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from inspect import iscoroutinefunction
@@ -16,8 +16,9 @@ from typing import Any, Final, TypeAlias, TypeVar
 from lxml import etree
 
 from brokers.message import Message, Properties
+from soapjms.protocol.attachments import Attachment, Attachments
 from soapjms.protocol.envelope import Blame, Envelope, as_envelope, build_fault, wrap
-from soapjms.protocol.errors import SoapFaultError, UsageError
+from soapjms.protocol.errors import InvalidAttachmentError, SoapFaultError, UsageError
 from soapjms.protocol.names import SoapVersion
 from soapjms.protocol.responding import RequestAccepted
 
@@ -37,6 +38,7 @@ class Request:
         one_way: nobody waits for a response; what the function returns is dropped.
         delivery_count: 1 for the first delivery; None where the broker does not tell.
         deadline: JMSExpiration in epoch milliseconds: after it nobody waits; None if the request never expires.
+        attachments: the parts that came along.
     """
 
     element: etree._Element
@@ -47,6 +49,7 @@ class Request:
     one_way: bool
     delivery_count: int | None
     deadline: int | None
+    attachments: Attachments
 
     @property
     def name(self) -> str:
@@ -67,8 +70,28 @@ class Request:
         return self.element.findtext(path, default)
 
 
-Answer: TypeAlias = etree._Element | SoapFaultError | None
+Content: TypeAlias = etree._Element | SoapFaultError | None
 """An element for the SOAP body (or a whole Envelope), a fault, or None for an empty body."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer with attachments: sent as MTOM if it has an `xop:Include`, else as SwA.
+
+    Attributes:
+        content: what a function without attachments would return.
+        attachments: what goes along.
+    """
+
+    content: Content
+    attachments: Sequence[Attachment] = ()
+
+
+Answer: TypeAlias = Content | Reply
+"""What a function may return."""
+
+Prepared: TypeAlias = tuple[etree._Element, Sequence[Attachment]]
+"""An envelope, and what goes along with it."""
 
 Operation: TypeAlias = Callable[[Request], Answer]
 F = TypeVar("F", bound=Callable[[Any], Any])
@@ -111,26 +134,32 @@ class Service:
         """The functions by name."""
         return dict(self._operations)
 
-    def answer(self, accepted: RequestAccepted, delivery_count: int | None = None) -> etree._Element:
-        """Run the function for a request and return the envelope to answer with; never raises.
+    def answer(self, accepted: RequestAccepted, delivery_count: int | None = None) -> Prepared:
+        """Run the function for a request and return the envelope to answer with and what goes along; never raises.
 
-        A SoapFaultError that the function raises or returns becomes a fault. Anything else that leaves it, SystemExit
-        too, is logged and becomes a fault of the receiver that tells nothing of it: the message would come again.
+        A SoapFaultError that the function raises or returns becomes a fault, an attachment of the request that it could
+        not read a fault of the sender. Anything else that leaves it, SystemExit too, is logged and becomes a fault of
+        the receiver that tells nothing of it: the message would come again.
         """
         version = accepted.envelope.version
         try:
             return self._answer(version, accepted, delivery_count)
         except BaseException:
             log.exception("the function for %s failed", _name_of(accepted.envelope.content))
-            return build_fault(version, "the service failed", blame=Blame.RECEIVER)
+            return service_failed(version), ()
 
-    def _answer(self, version: SoapVersion, accepted: RequestAccepted, delivery_count: int | None) -> etree._Element:
+    def _answer(self, version: SoapVersion, accepted: RequestAccepted, delivery_count: int | None) -> Prepared:
         try:
-            return as_envelope_of(version, self._run(accepted, delivery_count))
+            answer = self._run(accepted, delivery_count)
+            if isinstance(answer, Reply):
+                return as_envelope_of(version, answer.content), answer.attachments
+            return as_envelope_of(version, answer), ()
         except SoapFaultError as error:
             if accepted.one_way:
                 log.warning("a one-way message is answered with a fault, which goes to nobody: %s", error)
-            return fault_of(version, error)
+            return fault_of(version, error), ()
+        except InvalidAttachmentError as error:
+            return build_fault(version, str(error)), ()
 
     def _run(self, accepted: RequestAccepted, delivery_count: int | None) -> Answer:
         element = accepted.envelope.content
@@ -150,15 +179,21 @@ class Service:
                 one_way=accepted.one_way,
                 delivery_count=delivery_count,
                 deadline=accepted.message.expiration or None,
+                attachments=accepted.attachments,
             )
         )
+
+
+def service_failed(version: SoapVersion) -> etree._Element:
+    """Build the fault for a failure of the service itself: nothing of its insides, as the peer may be anybody."""
+    return build_fault(version, "the service failed", blame=Blame.RECEIVER)
 
 
 def _name_of(element: etree._Element | None) -> str:
     return "" if element is None else str(element.tag)
 
 
-def as_envelope_of(version: SoapVersion, answer: Answer) -> etree._Element:
+def as_envelope_of(version: SoapVersion, answer: Content) -> etree._Element:
     """Turn what a function returned into an envelope. An element is copied: the function may return it again.
 
     Raises:
@@ -171,7 +206,8 @@ def as_envelope_of(version: SoapVersion, answer: Answer) -> etree._Element:
     if isinstance(answer, SoapFaultError):
         raise answer
     if not isinstance(answer, etree._Element) or not isinstance(answer.tag, str):
-        raise TypeError(f"an operation returns an element, a SoapFaultError or None, not {type(answer).__name__}")
+        seen = type(answer).__name__
+        raise TypeError(f"an operation returns an element, a SoapFaultError, None or a Reply, not {seen}")
     if answer.tag not in ENVELOPE_TAGS:
         return wrap(deepcopy(answer), version)
     if as_envelope(answer).version is not version:

@@ -45,7 +45,7 @@ def answering(answer: Any) -> Service:
 
 def answer_of(answer: Any, version: SoapVersion = SOAP_11) -> Envelope:
     """Return the envelope that a service answers with."""
-    return as_envelope(answering(answer).answer(accepted(version)))
+    return as_envelope(answering(answer).answer(accepted(version))[0])
 
 
 def fault_of(answer: Any, version: SoapVersion = SOAP_11) -> Fault:
@@ -167,7 +167,7 @@ class TestAnswers:
         root = wrap(element("greetMeResponse"), version)
         header = etree.Element(f"{{{version.namespace}}}Header")
         root.insert(0, header)
-        assert answering(root).answer(accepted(version)) is root
+        assert answering(root).answer(accepted(version))[0] is root
 
     def test_none(self, version: SoapVersion) -> None:
         """None makes an empty body."""
@@ -187,7 +187,7 @@ class TestAnswers:
                 raise error
             return error
 
-        fault = read_fault(as_envelope(service.answer(accepted(version))))
+        fault = read_fault(as_envelope(service.answer(accepted(version))[0]))
         assert fault is not None
         assert (fault.version, fault.reason, fault.subcode) == (version, "too late", None)
         assert fault.code == f"{{{version.namespace}}}" + ("Client" if version is SOAP_11 else "Sender")
@@ -206,7 +206,7 @@ class TestAnswers:
     @pytest.mark.parametrize(
         ("answer", "says"),
         [
-            ("Hello", "returns an element, a SoapFaultError or None, not str"),
+            ("Hello", "returns an element, a SoapFaultError, None or a Reply, not str"),
             (b"<a/>", "not bytes"),
             (False, "not bool"),
             (etree.Comment("Hello"), "not _Comment"),
@@ -253,7 +253,7 @@ class TestAnswers:
 
     def test_no_operation(self, version: SoapVersion) -> None:
         """A request that no function answers is the sender's mistake; the fault names what there is."""
-        made = answering(None).answer(accepted(version, operation="greetYou"))
+        made = answering(None).answer(accepted(version, operation="greetYou"))[0]
         fault = read_fault(as_envelope(made))
         assert fault is not None
         assert fault.reason == f"no operation for the element {{{NS}}}greetYou; there are: {GREET}"
@@ -263,7 +263,7 @@ class TestAnswers:
 def test_no_operation() -> None:
     """A request with an empty body, to a service without operations, is answered too."""
     body = f'<e:Envelope xmlns:e="{SOAP_11.namespace}"><e:Body/></e:Envelope>'
-    fault = read_fault(as_envelope(Service().answer(accepted(body=body.encode()))))
+    fault = read_fault(as_envelope(Service().answer(accepted(body=body.encode()))[0]))
     assert fault is not None
     assert fault.reason == "no operation for the element (none); there are: none"
 
@@ -277,7 +277,7 @@ class TestTheFunctionsOwn:
         service = answering(constant)
         with ThreadPoolExecutor(8) as pool:
             answers = [pool.submit(service.answer, accepted()) for _ in range(100)]
-        assert all(len(as_envelope(each.result()).body) == 1 for each in answers)
+        assert all(len(as_envelope(each.result()[0]).body) == 1 for each in answers)
         assert constant.getparent() is None
 
     def test_echo(self) -> None:
@@ -285,7 +285,7 @@ class TestTheFunctionsOwn:
         event = accepted()
         service = Service()
         service.operation(GREET)(lambda request: request.element)
-        made = as_envelope(service.answer(event))
+        made = as_envelope(service.answer(event)[0])
         assert made.content is not None
         assert made.content.text == "Ann"
         assert event.envelope.content is not None
