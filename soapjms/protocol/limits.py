@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from functools import cached_property
+from itertools import islice
 from typing import Final
 
 from soapjms.protocol.errors import UsageError
@@ -137,9 +138,10 @@ def check_markup(octets: bytes, limits: Limits) -> None:
     if len(octets) <= limits.harmless:
         return
     tags = octets
-    if octets.count(b"<") - octets.count(b"</") > limits.elements:
+    declared = octets.startswith((b"<?xml ", b"\xef\xbb\xbf<?xml "))
+    if octets.count(b"<") - octets.count(b"</") - declared > limits.elements:
         tags, asides = _ASIDE.subn(b"", octets)
-        if tags.count(b"<") - tags.count(b"</") + asides > limits.elements:
+        if tags.count(b"<") - tags.count(b"</") + asides - declared > limits.elements:
             raise limits.excess("elements", "the document has more elements")
     if any(len(each) > limits.short for each in tags.split(b"<")):
         if b"<!" in tags or tags.rfind(b"<?") > 0:
@@ -157,7 +159,7 @@ def _check_tag(piece: bytes, limits: Limits) -> None:
     assert tag is not None  # it matches anything
     if len(piece) - tag.end() > limits.text:
         raise limits.excess("text", "a text has more octets")
-    attributes = _ATTRIBUTE.findall(tag[3])
+    attributes = [each.groups() for each in islice(_ATTRIBUTE.finditer(tag[3]), limits.attributes + 1)]
     if len(attributes) > limits.attributes:
         raise limits.excess("attributes", f"the element {_shown(tag[2])} has more attributes")
     for name in (tag[2], *(each[0] for each in attributes)):

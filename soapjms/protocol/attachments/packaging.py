@@ -108,8 +108,11 @@ class Attachment:
     def octets(self) -> Octets:
         """Return the content, read now if it is elsewhere."""
         content = self.content
-        if isinstance(content, bytes | bytearray | memoryview):
-            return content if isinstance(content, bytes) else memoryview(content).cast("B")
+        if isinstance(content, bytes):
+            return content
+        if isinstance(content, bytearray | memoryview):
+            view = memoryview(content)
+            return view.cast("B") if view.c_contiguous else view.tobytes()
         return content.read_bytes()
 
 
