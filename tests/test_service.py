@@ -233,7 +233,7 @@ class TestAnswers:
         def greet(request: Request) -> None:
             raise error
 
-        fault = read_fault(as_envelope(service.answer(accepted(version))))
+        fault = read_fault(as_envelope(service.answer(accepted(version))[0]))
         assert fault is not None
         assert fault.reason == "the service failed"
         assert type(error).__name__ in caplog.text
