@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lxml import etree
 from protocol_kit import changed, delivered, endpoint, envelope, started
 
+import soapjms
+from brokers.embedded import Broker
 from brokers.message import Message, MessageType, Property, PropertyType, properties
 from soapjms.protocol import names
 from soapjms.protocol.assertions import Outcome, Setting, guess_dialect, habits_of, judge
@@ -337,3 +340,40 @@ def test_the_marks_are_habits() -> None:
         properties=type(properties())([Property("Mime_Version", PropertyType.DOUBLE, 1.0)]),
     )
     assert guess_dialect(reading(numbered)) == "tibco"
+
+
+# Over a broker
+
+
+@pytest.mark.parametrize(
+    ("asks", "answers", "subcode"),
+    [
+        *((name, name, None) for name in PROFILES),
+        ("cxf", "rec-2012", None),
+        ("rec-2012", "cxf", None),
+        ("websphere", "rec-2012", None),
+        ("cr-2009", "websphere", None),
+        ("spring-ws", "rec-2012", "missingRequestURI"),
+        ("tibco", "cr-2009", "contentTypeMismatch"),
+        ("rec-2012", "spring-ws", None),
+        ("cr-2009", "tibco", None),
+    ],
+)
+def test_a_call_over_a_broker(asks: str, answers: str, subcode: str | None) -> None:
+    """Client and service may be of different profiles, as far as the service reads what the client writes."""
+    service = soapjms.Service()
+
+    @service.operation("{urn:x}x")
+    def answer(request: soapjms.Request) -> etree._Element:
+        return etree.Element("{urn:x}y")
+
+    with (
+        Broker("dialects").connect() as connection,
+        soapjms.Dispatcher(connection, "jms:queue:in", service, profile=answers),
+        soapjms.Client(connection, "jms:queue:in", profile=asks, timeout=20) as client,
+    ):
+        for version in SoapVersion:
+            response = client.call(envelope(version), soap_action="urn:a")
+            fault = response.fault
+            assert (None if fault is None else fault.subcode) == subcode
+            assert fault is not None or response.element is not None

@@ -93,6 +93,35 @@ def test_every_assertion_of_the_specification_is_in_the_table() -> None:
     assert len(set(ids)) == len(ids)
 
 
+REQUIREMENTS = {
+    "2.2 what is present is processed as specified": ["Local-2.2-processed"],
+    "2.2.1 jndiContextParameter: name, value, String, may repeat": ["Local-2.2.1-contextParameter"],
+    "2.2.2 topicReplyToName is ignored for jndi": ["Local-2.2.2-topicReplyToName"],
+    "2.2.2 topicReplyToName is ignored beside replyToName": ["Local-2.2.2-topicReplyToName"],
+    "2.2.2 the response goes where it is to go": ["Local-2.2.2-replyDestination"],
+    "2.2.3 a fault has isFault": ["Local-2.2.3-isFault", "Local-2.2.3-isFaultType"],
+    "2.2.3 isFault is false if absent or 0": ["Local-2.2.3-isFaultRead"],
+    "2.4 contentType and body match": ["Local-2.4-mediaType", "Local-2.4-version"],
+    "2.4 text/xml, application/soap+xml, multipart/related": ["Local-2.4-mediaType", "Local-2.4-version"],
+    "2.6.2.3 the response has the request's delivery mode": ["Local-2.6.2.3-deliveryMode"],
+    "2.6.1.2 which response is correlated": ["Local-2.6.1.2-correlated"],
+    "2.8 where a fault has its subcode": ["Local-2.8-shape"],
+    "3.4.2 the transport attribute": ["Local-3.4.2-transport"],
+    "3.4.3 soapAction on the SOAP operation": ["Local-3.4.3-soapAction"],
+    "REC 2.2.3 contentEncoding, missingSoapAction": ["Local-2.2.3-contentEncoding", "Local-2.2.3-missingSoapAction"],
+    "REC 2.4 BytesMessage and TextMessage": ["Local-2.4-writeBytes", "Local-2.4-bothTypes"],
+    "REC 2.4.1 the declared encoding of a TextMessage": ["Local-2.4.1-textEncoding"],
+    "REC 3.3 the location is a JMS destination": ["Local-3.4.2-location"],
+}
+"""What the specification demands without an id, and the ids that we gave it."""
+
+
+def test_what_has_no_id_has_one_of_ours() -> None:
+    """Each requirement that carries no assertion id is in the table all the same."""
+    ids = {row.id for row in ASSERTIONS}
+    assert {each for named in REQUIREMENTS.values() for each in named} <= ids
+
+
 @pytest.mark.parametrize("name", BASE)
 def test_base_records(name: str) -> None:
     """The base records are whole capture records."""
