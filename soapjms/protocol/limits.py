@@ -119,7 +119,8 @@ DEFAULT_LIMITS: Final = Limits()
 
 _ASIDE: Final = re.compile(rb"<!--.*?(?:-->|\Z)|<!\[CDATA\[(.*?)(?:\]\]>|\Z)|<\?.*?(?:\?>|\Z)", re.DOTALL)
 _TAG: Final = re.compile(rb"""(/?)([^\s<>/="']*+)((?:[^<>"']++|"[^"]*+"|'[^']*+')*+)>?""")
-_ATTRIBUTE: Final = re.compile(rb"""([^\s=/"']*+)\s*+=\s*+("[^"]*+"|'[^']*+')""")
+_ATTRIBUTE: Final = re.compile(rb"""(?<![^\s=/"'])([^\s=/"']++)\s*+=\s*+("[^"]*+"|'[^']*+')""")
+"""The name begins where one can, so that each octet is looked at once."""
 
 
 def check_markup(octets: bytes, limits: Limits) -> None:
