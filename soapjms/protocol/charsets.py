@@ -137,7 +137,8 @@ def is_known(label: str) -> bool:
 
 def is_ebcdic(label: str) -> bool:
     """Say whether a label names a code page of EBCDIC."""
-    return _squeezed(encoding_name(label)).removeprefix("cs").startswith(_EBCDIC)
+    name = _meant(label)
+    return (_squeezed(label).removeprefix("cs") if name is None else name).startswith(_EBCDIC)
 
 
 def agree(one: str, other: str) -> bool:
@@ -152,8 +153,9 @@ def decode(octets: bytes, label: str) -> str:
     Raises:
         ValueError: there is no such encoding, it is EBCDIC, which is refused, or the octets are not in it.
     """
-    if is_known(label):
-        return octets.decode(encoding_name(label))
+    name = _meant(label)
+    if name is not None and not name.startswith(_EBCDIC):
+        return octets.decode(name)
     shown = repr(label[:_LONGEST_LABEL])
     if is_ebcdic(label):
         raise ValueError(f"the encoding {shown} is EBCDIC, which is refused: send UTF-8 or UTF-16")

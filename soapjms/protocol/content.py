@@ -241,6 +241,8 @@ def charset_disagreement(charset: str, octets: bytes) -> str | None:
     Spec: SOAP/JMS 2.2.3 contentType; XML 1.0 appendix F; Protocol-2012.
     """
     seen = detect_encoding(octets)
+    if seen is _UNDECLARED and not is_ebcdic(charset):
+        return _undeclared(charset, charset, octets)
     if (problem := contradiction(seen)) is not None:
         return problem
     if not _fits_first_octets(encoding_name(charset), seen):
@@ -265,11 +267,11 @@ def _fits_first_octets(wanted: str, seen: Encoding) -> bool:
 
 
 def _undeclared(charset: str, codec: str, octets: bytes) -> str | None:
-    if not is_known(charset):
-        return f"charset is {_named(charset)}, and the document declares no encoding"
     try:
         document = decode(octets, codec)
     except ValueError as error:
+        if not is_known(charset):
+            return f"charset is {_named(charset)}, and the document declares no encoding"
         return f"the document does not decode as its charset {_named(charset)}: {error}"
     return (
         None
