@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import re
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -176,3 +179,37 @@ def test_a_spark_that_does_not_start_says_why(tmp_path: Path) -> None:
     assert "Master must" in done.stderr
     assert "--local" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "moment"),
+    [
+        (["--local"], "reading"),
+        pytest.param([], "starting Spark", marks=pytest.mark.spark),
+        pytest.param([], "judging", marks=pytest.mark.spark),
+    ],
+)
+def test_ctrl_c_ends_with_130(tmp_path: Path, options: list[str], moment: str) -> None:
+    """A run that is interrupted says so in one line; it writes nothing and leaves nothing behind."""
+    log = tmp_path / "log.jsonl"
+    log.write_bytes(CXF.read_bytes() * 400)
+    terminal, other_end = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "soapjms.cli", "replay", log, "--out", tmp_path / "out", *options],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm"},
+        start_new_session=True,  # Ctrl-C goes to all processes of a terminal, Spark's too
+        stdout=other_end,
+        stderr=other_end,
+    )
+    os.close(other_end)
+    said = ""
+    with open(terminal, "rb", buffering=0) as screen, suppress(OSError):  # that is how the end of a terminal reads
+        while octets := screen.read(4096):
+            said += octets.decode("utf-8", "replace")
+            if moment in said:
+                os.killpg(process.pid, signal.SIGINT)
+                moment, said = "once only\0", ""
+    assert process.wait(60) == 130
+    assert said.strip().splitlines()[-1].endswith("Interrupted.")
+    assert "Traceback" not in said
+    assert list(tmp_path.iterdir()) == [log]

@@ -9,11 +9,13 @@ import sys
 from typing import Final
 
 USAGE: Final = 2
+INTERRUPTED: Final = 130
+"""The status of a command that Ctrl-C ended, as shells have it: 128 and the number of the signal."""
 MISSING: Final = "soapjms: {name} is not installed. Type: pip install 'soapjms[all]'"
 
 
 def main() -> None:
-    """Run the command line; exit with its status: 0, 1 for findings, 2 for usage or parts that are not installed."""
+    """Run the command line; exit with its status: 0, 1 for findings, 2 for usage or missing parts, 130 for Ctrl-C."""
     try:
         from soapjms.cli.commands import soapjms
     except ImportError as error:
@@ -21,4 +23,6 @@ def main() -> None:
             raise
         print(MISSING.format(name=error.name), file=sys.stderr)
         sys.exit(USAGE)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
     soapjms(prog_name="soapjms")

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import click
+
+from soapjms.cli import INTERRUPTED
 
 
 class Entry(NamedTuple):
@@ -46,6 +48,14 @@ class LazyGroup(click.Group):
             raise click.UsageError(f"{package} is not installed. Type: pip install 'soapjms[all]'") from None
         assert isinstance(command, click.Command)
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; Ctrl-C ends it with a status of its own, as 1 says that something was found."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo("Interrupted.", err=True)
+            ctx.exit(INTERRUPTED)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands with their help from the table."""

@@ -80,7 +80,8 @@ def command(
     LOG is a file, a folder (its .jsonl and .jsonl.gz, recursively) or a glob. DIR gets summary.json, verdicts/,
     rejected/, report.html and junit.xml.
 
-    Exit status: 0 nothing failed, 1 failed verdicts or rejected records, 2 usage, or no input that can be read.
+    Exit status: 0 nothing failed, 1 failed verdicts or rejected records, 2 usage, or no input that can be read, 130
+    interrupted: nothing was written.
     """
     if local and (master or conf):
         raise click.UsageError("--master and --conf are for Spark; leave them out, or leave out --local")

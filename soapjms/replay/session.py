@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,6 +22,9 @@ from brokers import message
 from soapjms.protocol import names
 from soapjms.protocol.errors import UsageError
 from soapjms.replay.errors import WITHOUT_SPARK, SparkMissingError
+
+PY4J_LOGGERS: Final = (None, "py4j.clientserver", "py4j.java_gateway")
+"""None is the root logger."""
 
 DEFAULT_MASTER: Final = "local[2]"
 
@@ -57,17 +62,47 @@ def session(master: str | None, conf: Mapping[str, str], scratch: Path) -> Itera
     running = SparkContext._active_spark_context
     if running is not None and master not in (None, running.master):
         raise UsageError(f"a Spark with master {running.master} runs in this process already; stop it first")
-    if running is None:
+    if running is not None:
+        yield _own_session(conf)
+        return
+    with _quiet_interrupts():
         _start(master, conf, scratch)
-    whole = SparkSession.builder.getOrCreate()
+        try:
+            yield _own_session(conf)
+        finally:
+            SparkSession.builder.getOrCreate().stop()
+
+
+def _own_session(conf: Mapping[str, str]) -> SparkSession:
+    """Make a session with settings of its own: those of the user's session stay."""
+    spark = SparkSession.builder.getOrCreate().newSession()
+    for name, value in {**SQL_SETTINGS, **conf}.items():
+        _set(spark, name, value)
+    return spark
+
+
+@contextmanager
+def _quiet_interrupts() -> Iterator[None]:
+    """Keep py4j from logging each Ctrl-C with its stack: it is raised as KeyboardInterrupt, and that is enough."""
+    loggers = [logging.getLogger(name) for name in PY4J_LOGGERS]
+    for logger in loggers:
+        logger.addFilter(_is_no_interrupt)
     try:
-        spark = whole.newSession()  # with settings of its own: those of the user's session stay
-        for name, value in {**SQL_SETTINGS, **conf}.items():
-            _set(spark, name, value)
-        yield spark
+        yield
     finally:
-        if running is None:
-            whole.stop()
+        for logger in loggers:
+            logger.removeFilter(_is_no_interrupt)
+
+
+def _is_no_interrupt(record: logging.LogRecord) -> bool:
+    return not (record.exc_info and was_interrupted(record.exc_info[1]))
+
+
+def was_interrupted(error: BaseException | None) -> bool:
+    """Say whether an error is Ctrl-C, or came up while Spark was put away after it: what it is asked then may fail."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error is not None
 
 
 def _set(spark: SparkSession, name: str, value: str) -> None:
@@ -85,6 +120,7 @@ def _start(master: str | None, conf: Mapping[str, str], scratch: Path) -> None:
         _find_java()
     settings = _settings(master if submitted else master or conf.get("spark.master", DEFAULT_MASTER), conf, scratch)
     log = scratch / "spark.log"
+    on_interrupt = signal.getsignal(signal.SIGINT)
     with _worker_python(settings), open(log, "wb") as stream:
         try:
             # A JVM that an earlier session left running serves again.
@@ -94,6 +130,9 @@ def _start(master: str | None, conf: Mapping[str, str], scratch: Path) -> None:
             context = SparkContext(conf=settings, gateway=gateway)
         except (PySparkException, Py4JError, OSError, ValueError) as error:
             raise SparkMissingError("\n".join([f"Spark did not start: {error}", *_said(log), WITHOUT_SPARK])) from error
+    if on_interrupt is not None and signal.getsignal(signal.SIGINT) is not on_interrupt:
+        # Spark's asks the JVM to cancel the jobs in the middle of another question to it, and fails with a long story.
+        signal.signal(signal.SIGINT, on_interrupt)
     context.setLogLevel("ERROR")
 
 

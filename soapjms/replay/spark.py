@@ -30,7 +30,7 @@ from soapjms.replay.job import Job, Progress
 from soapjms.replay.judging import judge_all, keys
 from soapjms.replay.read import Captured, LogFile, Rejected, Split, count_lines, read, splits
 from soapjms.replay.schema import REJECTED, TIMESTAMP, VERDICTS, to_batch
-from soapjms.replay.session import session
+from soapjms.replay.session import session, was_interrupted
 from soapjms.replay.summary import REJECTS_SHOWN, Tally
 
 Batches: TypeAlias = Iterator[pa.RecordBatch]
@@ -78,13 +78,15 @@ def run(
     """
     settings = dict(conf or {})
     progress("starting Spark")
-    with session(master, settings, result.parent) as spark:
-        if SHUFFLE not in settings:
-            spark.conf.set(SHUFFLE, _shuffle_partitions(spark, job.logs))
-        try:
+    try:
+        with session(master, settings, result.parent) as spark:
+            if SHUFFLE not in settings:
+                spark.conf.set(SHUFFLE, _shuffle_partitions(spark, job.logs))
             return _run(job, result, progress, spark)
-        except (PySparkException, Py4JError) as error:
-            raise SparkFailedError(f"the Spark job failed: {str(error)[:LONGEST_ERROR]}") from error
+    except (PySparkException, Py4JError) as error:
+        if was_interrupted(error):
+            raise KeyboardInterrupt from None
+        raise SparkFailedError(f"the Spark job failed: {str(error)[:LONGEST_ERROR]}") from error
 
 
 def _run(job: Job, result: Path, progress: Progress, spark: SparkSession) -> tuple[Tally, list[Rejected]]:
