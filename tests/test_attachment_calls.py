@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import logging
+import tracemalloc
+from base64 import encodebytes
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -99,6 +101,23 @@ class TestNodes:
         service, accepted = received(request)
         assert list(accepted.attachments) == []
         assert list(answered(client, service.respond(envelope())).attachments) == []
+
+    @pytest.mark.parametrize("base64", [False, True])
+    def test_memory(self, base64: bool) -> None:
+        """Reading and judging a BytesMessage adds at most what a large part has in it, and nothing if it is binary."""
+        size = 8 << 20
+        _, request = started(attachments=[Attachment(bytes(size), content_id="large")])
+        assert isinstance(request.body, bytes)
+        if base64:
+            body = request.body.replace(bytes(size), encodebytes(bytes(size)).strip())
+            head, encoding, rest = body.rpartition(b"Encoding: binary")
+            request = replace(request, body=head + encoding.replace(b"binary", b"base64") + rest)
+        tracemalloc.start()
+        _, accepted = received(request)
+        assert len(accepted.attachments[0].content) == size
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < (len(accepted.attachments[0].raw) if base64 else size // 10)
 
     def test_what_does_not_fit(self) -> None:
         """What cannot be sent is an error before anything happened: the node can be asked again."""
