@@ -157,6 +157,19 @@ Where the specification leaves something open, this is what soapjms does.
 | HTTP-like quotes around SOAPJMS_soapAction | read without them, noted as a habit, written only in a dialect |
 | a property under another stack's name | read, and the assertion on the right name fails; refused only with `strict` |
 | an envelope of a SOAP that is neither 1.1 nor 1.2 | a VersionMismatch fault without a subcode |
+| the SOAP part of a multipart body | the one that `start` names (RFC 2387), else the first; `type` is the first's |
+| a multipart body without closing delimiter | cut short, so refused, under Protocol-2029, which speaks of its start |
+| what follows the closing delimiter | dropped |
+| SwA or MTOM | written as MTOM if the envelope has an `xop:Include`, else as SwA; read as whichever it is |
+| the action of SOAP 1.2 in MTOM | a parameter of the whole and of the SOAP part; `start-info` is the media type alone |
+| transfer encodings written | BytesMessage: binary; TextMessage: 8bit for ASCII or declared UTF-8 text, else base64 |
+| a part of a TextMessage in some charset | its characters count; they are handed on as octets in that charset |
+| an unknown transfer encoding | of the SOAP part: refused; of another part: an error for who looks at it |
+| two parts with one Content-ID | the first counts; never written |
+| contentEncoding of a response | that of its request, if the request was accepted |
+| contentEncoding with attachments | left out, as the REC defines none for them |
+| a gzip body | may have several members (RFC 1952); nothing else may follow |
+| a message beyond a limit of ours | a fault without subcode that names it; what rests on the body is not judged |
 | JNDI | names come from files and code, never over a network; see [naming.md](naming.md) |
 | jndiURL and `jndi-java.naming.provider.url` | jndiURL wins; both only choose among allowed brokers |
 | `jndi-` with no name after it | ignored |

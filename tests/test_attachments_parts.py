@@ -282,6 +282,7 @@ def test_relative_references() -> None:
     """Relative references count from the Content-Location of the SOAP part."""
     parts = attached(X, b"Content-Location: y.png\r\n\r\ny", root=b"Content-Location: http://h/d/e.xml\r\n\r\n<e/>")
     assert [parts.find(each) for each in ("x.png", "http://h/d/y.png", "y.png", "z.png")] == [*parts, parts[1], None]
+    assert parts.find("http://[h/") is None
 
 
 def test_the_first_of_two_with_one_name_counts() -> None:

@@ -33,5 +33,5 @@ def test_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for block in blocks:
         exec(compile(block, "README.md", "exec"), scope)
     lines = (tmp_path / "capture.jsonl").read_text(encoding="utf-8").splitlines()
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     assert len(lines) == 4  # request and response, as the client and as the service saw them
