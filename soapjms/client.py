@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from pathlib import Path
-from threading import Lock, Thread
+from threading import Lock
 from types import MappingProxyType, TracebackType
 from typing import Any, Final, Self
 
@@ -27,6 +27,7 @@ from brokers.message import Destination, Message, MessageType
 from brokers.naming import Names
 from soapjms.addressing import destination_of, read_uri, reply_destination_of, soap_action_of
 from soapjms.arguments import connection_to, edition, finite, payload_type
+from soapjms.calls import Call, Calls
 from soapjms.protocol.attachments import Attachment
 from soapjms.protocol.errors import CallFailedError, CallTimeoutError, UsageError
 from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
@@ -38,18 +39,19 @@ from soapjms.protocol.requesting import (
     ExchangeFailed,
     RequestingNode,
     ResponseIgnored,
-    ResponseReceived,
 )
 from soapjms.protocol.uri import JmsUri
 from soapjms.protocol.wsdl import Port
-from soapjms.recorder import Recorder
+from soapjms.recorder import Recorder, record
 from soapjms.replies import ExclusiveReplies, Replies, SharedReplies
-from soapjms.response import Call, Response
+from soapjms.response import Response
 from soapjms.wsdl import read_wsdl
 
 log = logging.getLogger("soapjms.client")
 
 DEFAULT_TIMEOUT: Final = 30.0
+
+UNSENT: Final = "the request could not be sent"
 
 
 class Client:
@@ -100,9 +102,9 @@ class Client:
         self._destination = destination_of(parsed, names or Names(), effective)
         self._prefix = uuid.uuid4().hex
         self._numbers = itertools.count(1)
-        self._calls: dict[str, Call] = {}
         self._lock = Lock()
         self._replies = self._choose_replies(reply_destination_of(parsed, effective, names or Names()))
+        self._calls = Calls(self._replies)
         self._deadlines = Deadlines("soapjms-deadlines")
         self._executor: Executor | None = None
         self._closed = False
@@ -171,7 +173,7 @@ class Client:
             self._expire(call)
             return call.future.result()  # at once: it ended above, or is being ended by the reply
         finally:
-            self._forget(call)  # an interrupt leaves nothing behind either
+            call.future.cancel()  # an interrupt leaves nothing behind either
 
     def submit(
         self,
@@ -237,13 +239,12 @@ class Client:
     ) -> Call:
         seconds = self.timeout if timeout is None else finite(timeout)
         self._check_open()
-        due = time.monotonic() + seconds
         key = f"{self._prefix}-{next(self._numbers)}"
-        call = Call(key, Completion(self._callbacks), RequestingNode(self.endpoint), due)
+        call = Call(key, Completion(self._callbacks), RequestingNode(self.endpoint), time.monotonic() + seconds)
         try:
             reply_to = self._replies.lease(key)
         except BrokerError as error:
-            self._settle(call, call.node.send_failed(f"the request could not be sent: {error}"))
+            call.future.set_exception(failure(call.node.send_failed(f"{UNSENT}: {error}")))
             return call
         try:
             message = call.node.start(
@@ -263,15 +264,14 @@ class Client:
         return call
 
     def _send_request(self, call: Call, message: Message) -> None:
-        self._calls[call.key] = call
-        call.future.on_settled(lambda _: self._over(call))
+        self._calls.add(call)
         self._record(message, Direction.REQUEST, Node.REQUESTING)
         try:
             sent = self._connection.send(message)
         except BrokerError as error:
             self._fail_sending(call, error)
         except BaseException:
-            self._forget(call)
+            call.future.cancel()
             raise
         else:
             sent.on_settled(lambda done: self._on_sent(call, done))
@@ -283,46 +283,14 @@ class Client:
             self._fail_sending(call, error)
 
     def _fail_sending(self, call: Call, error: BaseException) -> None:
-        if self._claim(call):
-            self._settle(call, call.node.send_failed(f"the request could not be sent: {error}"))
+        self._calls.end(call, lambda: failure(call.node.send_failed(f"{UNSENT}: {error}")))
 
     def _expire(self, call: Call) -> None:
-        if self._claim(call):
-            failed = call.node.receive_failed("no correlated response came in time")
-            assert failed is not None
-            call.future.set_exception(CallTimeoutError(failed.text, failed.reason))
+        """Tell the node that its deadline is there: the clock of `due` says so, whatever became of the wall clock."""
+        self._calls.end(call, lambda: failure(call.node.handle_timeout(call.node.deadline or 0), CallTimeoutError))
 
     def _give_up(self, call: Call, why: str) -> None:
-        if self._claim(call):
-            failed = call.node.receive_failed(f"{why} before a response came")
-            assert failed is not None
-            self._settle(call, failed)
-
-    def _claim(self, call: Call) -> bool:
-        """Say whether the call is still to be ended; who asks first ends it."""
-        return self._calls.pop(call.key, None) is call and call.future.set_running_or_notify_cancel()
-
-    def _forget(self, call: Call) -> None:
-        """Drop a call that nobody waits for."""
-        if self._calls.pop(call.key, None) is call:
-            call.future.cancel()
-            call.future.set_running_or_notify_cancel()
-
-    def _over(self, call: Call) -> None:
-        """Clear away what a call leaves, on the thread that settled or cancelled its future."""
-        if self._calls.pop(call.key, None) is call:  # only a cancelled one is still there
-            call.future.set_running_or_notify_cancel()  # else `concurrent.futures.wait` would wait for it for ever
-        if call.answered:
-            self._replies.end(call.key, reusable=True)
-        elif self._replies.by_place:  # it asks the broker, and this thread may be that of the deadlines
-            Thread(target=self._replies.end, args=[call.key], kwargs={"reusable": False}, daemon=True).start()
-
-    def _settle(self, call: Call, event: ResponseReceived | ExchangeFailed) -> None:
-        if isinstance(event, ExchangeFailed):
-            call.future.set_exception(CallFailedError(event.text, event.reason))
-            return
-        assert call.node.request is not None
-        call.future.set_result(Response.of(event, call.node.request, self.endpoint))
+        self._calls.end(call, lambda: failure(call.node.receive_failed(f"{why} before a response came")))
 
     # Replies
 
@@ -330,26 +298,25 @@ class Client:
         """Hand a reply to the call that it is for; nobody else ever sees it."""
         self._record(message, Direction.RESPONSE, Node.REQUESTING)
         call = self._calls.get(key)
-        if call is None or not self._claim(call):
+        if call is None or not self._calls.end(call, lambda: self._read(call, message), answered=True):
             late = key.startswith(self._prefix) or (self._replies.by_place and message.correlation_id)
             self._count("ignored" if late else "unknown")
             log.info("a reply is for no call under way: JMSCorrelationID %s", message.correlation_id)
-            return
-        call.answered = True
-        try:
-            event = call.node.receive(message, message.correlation_id if self._replies.by_place else None)
-            assert not isinstance(event, ResponseIgnored), event.text
-        except Exception as error:  # a mistake of ours must not leave the caller without an end
-            call.future.set_exception(error)
-            raise
-        self._settle(call, event)
+
+    def _read(self, call: Call, message: Message) -> Response | CallFailedError:
+        event = call.node.receive(message, message.correlation_id if self._replies.by_place else None)
+        assert not isinstance(event, ResponseIgnored), event.text
+        if isinstance(event, ExchangeFailed):
+            return failure(event)
+        assert call.node.request is not None
+        return Response.of(event, call.node.request, self.endpoint)
 
     def _on_state(self, state: ConnectionState) -> None:
         if state is not ConnectionState.CONNECTED:
             self._give_up_all(f"the connection was {state}")
 
     def _give_up_all(self, why: str) -> None:
-        for call in list(self._calls.values()):
+        for call in self._calls.all():
             self._give_up(call, why)
 
     # Life
@@ -368,8 +335,7 @@ class Client:
             self.counts[what] += 1
 
     def _record(self, message: Message, direction: Direction, node: Node) -> None:
-        if self._recorder is not None:
-            self._recorder.record(message, direction, node)
+        record(self._recorder, message, direction, node)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -398,3 +364,9 @@ class Client:
 
 def _now() -> int:
     return time.time_ns() // 1_000_000
+
+
+def failure(event: ExchangeFailed | None, kind: type[CallFailedError] = CallFailedError) -> CallFailedError:
+    """Make the error for a call whose exchange failed."""
+    assert event is not None, "the exchange was over before"
+    return kind(event.text, event.reason)

@@ -34,7 +34,7 @@ from soapjms.protocol.record import Direction, Node
 from soapjms.protocol.responding import RequestAccepted, RequestRefused, RespondingNode
 from soapjms.protocol.uri import JmsUri
 from soapjms.protocol.wsdl import Port
-from soapjms.recorder import Recorder
+from soapjms.recorder import Recorder, record
 from soapjms.replies import stop
 from soapjms.service import Prepared, Service, service_failed
 
@@ -342,11 +342,7 @@ class Dispatcher:
                 self.counts[str(each)] += times
 
     def _record(self, message: Message, direction: Direction, node: Node) -> None:
-        if self._recorder is not None:
-            try:
-                self._recorder.record(message, direction, node)
-            except Exception:  # one of the user's own: ours raises nothing
-                log.exception("the recorder failed; the message goes on")
+        record(self._recorder, message, direction, node)
 
 
 def _release(delivery: Delivery) -> None:

@@ -94,6 +94,16 @@ class Recorder:
         self.close()
 
 
+def record(recorder: Recorder | None, message: Message, direction: Direction, node: Node) -> None:
+    """Have a message recorded, if there is who records; one of the user's own may fail, and the message goes on."""
+    if recorder is None:
+        return
+    try:
+        recorder.record(message, direction, node)
+    except Exception:
+        log.exception("the recorder failed; the message goes on")
+
+
 def _ends_in_a_line(path: Path) -> bool:
     """Say whether a log ends in the middle of a line, as that of a process that was killed may."""
     if not path.is_file() or not path.stat().st_size:

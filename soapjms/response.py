@@ -1,4 +1,4 @@
-"""What a call is, and what it comes back with."""
+"""What a call comes back with."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from typing import Self
 
 from lxml import etree
 
-from brokers.connection import Completion
 from brokers.message import Message
 from soapjms.protocol.assertions import Setting, Verdict
 from soapjms.protocol.attachments import Attachments
 from soapjms.protocol.envelope import Envelope, Fault
-from soapjms.protocol.requesting import Endpoint, RequestingNode, ResponseReceived, findings
+from soapjms.protocol.requesting import Endpoint, ResponseReceived, findings
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +60,3 @@ class Response:
             profile=self.endpoint.profile, properties=self.endpoint.properties, limits=self.endpoint.limits
         )
         return findings(self.request, self.message, setting)
-
-
-class Call:
-    """One call under way."""
-
-    __slots__ = ("answered", "due", "future", "key", "node")
-
-    def __init__(self, key: str, future: Completion[Response], node: RequestingNode, due: float) -> None:
-        self.key = key
-        self.future = future
-        self.node = node
-        self.due = due
-        self.answered = False

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
+from pathlib import Path
 from threading import Event, Thread, get_ident
 from typing import Any
 
@@ -41,6 +42,7 @@ from brokers import (
 from brokers.embedded import Broker
 from soapjms import CallFailedError, CallTimeoutError, Client, UsageError
 from soapjms.protocol import names
+from soapjms.protocol.record import Direction, Node
 
 
 class Choosy(Wrapped):
@@ -60,6 +62,15 @@ class TestTimeouts(Peers):
         assert isinstance(caught.value, TimeoutError)
         assert caught.value.reason == "receptionFailure"
         assert client.under_way == 0
+
+    def test_clock_set_back(self, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A wall clock that is set back by an hour while a call waits makes it wait no longer."""
+        hours = iter([2, 1])
+        monkeypatch.setattr("soapjms.client._now", lambda: next(hours) * 3_600_000)
+        with pytest.raises(CallTimeoutError, match="in time"):
+            client.call(envelope(), timeout=0.01)
+        with pytest.raises(CallTimeoutError, match="in time"):
+            client.submit(envelope(), timeout=0.01).result(PATIENCE)
 
     def test_of_the_client(self, connection: Connection) -> None:
         """Without its own, a call has the client's time-out."""
@@ -243,6 +254,24 @@ class TestFailures(Peers):
             never = client.submit(envelope())
             sends[-1].cancel()
             assert not never.done()
+
+    def test_recorder_fails(
+        self, connection: Connection, other: Connection, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """A recorder of the user's own that raises is logged; calls get their responses all the same."""
+
+        class Moody(soapjms.Recorder):
+            def record(self, message: Message, direction: Direction | None = None, node: Node | None = None) -> None:
+                raise RuntimeError(f"no {direction}")
+
+        with (
+            Moody(tmp_path / "log.jsonl") as recorder,
+            Client(connection, URI, timeout=PATIENCE, recorder=recorder) as client,
+            responder(other, GREETER, lambda request: [answer_to(request, "hello")]),
+        ):
+            assert text_of(client.call(envelope())) == "hello"
+        assert "no request" in caplog.text
+        assert "no response" in caplog.text
 
     def test_connected_again(self, connection: Connection, other: Connection) -> None:
         """That the connection is there again ends no call."""

@@ -1,0 +1,105 @@
+"""The calls of a client that are under way: each ends once, by whatever comes first, and gives its lease back then.
+
+A reply, a time-out, a lost connection, a cancelled future and an interrupt may come at the same moment, on threads of
+their own. All of them ask `Calls.end`. No broker and no rule in here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from threading import Thread
+from typing import TypeAlias
+
+from brokers.connection import Completion
+from soapjms.protocol.errors import CallFailedError
+from soapjms.protocol.requesting import RequestingNode
+from soapjms.replies import Replies
+from soapjms.response import Response
+
+log = logging.getLogger("soapjms.calls")
+
+Outcome: TypeAlias = Callable[[], Response | CallFailedError]
+"""Says what a call comes to, moving its node; called by who ends the call, so once at most."""
+
+
+class Call:
+    """One call under way.
+
+    Attributes:
+        key: names its lease of a reply destination.
+        future: of its response.
+        node: of its exchange; only who makes or ends the call touches it.
+        due: when its time is over, by the monotonic clock, which nobody sets back.
+    """
+
+    __slots__ = ("due", "future", "key", "node")
+
+    def __init__(self, key: str, future: Completion[Response], node: RequestingNode, due: float) -> None:
+        self.key = key
+        self.future = future
+        self.node = node
+        self.due = due
+
+
+class Calls:
+    """The calls that wait for their end, by key. Thread-safe.
+
+    Args:
+        replies: where the leases come from.
+    """
+
+    def __init__(self, replies: Replies) -> None:
+        self._replies = replies
+        self._calls: dict[str, Call] = {}
+
+    def __len__(self) -> int:
+        """Count the calls under way."""
+        return len(self._calls)
+
+    def all(self) -> list[Call]:
+        """List the calls under way."""
+        return list(self._calls.values())
+
+    def get(self, key: str) -> Call | None:
+        """Return the call under way of this key."""
+        return self._calls.get(key)
+
+    def add(self, call: Call) -> None:
+        """Take note of a call whose request is about to be sent. Cancelling its future ends it."""
+        self._calls[call.key] = call
+        call.future.on_settled(lambda _: self.end(call, None))
+
+    def end(self, call: Call, outcome: Outcome | None, *, answered: bool = False) -> bool:
+        """End a call and give its lease back; return whether somebody waits for the outcome.
+
+        False if it ended before, or if its future was cancelled; then `outcome` is not called.
+
+        Args:
+            call: the call.
+            outcome: what it comes to; None for a future that was cancelled.
+            answered: its reply came, so that the next call may have its reply destination.
+        """
+        if self._calls.pop(call.key, None) is not call:
+            return False
+        is_wanted = call.future.set_running_or_notify_cancel()
+        if is_wanted and outcome is not None:
+            _settle(call, outcome)
+        if answered:
+            self._replies.end(call.key, reusable=True)
+        elif self._replies.by_place:  # it asks the broker, and this thread may be that of the deadlines
+            Thread(target=self._replies.end, args=[call.key], kwargs={"reusable": False}, daemon=True).start()
+        return is_wanted
+
+
+def _settle(call: Call, outcome: Outcome) -> None:
+    found: Response | BaseException
+    try:
+        found = outcome()
+    except BaseException as error:  # a mistake of ours must not leave the caller without an end
+        log.exception("a call ended in a mistake of ours")
+        found = error
+    if isinstance(found, BaseException):
+        call.future.set_exception(found)
+    else:
+        call.future.set_result(found)

@@ -1,0 +1,132 @@
+"""Calls under way: each ends once, by whoever comes first, and gives its lease back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
+from queue import SimpleQueue
+from threading import Barrier
+from typing import Any
+
+import pytest
+from calling_kit import PATIENCE, URI, eventually
+
+from brokers import Completion, Destination, queue
+from soapjms import CallFailedError
+from soapjms.addressing import read_uri
+from soapjms.calls import Call, Calls
+from soapjms.protocol.requesting import Endpoint, RequestingNode
+from soapjms.replies import Replies
+
+ENDPOINT = Endpoint.of(*read_uri(URI, {}))
+
+
+class Leases(Replies):
+    """Keeps which leases were given back, and whether for others to use."""
+
+    def __init__(self, *, by_place: bool) -> None:
+        self.by_place = by_place
+        self.ended: SimpleQueue[tuple[str, bool]] = SimpleQueue()
+
+    def lease(self, key: str) -> Destination:
+        return queue(key)
+
+    def end(self, key: str, *, reusable: bool) -> None:
+        self.ended.put((key, reusable))
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def leases() -> Leases:
+    return Leases(by_place=True)
+
+
+@pytest.fixture
+def calls(leases: Leases) -> Calls:
+    return Calls(leases)
+
+
+@pytest.fixture
+def call(calls: Calls) -> Call:
+    """Make a call under way."""
+    made = Call("key", Completion(lambda: ThreadPoolExecutor(1)), RequestingNode(ENDPOINT), 0.0)
+    calls.add(made)
+    return made
+
+
+def failing(text: str) -> Callable[[], CallFailedError]:
+    """Say that a call failed."""
+    return lambda: CallFailedError(text, "receptionFailure")
+
+
+def test_ends_once(calls: Calls, call: Call, leases: Leases) -> None:
+    """Of many who end a call at once one does; only its outcome is worked out, and the lease is given back once."""
+    together, outcomes = Barrier(8), SimpleQueue[int]()
+
+    def end(number: int) -> bool:
+        def outcome() -> CallFailedError:
+            outcomes.put(number)
+            return failing(f"{number}")()
+
+        together.wait(PATIENCE)
+        return calls.end(call, outcome, answered=True)
+
+    with ThreadPoolExecutor(8) as threads:
+        ended = list(threads.map(end, range(8)))
+    assert ended.count(True) == 1
+    with pytest.raises(CallFailedError, match=f"^{ended.index(True)}$"):
+        call.future.result(0)
+    assert (outcomes.get(), outcomes.empty()) == (ended.index(True), True)
+    assert (leases.ended.get(), leases.ended.empty()) == (("key", True), True)
+    assert (len(calls), calls.get("key"), calls.all()) == (0, None, [])
+
+
+def test_cancelled(calls: Calls, call: Call, leases: Leases) -> None:
+    """Cancelling its future ends a call: who waits for it is told, and its reply destination is used no more."""
+    assert calls.all() == [call]
+    assert call.future.cancel()
+    assert len(calls) == 0
+    assert wait([call.future], PATIENCE).done == {call.future}
+    with pytest.raises(CancelledError):
+        call.future.result(0)
+    assert leases.ended.get(timeout=PATIENCE) == ("key", False)
+    assert not calls.end(call, failing("late"), answered=True)
+    assert leases.ended.empty()
+
+
+def test_cannot_be_cancelled_once_ended(calls: Calls, call: Call) -> None:
+    """While the outcome is worked out it is too late to cancel."""
+    seen = list[bool]()
+
+    def outcome() -> CallFailedError:
+        seen.append(call.future.cancel())
+        return failing("no")()
+
+    assert calls.end(call, outcome)
+    assert seen == [False]
+
+
+def test_a_mistake_of_ours(calls: Calls, call: Call, leases: Leases, caplog: pytest.LogCaptureFixture) -> None:
+    """An outcome that cannot be worked out is the outcome, and logged; the lease is given back all the same."""
+
+    def outcome() -> Any:
+        raise ZeroDivisionError("ours")
+
+    assert calls.end(call, outcome)
+    with pytest.raises(ZeroDivisionError, match="ours"):
+        call.future.result(0)
+    assert "a mistake of ours" in caplog.text
+    assert leases.ended.get(timeout=PATIENCE) == ("key", False)
+
+
+def test_everybodys_destination_is_not_given_back() -> None:
+    """Where all calls share a reply destination, one that was not answered gives nothing back."""
+    leases = Leases(by_place=False)
+    calls = Calls(leases)
+    call = Call("key", Completion(lambda: ThreadPoolExecutor(1)), RequestingNode(ENDPOINT), 0.0)
+    calls.add(call)
+    assert calls.end(call, failing("no"))
+    eventually(call.future.done, "it ended")
+    assert leases.ended.empty()
