@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from soapjms.protocol.assertions import ASSERTIONS, HABITS, REQUEST_FAULTS, Assertion, precedence
+from soapjms.protocol.assertions import ASSERTIONS, HABITS, MISDIRECTED, REQUEST_FAULTS, Assertion, precedence
 from soapjms.protocol.assertions.of_messages import BODY_ASSERTIONS
 from soapjms.protocol.mep import TABLES, State
 from soapjms.protocol.names import ALIASES, CR_2009, DIALECTS, EDITIONS, REC_2012, Profile, Subcode
@@ -154,6 +154,10 @@ Where the specification leaves something open, this is what soapjms does.
 | imports of a WSDL in a loop | refused |
 | SOAPJMS_isFault | read as a boolean, `true`, `1`; written as a JMS boolean, on responses only |
 | where a reply may go | any queue or temporary destination, but not the request's own, the broker's, or a topic |
+| copies of a message | merged by JMSMessageID whatever the time between them; without it within the window |
+| what a replay remembers of one correlation id after a silence longer than the window | the ids of the last 100,000 \
+messages, so that a later copy is none of its own, and the last 100 requests without response |
+| a response that correlates, but came to another destination than JMSReplyTo | not paired, noted on the response |
 | HTTP-like quotes around SOAPJMS_soapAction | read without them, noted as a habit, written only in a dialect |
 | a property under another stack's name | read, and the assertion on the right name fails; refused only with `strict` |
 | an envelope of a SOAP that is neither 1.1 nor 1.2 | a VersionMismatch fault without a subcode |
@@ -286,7 +290,7 @@ def conformance() -> str:
             ),
             "## Habits of real stacks\n",
             "They break nothing; a replay notes them.\n",
-            table(("code", "what"), ((each.code, each.text) for each in HABITS)),
+            table(("code", "what"), iter([*((each.code, each.text) for each in HABITS), MISDIRECTED])),
             "## Deviations\n",
             table(("where", "what and why"), deviations()),
         )

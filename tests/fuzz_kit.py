@@ -35,7 +35,7 @@ from soapjms.protocol.assertions import Setting, habits, judge, violations
 from soapjms.protocol.envelope import FaultShape, as_envelope, read_fault, serialize
 from soapjms.protocol.envelope import parse_xml as parse_whole
 from soapjms.protocol.errors import InvalidRecordError
-from soapjms.protocol.exchange import Exchange, Pattern, alias, correlation_key, pair
+from soapjms.protocol.exchange import Exchange, Pattern, exchanges_of, pair
 from soapjms.protocol.mep import State
 from soapjms.protocol.names import CR_2009, PROFILES, REC_2012, Profile, SoapVersion
 from soapjms.protocol.record import Direction, Record, capture, from_json, to_json
@@ -429,9 +429,8 @@ def pair_all(message: Message) -> None:
         ),
         Record(message=message, time=TIME + timedelta(days=1), truncated=True),
     ]
-    aliases = dict(filter(None, map(alias, copies)))
-    assert all(isinstance(correlation_key(each, aliases), str) for each in copies)
-    assert sum(each.records for each in pair(copies)) == len(copies)
+    for found in (pair(copies), exchanges_of(copies)):
+        assert sum(each.records for each in found) == len(copies)
 
 
 def read_line(line: str) -> bool:

@@ -18,6 +18,7 @@ from soapjms.protocol import names
 from soapjms.protocol.assertions import (
     ASSERTIONS,
     HABITS,
+    MISDIRECTED,
     REQUEST_FAULTS,
     Binds,
     Level,
@@ -307,6 +308,16 @@ def test_habits_that_a_capture_cannot_show() -> None:
     assert noted(REC_2012, {"base": "request"}, response) == []
     assert noted(REC_2012, {"base": "request", "properties": {"SOAPJMS_requestURI": "jms:"}}) == []
     assert noted(REC_2012, {"base": "request", "properties": {"SOAPJMS_requestURI": None}}) == []
+
+
+def test_a_misdirected_response_is_noted() -> None:
+    """A response that is alone as it came to another destination says so, once; its request does not."""
+    found = exchange(*CALL)
+    alone = [
+        replace(found, response=None, misdirected=True),
+        replace(found, request=None, pattern=Pattern.RESPONSE_ONLY, misdirected=True),
+    ]
+    assert [list(habits(each, Setting())) for each in alone] == [[], [MISDIRECTED]]
 
 
 def test_each_habit_is_shown() -> None:

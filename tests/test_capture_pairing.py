@@ -6,7 +6,6 @@ import gzip
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from itertools import groupby
 from pathlib import Path
 from threading import Event
 from typing import Final
@@ -20,7 +19,7 @@ import soapjms
 from brokers import MessageType, Transaction, topic
 from brokers.stomp import StompConnection
 from soapjms import Client, Dispatcher, Recorder, Request, Service, Tap
-from soapjms.protocol.exchange import Exchange, Pattern, alias, correlation_key, pair
+from soapjms.protocol.exchange import Exchange, Pattern, exchanges_of
 from soapjms.protocol.record import Node, Record, from_json, to_json
 from soapjms.recorder import from_mirror
 from soapjms.replay import replay
@@ -169,13 +168,8 @@ def without_direction(records: Iterable[Record]) -> list[Record]:
 
 
 def exchanges(records: list[Record]) -> dict[str, Exchange]:
-    """Do what an engine does: collect the aliases, sort by key and time, pair. By the exchange's id."""
-    aliases = dict(each for each in map(alias, records) if each is not None)
-    keyed = sorted(
-        ((correlation_key(each, aliases), each) for each in records), key=lambda each: (each[0], each[1].time)
-    )
-    groups = (group for _, group in groupby(keyed, key=lambda each: each[0]))
-    found = [exchange for group in groups for exchange in pair(record for _, record in group)]
+    """Pair the records, by the exchange's id."""
+    found = list(exchanges_of(records))
     assert len(found) == len({exchange.id for exchange in found})
     return {exchange.id: exchange for exchange in found}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from soapjms.protocol.assertions import Outcome, Setting, Verdict, habits, judge
-from soapjms.protocol.exchange import Exchange, Pattern, alias, correlation_key, pair
+from soapjms.protocol.exchange import Exchange, Pattern, exchanges_of
 from soapjms.protocol.names import EDITIONS
 from soapjms.protocol.record import Record, from_json
 from soapjms.protocol.responding import reaction
@@ -24,12 +24,8 @@ def records() -> list[Record]:
 
 @pytest.fixture(scope="module")
 def exchanges(records: list[Record]) -> list[Exchange]:
-    """Pair the log by key and time, as an engine does."""
-    aliases = dict(filter(None, map(alias, records)))
-    by_key: dict[str, list[Record]] = {}
-    for record in sorted(records, key=lambda each: each.time):
-        by_key.setdefault(correlation_key(record, aliases), []).append(record)
-    return [exchange for together in by_key.values() for exchange in pair(together)]
+    """Pair the log."""
+    return list(exchanges_of(records))
 
 
 def judged(exchanges: list[Exchange], profile: str) -> list[Verdict]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,16 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brokers.message import Destination, DestinationKind, Message, MessageType, properties, queue
-from soapjms.protocol.exchange import (
-    Exchange,
-    Pattern,
-    alias,
-    correlation_key,
-    merge,
-    pair,
-    record_hash,
-    same_message,
-)
+from soapjms.protocol.exchange import Exchange, Keys, Pattern, exchanges_of, keys, merge, pair, pairing, record_hash
 from soapjms.protocol.record import Direction, Node, Record, body_digest, from_json, to_json
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -61,15 +52,14 @@ def response(second: float = 1, **options: Any) -> Record:
 
 
 def exchanges(records: Iterable[Record], window: timedelta = timedelta(minutes=10)) -> list[Exchange]:
-    """Sort records by key and time as an engine does, and pair those of each key."""
+    """Pair a log; no record is lost. In order of time, late copies last."""
     log = list(records)
-    aliases = dict(filter(None, map(alias, log)))
-    by_key: dict[str, list[Record]] = {}
-    for each in sorted(log, key=lambda one: one.time):
-        by_key.setdefault(correlation_key(each, aliases), []).append(each)
-    found = [exchange for together in by_key.values() for exchange in pair(together, window)]
+    found = list(exchanges_of(log, window))
     assert sum(exchange.records for exchange in found) == len(log)
-    return sorted(found, key=lambda exchange: exchange.messages[0].time)
+    return sorted(found, key=lambda exchange: exchange.messages[0].time if exchange.messages else LAST)
+
+
+LAST = datetime(9999, 1, 1, tzinfo=UTC)
 
 
 def shape(found: Iterable[Exchange]) -> list[tuple[str, bool, bool, int]]:
@@ -107,6 +97,21 @@ def test_response_to_another_destination() -> None:
     assert len(exchanges([request(), response(destination=NAMELESS)])) == 1
     assert len(exchanges([request(reply_to=NAMELESS), response()])) == 1
     assert len(exchanges([request(reply_to=None, direction="request"), response()])) == 1
+
+
+def test_a_misdirected_response() -> None:
+    """One that only came to another destination is not paired, and both say why they are alone."""
+    away = response(message_id="a2", destination=queue("elsewhere"))
+    assert [(each.unpaired, each.misdirected) for each in exchanges([request(), away])] == [(True, True)] * 2
+    assert [each.misdirected for each in exchanges([request(), response(), away])] == [False, False]
+    assert [each.misdirected for each in exchanges([request(), replace(away, time=START + timedelta(hours=1))])] == [
+        False,
+        False,
+    ]
+    assert [each.misdirected for each in exchanges([record(direction="one-way", correlation_id="c1"), away])] == [
+        False,
+        False,
+    ]
 
 
 def test_two_responses() -> None:
@@ -210,8 +215,7 @@ def test_late_responses() -> None:
     window = timedelta(seconds=10)
     assert shape(exchanges([request(), response(10)], window)) == [(PAIRED, True, True, 2)]
     assert [each.unpaired for each in exchanges([request(), response(10.001)], window)] == [True, True]
-    busy = [record(at, message_id=f"x{at}", correlation_id="c1", direction="one-way") for at in (5, 10, 15)]
-    assert [each.unpaired for each in exchanges([request(), *busy, response(20)], window)] == [
+    assert [each.unpaired for each in exchanges([request(), *busy(5, 10, 15), response(20)], window)] == [
         True,
         False,
         False,
@@ -290,12 +294,67 @@ def test_redelivery() -> None:
     assert found.request.message.redelivered is True
 
 
+LATE = "late copy"
+
+
+def busy(*seconds: float) -> list[Record]:
+    """Capture one-way messages of the same correlation id, so that there is no silence."""
+    return [record(at, message_id=f"x{at}", correlation_id="c1", direction="one-way") for at in seconds]
+
+
 def test_copies_outside_the_window() -> None:
-    """The same message id a day later is another message."""
-    log = [request(0), request(86_400)]
-    assert len(exchanges(log)) == 2
-    busy = [record(at, message_id=f"x{at}", correlation_id="c1", direction="one-way") for at in (5, 10, 15)]
-    assert len(exchanges([request(0), *busy, request(16)], timedelta(seconds=10))) == 5
+    """A message id is a message's for ever: however late a copy comes, it is no new message."""
+    assert shape(exchanges([request(0), request(86_400, redelivered=True)])) == [(PAIRED, True, False, 2)]
+    window = timedelta(seconds=10)
+    found = exchanges([request(0), *busy(5, 10, 15), request(16)], window)
+    assert [each.records for each in found] == [2, 1, 1, 1]
+    assert shape(exchanges([request(0, message_id=None), *busy(5, 10, 15), request(16)], window))[0][3] == 1
+
+
+def test_a_late_copy_of_an_answered_request() -> None:
+    """After a silence the exchange was given out; its late copies are counted, one by one, and are no messages."""
+    log = [request(), response(), request(900, redelivered=True), response(900), request(5000)]
+    found = exchanges(log)
+    assert shape(found) == [(PAIRED, True, True, 2)] + [(LATE, False, False, 1)] * 3
+    assert [(each.id, each.messages, each.unpaired) for each in found[1:]] == [
+        ("m1", (), False),
+        ("a1", (), False),
+        ("m1", (), False),
+    ]
+
+
+@pytest.mark.parametrize("between", [[], [5, 600, 1200]])
+def test_a_late_redelivery_that_is_answered(between: list[float]) -> None:
+    """A request that waits long for its second delivery is one request, and the answer to that is its response."""
+    (found, *others) = exchanges([request(), *busy(*between), request(1500, redelivered=True), response(1501)])
+    assert shape([found]) == [(PAIRED, True, True, 3)]
+    assert found.request is not None
+    assert found.request.message.redelivered is True
+    assert found.request.time == START
+    assert len(others) == len(between)
+
+
+def test_a_late_redelivery_that_is_answered_late() -> None:
+    """The window counts from the delivery that is nearest to the answer."""
+    assert [each.unpaired for each in exchanges([request(), request(1500), response(2200)])] == [True, True]
+
+
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The latest ids and the latest unanswered requests are remembered; a copy of an older one is a new message."""
+    monkeypatch.setattr(pairing, "REMEMBERED", 2)
+    monkeypatch.setattr(pairing, "KEPT_BACK", 2)
+    for log, expected in (
+        ([each for at in (0, 1000, 2000) for each in busy(at)], [("x0", 1), ("x1000", 1), ("x2000", 1), ("x0", 1)]),
+        (
+            [request(1000 * at, message_id=f"m{at}", body=b"%d" % at) for at in range(3)],
+            [("m0", 1), ("m1", 2), ("m2", 2)],
+        ),
+    ):
+        again = [replace(each, time=START + timedelta(hours=9)) for each in log]
+        found = exchanges([*log, *again])
+        assert [(each.id, each.records) for each in found if each.messages] == expected
+        late = [each.id for each in found if not each.messages]
+        assert late == (["x1000", "x2000"] if expected[0][0] == "x0" else ["m0"])
 
 
 def test_a_copy_without_id_joins_the_nearest() -> None:
@@ -331,6 +390,9 @@ def test_copies_of_one_message(one: Record, other: Record, same: bool) -> None:
     """By message id where both know it, else by direction, correlation id and body, of whatever type."""
     assert same_message(one, other) is same
     assert same_message(other, one) is same
+    for first, second in ((one, other), (other, one)):
+        found = pair([first, replace(second, time=first.time)])
+        assert (sum(len(each.messages) for each in found) == 1) is same
 
 
 def test_merging_completes_the_earlier_copy() -> None:
@@ -443,15 +505,13 @@ def test_redelivered_is_known_by_any_copy(one: bool | None, other: bool | None, 
 
 def test_keys_bring_copies_and_partners_together() -> None:
     """The key of every copy and of either kind of response is the request's correlation id, else its message id."""
-    aliases = dict(filter(None, map(alias, [request()])))
-    assert aliases == {"m1": "c1"}
-    for each in (request(), request(message_id=None), response(), response(correlation_id="m1")):
-        assert correlation_key(each, aliases) == "c1"
-    assert (
-        correlation_key(request(correlation_id=None), {}) == correlation_key(response(correlation_id="m1"), {}) == "m1"
-    )
-    assert correlation_key(record(message_id="x"), {}) == "x"
-    assert correlation_key(record(), {}) == record_hash(record())
+    assert keys(request()) == Keys("c1", announces="m1")
+    assert keys(request(message_id=None)) == Keys("c1")
+    assert keys(response()) == Keys("c1", by_alias=True)
+    assert keys(response(correlation_id="m1")) == Keys("m1", by_alias=True)
+    assert keys(request(correlation_id=None)) == Keys("m1")
+    assert keys(record(message_id="x")) == Keys("x")
+    assert keys(record()) == Keys(record_hash(record()))
     assert record_hash(record()) != record_hash(record(1))
 
 
@@ -462,12 +522,20 @@ def test_keys_bring_copies_and_partners_together() -> None:
         record(message_id="m"),
         request(correlation_id=None),
         request(message_id=None),
+        request(correlation_id="m1"),
         request(direction="response"),
     ],
 )
 def test_only_requests_with_both_ids_have_an_alias(captured: Record) -> None:
     """A response that names a message id can only mean a request's."""
-    assert alias(captured) is None
+    assert keys(captured).announces is None
+
+
+def test_an_id_that_several_requests_announce() -> None:
+    """The smallest key counts, in whatever order they come."""
+    log = [request(correlation_id="c2"), request(correlation_id="c1"), response(correlation_id="m1")]
+    for each in (log, log[::-1]):
+        assert [found.records for found in exchanges_of(each)] == [2, 1]
 
 
 def test_an_exchange_without_ids() -> None:
@@ -508,8 +576,173 @@ def test_every_record_ends_in_one_exchange(log: list[Record], random: Any) -> No
         assert all(seen[name] <= captured[name] for name in seen if name)
         assert set(filter(None, captured)) <= set(seen)
         for exchange in found:
-            assert exchange.messages
+            assert bool(exchange.messages) is (exchange.pattern is not Pattern.LATE_COPY)
             assert all(from_json(to_json(each)) == each for each in exchange.messages)
+
+
+# The definition
+
+WINDOW = timedelta(seconds=10)
+
+
+def mark(each: Record) -> tuple[Any, ...] | None:
+    """Return what the copies of a message share where one lacks the message id."""
+    body = each.message.body
+    if not each.message.correlation_id or (each.truncated and each.sha256 is None):
+        return None
+    digest = (each.sha256 or "").lower() or body_digest(body) or repr(body)
+    return each.message.correlation_id, asks(each), digest
+
+
+def asks(each: Record) -> bool:
+    """Say whether a record may be a request."""
+    return each.direction is Direction.REQUEST or (each.direction is None and each.message.reply_to is not None)
+
+
+def same_message(one: Record, other: Record) -> bool:
+    """Say whether two records show the same message: by message id, else by direction, correlation id and body."""
+    first, second = one.message, other.message
+    if first.message_id and second.message_id:
+        return first.message_id == second.message_id
+    if one.direction is not None and other.direction is not None and one.direction is not other.direction:
+        return False
+    return mark(one) is not None and mark(one) == mark(other)
+
+
+@dataclass
+class Defined:
+    """A message as the definition has it."""
+
+    number: int
+    record: Record
+    mark: Any
+    records: int = 1
+    times: list[datetime] = field(default_factory=list)
+    partner: Defined | None = None
+    answers: bool = False
+    misdirected: bool = False
+
+    def shows(self, each: Record) -> bool:
+        """Say whether a record is a copy of this."""
+        ours, theirs = self.record.message.message_id, each.message.message_id
+        if ours and theirs:
+            return ours == theirs
+        directions = {self.record.direction, each.direction} - {None}
+        fits = self.mark is not None and self.mark == mark(each) and len(directions) < 2
+        return fits and each.time - self.record.time <= WINDOW
+
+
+def merged(log: list[Record]) -> list[Defined]:
+    """Merge copies: by message id first, else with the latest."""
+    found: list[Defined] = []
+    for each in log:
+        message_id = each.message.message_id
+        copied = [one for one in found if message_id and one.record.message.message_id == message_id]
+        copied = copied or [one for one in reversed(found) if one.shows(each)]
+        if not copied:
+            found.append(Defined(len(found), each, mark(each), times=[each.time]))
+            continue
+        one = copied[0]
+        one.record, one.records, one.mark = merge(one.record, each), one.records + 1, one.mark or mark(each)
+        if each.time - one.times[-1] > WINDOW:
+            one.times.append(each.time)
+    return found
+
+
+def belong(request: Record, answer: Record, any_place: bool) -> bool:
+    """Say whether a response correlates with a request, by either id, and came to where the request wanted it."""
+    sent, came = request.message, answer.message
+    if not asks(request) or answer.direction not in (None, Direction.RESPONSE):
+        return False
+    if not came.correlation_id or came.correlation_id not in (sent.correlation_id, sent.message_id):
+        return False
+    if answer.direction is None and came.reply_to is not None and came.reply_to == sent.reply_to:
+        return False  # the same request, sent again
+    wanted, seen = sent.reply_to and sent.reply_to.name, came.destination and came.destination.name
+    return any_place or wanted is None or seen is None or wanted == seen
+
+
+def nearest(found: list[Defined], any_place: bool) -> Iterator[tuple[Defined, Defined]]:
+    """Yield the pairs: all that may be, sorted, each message once."""
+    name = {one.number: one.record.message.message_id or one.record.message.correlation_id or "" for one in found}
+    every = sorted(
+        (abs(came - sent), sent, came, name[one.number], one.number, name[other.number], other.number)
+        for one in found
+        for other in found
+        if belong(one.record, other.record, any_place)
+        for sent in one.times
+        for came in other.times
+        if abs(came - sent) <= WINDOW
+    )
+    taken: set[int] = set()
+    by_number = {one.number: one for one in found}
+    for *_, request, _, answer in every:
+        if not {request, answer} & taken:
+            taken |= {request, answer}
+            yield by_number[request], by_number[answer]
+
+
+def defined(log: list[Record]) -> list[tuple[Any, ...]]:
+    """Merge and pair one stretch, in quadratic time."""
+    found = merged(log)
+    for request, answer in nearest(found, any_place=False):
+        request.partner, answer.partner, answer.answers = answer, request, True
+    halves = (Pattern.REQUEST_RESPONSE, Pattern.RESPONSE_ONLY)
+    alone = [each for each in found if each.partner is None and next(iter(pair([each.record]))).pattern in halves]
+    for request, answer in nearest(alone, any_place=True):
+        request.misdirected = answer.misdirected = True
+    return [
+        (
+            [to_json(each.record), *([to_json(each.partner.record)] if each.partner else [])],
+            each.records + (each.partner.records if each.partner else 0),
+            each.misdirected,
+        )
+        for each in found
+        if not each.answers
+    ]
+
+
+def as_defined(found: Iterable[Exchange]) -> list[tuple[Any, ...]]:
+    """Write exchanges as the definition gives them."""
+    return [([to_json(one) for one in each.messages], each.records, each.misdirected) for each in found]
+
+
+PLACES = [None, NAMELESS, REPLIES, queue("replies"), queue("in"), queue("out")]
+FILLING = [record(at, message_id=f"x{at}", direction="one-way") for at in range(0, 24, 4)]
+"""Keeps a stretch from ending."""
+
+
+def crowd(**fixed: Any) -> st.SearchStrategy[list[Record]]:
+    """Draw up to 8 records of a stretch that is longer than the window."""
+    few = st.sampled_from
+    drawn = {
+        "second": few([0, 0, 4, 8, 9, 12, 20]),
+        "direction": few([None, None, "request", "response"]),
+        "body": few([b"<a/>", b"<b/>"]),
+        "message_id": few([None, "m1", "m2"]),
+        "correlation_id": few(["c1", "c1", "c1", "m1", "m2", None]),
+        "reply_to": few(PLACES),
+        "destination": few(PLACES),
+    }
+    return st.lists(st.builds(record, **{**drawn, **fixed}), max_size=8)
+
+
+def in_time(log: Iterable[Record]) -> list[Record]:
+    """Put the records of a stretch in order of time."""
+    return sorted([*log, *FILLING], key=lambda each: each.time)
+
+
+@given(crowd())
+def test_the_definition(log: list[Record]) -> None:
+    """Copies and pairs are those of the simple, quadratic definition."""
+    assert as_defined(pair(in_time(log), WINDOW)) == defined(in_time(log))
+
+
+@given(crowd(direction=st.sampled_from([None, "request", "response"]), message_id=st.none(), body=st.binary()))
+def test_the_definition_for_messages_seen_once(log: list[Record]) -> None:
+    """So are the pairs of messages that all have ids of their own."""
+    named = [replace(each, message=replace(each.message, message_id=f"m{n}")) for n, each in enumerate(log)]
+    assert as_defined(pair(in_time(named), WINDOW)) == defined(in_time(named))
 
 
 @given(st.lists(messages().map(lambda each: replace(each, time=START)), max_size=6), st.randoms(use_true_random=False))

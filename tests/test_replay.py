@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from replay_logs import CXF, at, bad_logs, request, response, rows, summary, three_observers, write_log
 
-from brokers.message import Element, Message, MessageType, Property, PropertyType, properties
+from brokers.message import Element, Message, MessageType, Property, PropertyType, properties, queue
 from soapjms.protocol.errors import InvalidRecordError, UsageError
 from soapjms.protocol.record import Direction, Record, capture, from_json, to_json
 from soapjms.replay import NoInputError, Summary, replay
@@ -136,6 +136,35 @@ def test_beyond_the_window_a_response_is_not_the_answer(tmp_path: Path) -> None:
     assert summary(tmp_path / "out")["unpaired"] == {"missingResponses": 1, "responsesWithoutRequest": 1}
     run(log, tmp_path / "out", window=timedelta(seconds=60))
     assert summary(tmp_path / "out")["exchanges"] == 1
+
+
+def test_late_copies_are_no_messages(tmp_path: Path) -> None:
+    """A message captured again after its exchange was given out is a copy: records, messages and copies add up."""
+    asked, answered = request(1), response(1)
+    records = [
+        capture(asked, at(0), Direction.REQUEST),
+        capture(answered, at(1), Direction.RESPONSE),
+        capture(asked, at(900), Direction.REQUEST),
+        capture(answered, at(901), Direction.RESPONSE),
+        capture(request(2), at(0), Direction.REQUEST),
+        capture(request(2, redelivered=True), at(900), Direction.REQUEST),
+        capture(response(2), at(901), Direction.RESPONSE),
+    ]
+    run(write_log(tmp_path / "log.jsonl", *records), tmp_path / "out")
+    found = summary(tmp_path / "out")
+    counted = {name: found[name] for name in ("records", "messages", "copies", "lateCopies", "exchanges", "one_way")}
+    assert counted == {"records": 7, "messages": 4, "copies": 3, "lateCopies": 2, "exchanges": 2, "one_way": 0}
+    assert found["unpaired"] == {"missingResponses": 0, "responsesWithoutRequest": 0}
+
+
+def test_a_response_that_went_astray_is_noted(tmp_path: Path) -> None:
+    """It is not paired, and the summary says why."""
+    records = capture(request(1), at(0)), capture(response(1, destination=queue("elsewhere")), at(1))
+    run(write_log(tmp_path / "log.jsonl", *records), tmp_path / "out")
+    found = summary(tmp_path / "out")
+    assert found["unpaired"] == {"missingResponses": 1, "responsesWithoutRequest": 1}
+    assert found["notes"]["misdirectedResponse"]["count"] == 1
+    assert "another destination than its JMSReplyTo" in (tmp_path / "out" / "report.html").read_text("utf-8")
 
 
 # Bad input

@@ -12,6 +12,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from replay_logs import CXF, at, bad_logs, request, response, rows, summary, three_observers, write_log
 
+from brokers.message import queue
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.record import Direction, capture
 from soapjms.replay import SparkFailedError, Summary, replay, spark
@@ -64,6 +65,18 @@ def test_copies_and_aliases_across_files(tmp_path: Path) -> None:
     both(tmp_path / "logs", tmp_path)
     assert summary(tmp_path / "spark")["exchanges"] == 4
     assert summary(tmp_path / "spark")["copies"] == 5
+
+
+def test_late_and_misdirected_messages(tmp_path: Path) -> None:
+    """What is remembered of a key over its silences is the same on both engines."""
+    ask, answer = Direction.REQUEST, Direction.RESPONSE
+    records = [capture(request(n % 3), at(900 * n), ask) for n in range(9)]
+    records += [capture(response(0), at(1), answer), capture(response(1), at(3601), answer)]
+    records += [capture(response(2, message_id="ID:x", destination=queue("x")), at(1801), answer)]
+    both(write_log(tmp_path / "log.jsonl", *records), tmp_path)
+    found = summary(tmp_path / "spark")
+    assert (found["messages"], found["copies"], found["lateCopies"], found["exchanges"]) == (6, 6, 3, 2)
+    assert list(found["notes"]["misdirectedResponse"]) == ["text", "count"]
 
 
 def test_a_file_read_in_parts_has_right_line_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,6 +129,6 @@ def test_base_records(name: str) -> None:
 
 
 def test_patterns_are_covered() -> None:
-    """The vectors show every pattern of exchange."""
+    """The vectors show every pattern of exchange that has a message."""
     patterns = {exchange_of(case).pattern for vector in VECTORS.values() for case in vector["cases"]}
-    assert patterns == set(Pattern)
+    assert patterns == set(Pattern) - {Pattern.LATE_COPY}

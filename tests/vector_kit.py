@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from soapjms.protocol.assertions import Setting
-from soapjms.protocol.exchange import Exchange, alias, correlation_key, pair
+from soapjms.protocol.exchange import Exchange, exchanges_of
 from soapjms.protocol.names import EDITIONS, Mep
 from soapjms.protocol.properties import Effective, Origin, resolve
 from soapjms.protocol.record import from_members
@@ -71,10 +71,7 @@ def exchange_of(case: dict[str, Any]) -> Exchange:
 
 def paired(members: list[dict[str, Any]]) -> Exchange:
     """Pair whole records that are one exchange."""
-    records = [from_members(each) for each in members]
-    aliases = dict(filter(None, map(alias, records)))
-    assert len({correlation_key(each, aliases) for each in records}) == 1
-    (exchange,) = pair(records)
+    (exchange,) = exchanges_of(from_members(each) for each in members)
     return exchange
 
 

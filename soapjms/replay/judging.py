@@ -8,7 +8,6 @@ Spec: capture record, version 1, "Copies and pairing" and "Verdicts".
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import groupby
 from operator import itemgetter
@@ -16,7 +15,7 @@ from typing import Final, NamedTuple
 
 from brokers.message import Destination
 from soapjms.protocol.assertions import Outcome, Setting, Verdict, habits, judge
-from soapjms.protocol.exchange import Exchange, Pattern, alias, correlation_key, pair
+from soapjms.protocol.exchange import Exchange, Pattern, pair
 from soapjms.protocol.record import Record, format_time
 from soapjms.protocol.responding import reaction
 from soapjms.replay.summary import Sample, Tally
@@ -40,35 +39,6 @@ class VerdictRow(NamedTuple):
     observed_subcode: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Keys:
-    """What an engine sorts and joins by.
-
-    Attributes:
-        key: where the record meets its copies and its partner, unless an alias sends it elsewhere.
-        by_alias: True for a record that answers: `key` may be the message id of a request, whose key is then its own.
-        announces: the message id that is an alias of `key`, on a request that has both ids.
-    """
-
-    key: str
-    by_alias: bool
-    announces: str | None
-
-
-def keys(record: Record) -> Keys:
-    """Return the keys of one record, without knowledge of the others."""
-    key = correlation_key(record, {})
-    announced = alias(record)
-    return Keys(
-        key=key,
-        by_alias=correlation_key(record, {key: ELSEWHERE}) == ELSEWHERE,
-        announces=announced[0] if announced is not None and announced[0] != key else None,
-    )
-
-
-ELSEWHERE: Final = "\0elsewhere"
-
-
 def judge_all(
     keyed: Iterable[tuple[str, Record]], setting: Setting, window: timedelta, tally: Tally
 ) -> Iterator[VerdictRow]:
@@ -78,7 +48,7 @@ def judge_all(
         keyed: records with their keys: those of one key together, in order of time. The memory this needs is that of
             one stretch of one key.
         setting: what to judge by.
-        window: how far apart copies, and a request and its response, may be.
+        window: see `pair`.
         tally: counts everything; it is complete when the iterator ends.
 
     Yields:
@@ -87,7 +57,8 @@ def judge_all(
     for _, group in groupby(keyed, key=itemgetter(0)):
         for exchange in pair((record for _, record in group), window):
             _count(exchange, setting, tally)
-            yield from _judged(exchange, setting, tally)
+            if exchange.messages:
+                yield from _judged(exchange, setting, tally)
 
 
 def _judged(exchange: Exchange, setting: Setting, tally: Tally) -> Iterator[VerdictRow]:
@@ -155,8 +126,11 @@ def _count(exchange: Exchange, setting: Setting, tally: Tally) -> None:
 
 
 def _kind(exchange: Exchange) -> tuple[str, ...]:
-    if exchange.pattern is Pattern.ONE_WAY:
-        return ("one_way",)
+    if exchange.pattern in ALONE:
+        return (ALONE[exchange.pattern],)
     if exchange.unpaired:
         return ("unpaired", "responsesWithoutRequest" if exchange.request is None else "missingResponses")
     return ("exchanges",)
+
+
+ALONE: Final = {Pattern.ONE_WAY: "one_way", Pattern.LATE_COPY: "lateCopies"}

@@ -17,9 +17,10 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from soapjms.protocol.exchange import keys
 from soapjms.protocol.record import Record, from_json
 from soapjms.replay.job import Job, Progress, place
-from soapjms.replay.judging import judge_all, keys
+from soapjms.replay.judging import judge_all
 from soapjms.replay.read import Captured, Rejected, Split, read
 from soapjms.replay.schema import REJECTED, VERDICTS, to_batch
 from soapjms.replay.summary import REJECTS_SHOWN, Tally

@@ -24,10 +24,11 @@ from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documenta
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from soapjms.protocol.assertions import Setting
+from soapjms.protocol.exchange import keys
 from soapjms.protocol.record import Record, from_json
 from soapjms.replay.errors import SparkFailedError
 from soapjms.replay.job import Job, Progress
-from soapjms.replay.judging import judge_all, keys
+from soapjms.replay.judging import judge_all
 from soapjms.replay.read import Captured, LogFile, Rejected, Split, count_lines, read, splits
 from soapjms.replay.schema import REJECTED, TIMESTAMP, VERDICTS, to_batch
 from soapjms.replay.session import session, was_interrupted

@@ -138,6 +138,7 @@ def summarise(tally: Tally, rejects: Iterable[Rejected], setting: Setting) -> Su
         "verdict": str(_verdict(counts)),
         **{name: counts[name,] for name in ("records", "messages")},
         "copies": counts["records",] - counts["messages",],
+        "lateCopies": counts["lateCopies",],
         "exchanges": counts["exchanges",],
         "unpaired": {name: counts["unpaired", name] for name in UNPAIRED},
         "one_way": counts["one_way",],

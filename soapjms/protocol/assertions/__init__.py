@@ -7,7 +7,7 @@ them are in `messages.py`, `headers.py`, `precedence.py` and `pairs.py`; `judge.
 Spec: SOAP/JMS appendix E.
 """
 
-from soapjms.protocol.assertions.habits import HABITS, Habit, guess_dialect, habits, habits_of
+from soapjms.protocol.assertions.habits import HABITS, MISDIRECTED, Habit, guess_dialect, habits, habits_of
 from soapjms.protocol.assertions.judge import (
     judge,
     judge_readings,
@@ -31,6 +31,7 @@ from soapjms.protocol.assertions.table import ASSERTIONS, REQUEST_FAULTS
 __all__ = [
     "ASSERTIONS",
     "HABITS",
+    "MISDIRECTED",
     "REQUEST_FAULTS",
     "Assertion",
     "Binds",

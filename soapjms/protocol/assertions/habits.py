@@ -103,15 +103,28 @@ HABITS: Final = (
 )
 
 
+MISDIRECTED: Final = (
+    "misdirectedResponse",
+    "a response correlates with a request, but came to another destination than its JMSReplyTo (Protocol-2037); they "
+    "are not paired",
+)
+"""No habit, but the reason why two messages are alone."""
+
+
 def habits_of(message: Reading, carrier: Carrier) -> Iterator[tuple[str, str]]:
     """Yield the code and text of each habit that one message shows."""
     return ((habit.code, habit.text) for habit in HABITS if habit.seen(message, carrier))
 
 
 def habits(exchange: Exchange, setting: Setting) -> Iterator[tuple[str, str]]:
-    """Yield the code and text of each habit that a message of the exchange shows, once for each message."""
+    """Yield the code and text of each habit that a message of the exchange shows, once for each message.
+
+    A response that is not paired as it came to another destination is noted too.
+    """
     for carrier, message in readings(exchange, setting).items():
         yield from habits_of(message, carrier)
+    if exchange.misdirected and exchange.response is not None:
+        yield MISDIRECTED
 
 
 # Whose habits they are
