@@ -139,12 +139,9 @@ def check_markup(octets: bytes, limits: Limits) -> None:
     if len(octets) <= limits.harmless:
         return
     tags = octets
-    declared = octets.startswith((b"<?xml ", b"\xef\xbb\xbf<?xml "))
-    if octets.count(b"<") - octets.count(b"</") - declared > limits.elements:
-        tags, asides = _ASIDE.subn(b"", octets)
-        if tags.count(b"<") - tags.count(b"</") + asides - declared > limits.elements:
-            raise limits.excess("elements", "the document has more elements")
-    if any(len(each) > limits.short for each in tags.split(b"<")):
+    if len(octets) > 4 * limits.elements:
+        tags = _check_elements(octets, limits)
+    if _has_long_piece(tags, limits.short):
         if b"<!" in tags or tags.rfind(b"<?") > 0:
             tags = _ASIDE.sub(b"", tags)
         for piece in tags.split(b"<"):
@@ -152,6 +149,28 @@ def check_markup(octets: bytes, limits: Limits) -> None:
                 _check_tag(piece, limits)
     if len(octets) > limits.text and any(len(each[1] or b"") > limits.text for each in _ASIDE.finditer(octets)):
         raise limits.excess("text", "a CDATA section has more octets")
+
+
+def _check_elements(octets: bytes, limits: Limits) -> bytes:
+    """Count the elements; return the document, without what is no element if it had to be taken out for that."""
+    declared = octets.startswith((b"<?xml ", b"\xef\xbb\xbf<?xml "))
+    if octets.count(b"<") - octets.count(b"</") - declared <= limits.elements:
+        return octets
+    tags, asides = _ASIDE.subn(b"", octets)
+    if tags.count(b"<") - tags.count(b"</") + asides - declared > limits.elements:
+        raise limits.excess("elements", "the document has more elements")
+    return tags
+
+
+def _has_long_piece(octets: bytes, short: int) -> bool:
+    """Say whether a tag with the text after it is longer than `short`: looks at a few octets of each so many."""
+    start = 0
+    while len(octets) - start > short:
+        found = octets.rfind(b"<", start, start + short + 1)
+        if found < 0:
+            return True
+        start = found + 1
+    return False
 
 
 def _check_tag(piece: bytes, limits: Limits) -> None:

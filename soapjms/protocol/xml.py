@@ -71,7 +71,7 @@ def parse(document: bytes | str, charset: str | None = None, limits: Limits = DE
     except etree.XMLSyntaxError as error:
         check_depth(octets, limits)
         raise ValueError(f"not well-formed XML: {error}") from None
-    if len(octets) > limits.harmless and octets.count(b"</") >= limits.depth and _deeper_than(limits.depth)(root):
+    if len(octets) > 7 * limits.depth + 3 and _deeper_than(limits.depth)(root):  # a level takes 7 octets or more
         raise too_deep(limits)
     return root
 
