@@ -64,6 +64,8 @@ class StompConnection(Connection):
         self._state: ConnectionState | None = None
         self._generation = 0
         self._link = Link(login, timeout, self._session_ended)
+        self._written: Completion[SendResult] = self.completion()  # of every send that waits for no answer
+        self._written.set_result(SENT)
 
     def open(self) -> None:
         """Make the first session. A later generation is another `Link` in the same place.
@@ -118,13 +120,12 @@ class StompConnection(Connection):
             StaleDestinationError: a temporary destination that this generation of the connection did not make.
         """
         link = self._session()
-        future: Completion[SendResult] = self.completion()
         if transaction is not None:
             self._own(transaction).send(message)
-            future.set_result(SENT)
-            return future
+            return self._written
         headers, body = self.frame(message)
         if message.delivery_mode != DeliveryMode.NON_PERSISTENT:
+            future: Completion[SendResult] = self.completion()
             headers["receipt"] = receipt = self.new_id("receipt")
             future.on_settled(lambda _: link.forget(receipt))
             link.request(pack("SEND", headers, body), {receipt: settle(future, SENT)})
@@ -132,10 +133,10 @@ class StompConnection(Connection):
         try:
             link.write(pack("SEND", headers, body))
         except ConnectionLostError as error:
+            future = self.completion()
             future.set_exception(error)
-        else:
-            future.set_result(SENT)
-        return future
+            return future
+        return self._written
 
     def consume(
         self,

@@ -13,6 +13,7 @@ import socket
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from queue import Empty, SimpleQueue
 from threading import Event, Lock, RLock, Thread, current_thread
 from time import monotonic
@@ -54,11 +55,15 @@ def pack(command: str, headers: Mapping[str, str], body: bytes = b"") -> bytes:
 
     Spec: STOMP 1.2, value encoding.
     """
-    return _encode(command, {_escape(name): _escape(value) for name, value in headers.items()}, body)
+    return _encode(command, {_escape_name(name): _escape(value) for name, value in headers.items()}, body)
 
 
 def _escape(text: str) -> str:
     return text.translate(ESCAPES) if SPECIAL.search(text) else text
+
+
+_escape_name = lru_cache(maxsize=1024)(_escape)
+"""As `_escape`: a program uses a few names again and again."""
 
 
 def _encode(command: str, headers: Mapping[str, str], body: bytes = b"") -> bytes:
