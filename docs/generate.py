@@ -155,6 +155,8 @@ Where the specification leaves something open, this is what soapjms does.
 | SOAPJMS_isFault | read as a boolean, `true`, `1`; written as a JMS boolean, on responses only |
 | where a reply may go | any queue or temporary destination, but not the request's own, the broker's, or a topic |
 | copies of a message | merged by JMSMessageID whatever the time between them; without it within the window |
+| a one-way message recorded at sender and receiver over STOMP | counts as two: its sender is never told the \
+JMSMessageID, and it has no other id; where the broker tells it (`tells_message_id`) it is one |
 | what a replay remembers of one correlation id after a silence longer than the window | the ids of the last 100,000 \
 messages, so that a later copy is none of its own, and the last 100 requests without response |
 | a response that correlates, but came to another destination than JMSReplyTo | not paired, noted on the response |

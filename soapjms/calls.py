@@ -14,6 +14,7 @@ from typing import TypeAlias
 from brokers.connection import Completion
 from soapjms.protocol.errors import CallFailedError
 from soapjms.protocol.requesting import RequestingNode
+from soapjms.recorder import Outgoing
 from soapjms.replies import Replies
 from soapjms.response import Response
 
@@ -31,15 +32,17 @@ class Call:
         future: of its response.
         node: of its exchange; only who makes or ends the call touches it.
         due: when its time is over, by the monotonic clock, which nobody sets back.
+        outgoing: the record of its request, once there is one.
     """
 
-    __slots__ = ("due", "future", "key", "node")
+    __slots__ = ("due", "future", "key", "node", "outgoing")
 
     def __init__(self, key: str, future: Completion[Response], node: RequestingNode, due: float) -> None:
         self.key = key
         self.future = future
         self.node = node
         self.due = due
+        self.outgoing: Outgoing | None = None
 
 
 class Calls:

@@ -42,7 +42,7 @@ from soapjms.protocol.requesting import (
 )
 from soapjms.protocol.uri import JmsUri
 from soapjms.protocol.wsdl import Port
-from soapjms.recorder import Recorder, record
+from soapjms.recorder import Outgoing, Recorder, record
 from soapjms.replies import ExclusiveReplies, Replies, SharedReplies
 from soapjms.response import Response
 from soapjms.wsdl import read_wsdl
@@ -217,12 +217,14 @@ class Client:
         node = RequestingNode(self.endpoint, Mep.ONE_WAY)
         to, now = self._destination, _now()
         message = node.start(envelope, destination=to, now=now, soap_action=action, attachments=attachments)
-        self._record(message, Direction.ONE_WAY, Node.SENDING)
+        outgoing, message_id = self._outgoing(message, Direction.ONE_WAY, Node.SENDING), None
         try:
-            self._connection.send(message).result(self.timeout)
+            message_id = self._connection.send(message).result(self.timeout).message_id
         except (BrokerError, FutureTimeoutError) as error:
             failed = node.send_failed(f"the message could not be sent: {str(error) or 'no answer from the broker'}")
             raise CallFailedError(failed.text, failed.reason) from error
+        finally:
+            outgoing.sent(message_id)
         node.sent()
 
     # One call
@@ -264,22 +266,26 @@ class Client:
         return call
 
     def _send_request(self, call: Call, message: Message) -> None:
+        call.outgoing = outgoing = self._outgoing(message, Direction.REQUEST, Node.REQUESTING)
         self._calls.add(call)
-        self._record(message, Direction.REQUEST, Node.REQUESTING)
         try:
             sent = self._connection.send(message)
         except BrokerError as error:
+            outgoing.sent()
             self._fail_sending(call, error)
         except BaseException:
+            outgoing.sent()
             call.future.cancel()
             raise
         else:
-            sent.on_settled(lambda done: self._on_sent(call, done))
+            sent.on_settled(lambda done: self._on_sent(call, outgoing, done))
         if self._closed:  # meanwhile: `close` may have looked before this call was there
             self._give_up(call, "the client was closed")
 
-    def _on_sent(self, call: Call, done: Future[SendResult]) -> None:
-        if not done.cancelled() and (error := done.exception()) is not None:
+    def _on_sent(self, call: Call, outgoing: Outgoing, done: Future[SendResult]) -> None:
+        error = None if done.cancelled() else done.exception()
+        outgoing.sent(None if done.cancelled() or error is not None else done.result().message_id)
+        if error is not None:
             self._fail_sending(call, error)
 
     def _fail_sending(self, call: Call, error: BaseException) -> None:
@@ -296,8 +302,11 @@ class Client:
 
     def _on_reply(self, message: Message, key: str) -> None:
         """Hand a reply to the call that it is for; nobody else ever sees it."""
-        self._record(message, Direction.RESPONSE, Node.REQUESTING)
         call = self._calls.get(key)
+        if call is None or call.outgoing is None:
+            record(self._recorder, message, Direction.RESPONSE, Node.REQUESTING)
+        else:
+            call.outgoing.answered(message, Direction.RESPONSE, Node.REQUESTING)
         if call is None or not self._calls.end(call, lambda: self._read(call, message), answered=True):
             late = key.startswith(self._prefix) or (self._replies.by_place and message.correlation_id)
             self._count("ignored" if late else "unknown")
@@ -334,8 +343,9 @@ class Client:
         with self._lock:
             self.counts[what] += 1
 
-    def _record(self, message: Message, direction: Direction, node: Node) -> None:
-        record(self._recorder, message, direction, node)
+    def _outgoing(self, message: Message, direction: Direction, node: Node) -> Outgoing:
+        tells = self._recorder is not None and self._connection.capabilities.tells_message_id
+        return Outgoing(self._recorder, message, direction, node, tells_message_id=tells)
 
     def _check_open(self) -> None:
         if self._closed:

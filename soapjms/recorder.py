@@ -32,6 +32,10 @@ def utc_now() -> datetime:
 class Recorder:
     """A capture log that is being written. Thread-safe. Usable in a `with` statement.
 
+    What a node does not know about a message is not in its record. Over STOMP a sender never learns the JMSMessageID of
+    what it sent, so a one-way message that was recorded at sender and receiver has nothing that both records know: it
+    counts as two. Where the broker tells the id, as the embedded one does, they are found to be copies of one.
+
     Args:
         path: a `.jsonl` file, or `.jsonl.gz` to compress; what it holds already stays, lines are added.
         clock: returns the time of capture.
@@ -57,10 +61,27 @@ class Recorder:
     def _open(self) -> Any:
         return gzip.open(self.path, "ab") if self._compressed else self.path.open("ab", buffering=0)
 
-    def record(self, message: Message, direction: Direction | None = None, node: Node | None = None) -> None:
-        """Write one message. Never raises for what is in it or for a full disk: that is counted and logged."""
+    def now(self) -> datetime:
+        """Return the time of capture of what passes now."""
+        return self._clock()
+
+    def record(
+        self,
+        message: Message,
+        direction: Direction | None = None,
+        node: Node | None = None,
+        time: datetime | None = None,
+    ) -> None:
+        """Write one message. Never raises for what is in it or for a full disk: that is counted and logged.
+
+        Args:
+            message: what passed.
+            direction: what it is, if known.
+            node: who captured it, if known.
+            time: when it passed, if it is written later than that.
+        """
         try:
-            line = to_json(capture(message, self._clock(), direction, node)).encode("utf-8") + b"\n"
+            line = to_json(capture(message, time or self.now(), direction, node)).encode("utf-8") + b"\n"
             with self._lock:
                 self._write(line)
                 self.written += 1
@@ -94,14 +115,66 @@ class Recorder:
         self.close()
 
 
-def record(recorder: Recorder | None, message: Message, direction: Direction, node: Node) -> None:
+def record(
+    recorder: Recorder | None, message: Message, direction: Direction, node: Node, time: datetime | None = None
+) -> None:
     """Have a message recorded, if there is who records; one of the user's own may fail, and the message goes on."""
     if recorder is None:
         return
     try:
-        recorder.record(message, direction, node)
+        recorder.record(message, direction, node, time)
     except Exception:
         log.exception("the recorder failed; the message goes on")
+
+
+class Outgoing:
+    """The record of a message that is being sent, and of what answers it. Thread-safe.
+
+    A broker that tells the JMSMessageID does so when it has the message, and the answer may be there before that. So
+    both wait until then, and are written in their order, with the times at which they passed.
+
+    Args:
+        recorder: where to; None if nobody records.
+        message: what is about to be sent.
+        direction: what it is.
+        node: who sends it.
+        tells_message_id: the broker will tell the id; else the message is written at once, without one.
+    """
+
+    def __init__(
+        self, recorder: Recorder | None, message: Message, direction: Direction, node: Node, *, tells_message_id: bool
+    ) -> None:
+        self._recorder = recorder
+        self._lock = Lock()
+        self._waiting: list[tuple[Message, Direction, Node, datetime | None]] = []
+        self._is_written = recorder is None or not tells_message_id
+        if self._is_written:
+            record(recorder, message, direction, node)
+        else:
+            self._waiting.append((message, direction, node, self._time()))
+
+    def sent(self, message_id: str | None = None) -> None:
+        """Tell that the broker has the message, or never will: it is written. A second time does nothing."""
+        with self._lock:
+            for message, direction, node, time in self._waiting:
+                known = message if self._is_written else replace(message, message_id=message_id)
+                self._is_written = True
+                record(self._recorder, known, direction, node, time)
+            self._waiting.clear()
+
+    def answered(self, message: Message, direction: Direction, node: Node) -> None:
+        """Record what answers the message."""
+        with self._lock:
+            if self._is_written:
+                record(self._recorder, message, direction, node)
+            else:
+                self._waiting.append((message, direction, node, self._time()))
+
+    def _time(self) -> datetime | None:
+        try:
+            return None if self._recorder is None else self._recorder.now()
+        except Exception:  # it is asked again when the record is written, and counted if it fails again
+            return None
 
 
 def _ends_in_a_line(path: Path) -> bool:

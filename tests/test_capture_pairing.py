@@ -11,20 +11,33 @@ from threading import Event
 from typing import Final
 
 import pytest
-from calling_kit import NS, PATIENCE, SOAP_11, SOAP_12, Wrapped, element, envelope, eventually, fresh, text_of
+from calling_kit import (
+    NS,
+    PATIENCE,
+    SOAP_11,
+    SOAP_12,
+    OnEachBroker,
+    Wrapped,
+    element,
+    envelope,
+    eventually,
+    fresh,
+    greeter,
+    text_of,
+)
 from lxml import etree
 from real_brokers import RealActiveMQ, start_activemq
 
 import soapjms
-from brokers import MessageType, Transaction, topic
+from brokers import Connection, MessageType, Transaction, topic
 from brokers.stomp import StompConnection
 from soapjms import Client, Dispatcher, Recorder, Request, Service, Tap
 from soapjms.protocol.exchange import Exchange, Pattern, exchanges_of
-from soapjms.protocol.record import Node, Record, from_json, to_json
+from soapjms.protocol.record import Direction, Node, Record, from_json, to_json
 from soapjms.recorder import from_mirror
 from soapjms.replay import replay
 
-pytestmark = pytest.mark.broker
+ON_ACTIVEMQ: Final = pytest.mark.broker
 
 PLAIN: Final = ("Ann", "Bob", "Cem", "Dan")
 """Calls that nothing happens to: seen three times each way."""
@@ -193,6 +206,7 @@ def assert_as_made(found: dict[str, Exchange], captured: Captured) -> None:
             assert exchange.response.message.destination.name == exchange.request.message.reply_to.name is not None
 
 
+@ON_ACTIVEMQ
 def test_what_was_captured(captured: Captured) -> None:
     """Each observer saw what was there for it to see: nobody all of it."""
     client, service, tap = (read(path) for path in captured.logs)
@@ -204,18 +218,21 @@ def test_what_was_captured(captured: Captured) -> None:
     assert (len(client), len(service), len(tap)) == (13, 14, 13)
 
 
+@ON_ACTIVEMQ
 def test_pairing(captured: Captured) -> None:
     """The merged logs of all three give exactly the exchanges that were made."""
     records = [record for path in captured.logs for record in read(path)]
     assert_as_made(exchanges(records), captured)
 
 
+@ON_ACTIVEMQ
 def test_pairing_without_direction(captured: Captured) -> None:
     """So does a copy whose records have no direction."""
     records = without_direction(record for path in captured.logs for record in read(path))
     assert_as_made(exchanges(records), captured)
 
 
+@ON_ACTIVEMQ
 @pytest.mark.parametrize("seen", [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2)])
 def test_pairing_of_some(captured: Captured, seen: tuple[int, ...]) -> None:
     """Any of the logs by itself, and any two, give as many exchanges, and the same ones answered."""
@@ -226,6 +243,7 @@ def test_pairing_of_some(captured: Captured, seen: tuple[int, ...]) -> None:
         assert [MISSING in str(exchange.request) for exchange in found if exchange.unpaired] == [True]
 
 
+@ON_ACTIVEMQ
 @pytest.mark.parametrize("directions", [True, False])
 def test_replay(captured: Captured, directions: bool, tmp_path: Path) -> None:
     """The replay counts the same, and finds no rule broken."""
@@ -244,3 +262,44 @@ def test_replay(captured: Captured, directions: bool, tmp_path: Path) -> None:
     broken = {name: counts["failed"] for name, counts in found["assertions"].items() if counts["failed"]}
     assert broken == {}
     assert summary.exit_status == 0
+
+
+class TestSenderAndReceiver(OnEachBroker):
+    """What both ends record of the same messages."""
+
+    def captured(self, connection: Connection, other: Connection, name: str, folder: Path) -> list[Record]:
+        """Send two one-way messages that are alike, and make a call."""
+        logs = [folder / "client.jsonl", folder / "service.jsonl"]
+        with (
+            Recorder(logs[0]) as sender,
+            Recorder(logs[1]) as receiver,
+            Client(connection, f"jms:queue:{name}", timeout=PATIENCE, recorder=sender) as client,
+            Dispatcher(other, f"jms:queue:{name}", greeter(), recorder=receiver),
+        ):
+            client.send(envelope())
+            client.send(envelope())
+            assert text_of(client.call(envelope())) == "Hello World"
+            eventually(lambda: receiver.written == 4, "the service has recorded everything")
+        return [record for log in logs for record in read(log)]
+
+    def test_one_way(self, connection: Connection, other: Connection, name: str, tmp_path: Path) -> None:
+        """A one-way message is one, where the sender is told its id; over STOMP nothing says that two are the same."""
+        records = self.captured(connection, other, name, tmp_path)
+        found = list(exchanges_of(records))
+        one_way = [each.records for each in found if each.pattern is Pattern.ONE_WAY]
+        assert one_way == ([2, 2] if connection.capabilities.tells_message_id else [1, 1, 1, 1])
+        (call,) = [each for each in found if each.pattern is not Pattern.ONE_WAY]
+        assert (call.pattern, call.unpaired, call.records) == (Pattern.REQUEST_RESPONSE, False, 4)
+
+    def test_the_sender_of_a_request(
+        self, connection: Connection, other: Connection, name: str, tmp_path: Path
+    ) -> None:
+        """The id that the broker told is that which the receiver sees, and the request is before its response."""
+        records = self.captured(connection, other, name, tmp_path)
+        ids = {record.node: record.message.message_id for record in records if record.direction is Direction.REQUEST}
+        told = ids[Node.RESPONDING] if connection.capabilities.tells_message_id else None
+        assert ids[Node.REQUESTING] == told
+        assert ids[Node.RESPONDING] is not None
+        calls = [record for record in records if record.node is Node.REQUESTING]
+        assert [record.direction for record in calls] == [Direction.REQUEST, Direction.RESPONSE]
+        assert calls[0].time <= min(record.time for record in records if record.direction is Direction.RESPONSE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event, current_thread
 
@@ -22,6 +23,7 @@ from calling_kit import (
     element,
     envelope,
     eventually,
+    fresh,
     request_message,
     responder,
     take_one,
@@ -40,6 +42,7 @@ from brokers import (
     queue,
 )
 from brokers.embedded import Broker
+from brokers.errors import ConnectionLostError
 from brokers.naming import NameNotFoundError
 from soapjms import CallFailedError, CallTimeoutError, Client, Dispatcher, Names, UsageError
 from soapjms.protocol import names
@@ -155,6 +158,79 @@ class TestCalling(Peers):
             (Direction.RESPONSE, Node.REQUESTING),
             (Direction.ONE_WAY, Node.SENDING),
         ]
+
+    def test_recorded_with_the_id(self, connection: Connection, other: Connection, tmp_path: Path) -> None:
+        """Where the broker tells the JMSMessageID, it is in the records of requests and one-way messages."""
+        log = tmp_path / "log.jsonl"
+        place = fresh()
+        with (
+            soapjms.Recorder(log) as recorder,
+            Client(connection, f"jms:queue:{place}", recorder=recorder) as client,
+            arrivals(other, queue(place)) as found,
+        ):
+            client.submit(envelope())
+            client.send(envelope())
+            sent = [each.message_id for each in found.take(2)]
+        records = [from_json(line) for line in log.read_text().splitlines()]
+        assert [each.message.message_id for each in records] == sent
+        assert None not in sent
+
+    def test_recorded_in_order(self, connection: Connection, served: Dispatcher, tmp_path: Path) -> None:
+        """A response that comes before the broker told the request's id waits for it; both have their own times."""
+        log = tmp_path / "log.jsonl"
+        passed: list[datetime] = []
+
+        def clock() -> datetime:
+            passed.append(datetime(2026, 1, 1, second=len(passed), tzinfo=UTC))
+            return passed[-1]
+
+        class TellsLate(Wrapped):
+            def send(self, message: Message, transaction: Transaction | None = None) -> Completion[SendResult]:
+                sent = super().send(message, transaction)
+                eventually(lambda: len(passed) == 2, "the response is there")
+                return sent
+
+        with soapjms.Recorder(log, clock) as recorder, Client(TellsLate(connection), URI, recorder=recorder) as client:
+            client.call(envelope())
+        records = [from_json(line) for line in log.read_text().splitlines()]
+        assert [each.direction for each in records] == [Direction.REQUEST, Direction.RESPONSE]
+        assert [each.time for each in records] == passed
+        assert records[0].message.message_id is not None
+
+    def test_recorded_though_not_sent(self, connection: Connection, tmp_path: Path) -> None:
+        """What the broker never took is recorded without an id, however sending it ended."""
+        log = tmp_path / "log.jsonl"
+        ends: list[BaseException] = [
+            ConnectionLostError("gone"),
+            KeyboardInterrupt(),
+            ConnectionLostError("gone"),
+            KeyboardInterrupt(),
+        ]
+
+        class Refuses(Wrapped):
+            def send(self, message: Message, transaction: Transaction | None = None) -> Completion[SendResult]:
+                raise ends.pop(0)
+
+        with soapjms.Recorder(log) as recorder, Client(Refuses(connection), URI, recorder=recorder) as client:
+            for use in (client.call, client.send):
+                with pytest.raises(CallFailedError):
+                    use(envelope())
+                with pytest.raises(KeyboardInterrupt):
+                    use(envelope())
+        records = [from_json(line) for line in log.read_text().splitlines()]
+        kinds = [Direction.REQUEST, Direction.REQUEST, Direction.ONE_WAY, Direction.ONE_WAY]
+        assert [(each.direction, each.message.message_id) for each in records] == [(kind, None) for kind in kinds]
+
+    def test_recorded_by_a_clock_that_fails(self, connection: Connection, tmp_path: Path) -> None:
+        """The recorder counts what it could not write; the call goes on."""
+
+        def clock() -> datetime:
+            raise OSError("no clock")
+
+        with soapjms.Recorder(tmp_path / "log.jsonl", clock) as recorder:
+            with Client(connection, URI, recorder=recorder) as client:
+                client.call(envelope())
+            assert (recorder.written, recorder.failed) == (0, 2)
 
 
 class TestOneWay(Peers):

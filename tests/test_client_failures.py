@@ -42,7 +42,7 @@ from brokers import (
 from brokers.embedded import Broker
 from soapjms import CallFailedError, CallTimeoutError, Client, UsageError
 from soapjms.protocol import names
-from soapjms.protocol.record import Direction, Node
+from soapjms.protocol.record import Direction
 
 
 class Choosy(Wrapped):
@@ -261,7 +261,7 @@ class TestFailures(Peers):
         """A recorder of the user's own that raises is logged; calls get their responses all the same."""
 
         class Moody(soapjms.Recorder):
-            def record(self, message: Message, direction: Direction | None = None, node: Node | None = None) -> None:
+            def record(self, message: Message, direction: Direction | None = None, *more: object) -> None:
                 raise RuntimeError(f"no {direction}")
 
         with (
