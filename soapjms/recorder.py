@@ -122,7 +122,10 @@ def record(
     if recorder is None:
         return
     try:
-        recorder.record(message, direction, node, time)
+        if time is None:
+            recorder.record(message, direction, node)
+        else:
+            recorder.record(message, direction, node, time)
     except Exception:
         log.exception("the recorder failed; the message goes on")
 
