@@ -85,12 +85,12 @@ class Calls:
         """
         if self._calls.pop(call.key, None) is not call:
             return False
+        if answered:  # before the caller goes on, who may call again
+            self._replies.end(call.key, reusable=True)
         is_wanted = call.future.set_running_or_notify_cancel()
         if is_wanted and outcome is not None:
             _settle(call, outcome)
-        if answered:
-            self._replies.end(call.key, reusable=True)
-        elif self._replies.by_place:  # it asks the broker, and this thread may be that of the deadlines
+        if not answered and self._replies.by_place:  # it asks the broker, and this thread may be that of the deadlines
             Thread(target=self._replies.end, args=[call.key], kwargs={"reusable": False}, daemon=True).start()
         return is_wanted
 
