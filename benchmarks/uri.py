@@ -52,6 +52,9 @@ NASTY: Final = {
     "digits": ("jms:queue:q?timeToLive=", "0"),
     "a variant without end": ("jms:", "vnd."),
     "a class name": ("jms:jndi:q?jndiInitialContextFactory=", "a."),
+    "a class name of long words": ("jms:jndi:q?jndiInitialContextFactory=", "abc."),
+    "a class name in escapes": ("jms:jndi:q?jndiInitialContextFactory=", "%41abc"),
+    "a class name that is not UTF-8": ("jms:jndi:q?jndiInitialContextFactory=", "%E9abc"),
 }
 
 

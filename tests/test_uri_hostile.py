@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from soapjms.protocol.errors import InvalidUriError
 from soapjms.protocol.uri import KEPT, JmsUri, Mode, Severity, build, checked, parse, read, visible
+from soapjms.protocol.uri.known import PARAMETERS
 
 
 def codes(uri: JmsUri) -> list[str]:
@@ -56,6 +59,34 @@ def test_only_short_uris_are_remembered() -> None:
     assert parse(short) is parse(short)
     assert parse(long) is not parse(long)
     assert parse(long) == parse(long) == read(long)
+
+
+@pytest.mark.parametrize(
+    ("name", "accepted"),
+    [
+        ("Factory", True), ("com.example.Factory$Inner", True), ("_a.$b", False), ("caf\u00e9.\u00e9_1", True),
+        ("com.example.", False), (".com", False), ("com..example", False), ("com.1a", False), ("1a", False),
+        ("a b", False),
+    ],
+)  # fmt: skip
+def test_class_names(name: str, accepted: bool) -> None:
+    """A class name is words with dots between them; each begins with a letter or an underline."""
+    uri = parse(build("jndi", "q", [("jndiInitialContextFactory", name)]))
+    assert ("className" not in codes(uri)) is accepted
+
+
+@pytest.mark.parametrize("end", ["", "abc"])
+def test_a_long_class_name_takes_no_memory(end: str) -> None:
+    """To judge a value of 400,000 characters, nothing is remembered of its words."""
+    name = "abc." * 100_000 + end
+    accepted = PARAMETERS["jndiInitialContextFactory"].accepted
+    tracemalloc.start()
+    try:
+        assert (accepted.fullmatch(name) is None) is (not end)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < len(name) // 10
 
 
 # Secrets and what a terminal acts on

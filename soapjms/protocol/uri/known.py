@@ -44,7 +44,8 @@ class Known(NamedTuple):
 
 
 _NAME: Final = re.compile(r".+", re.DOTALL)
-_CLASS: Final = re.compile(r"[^\W\d][\w$]*(?:\.[^\W\d][\w$]*)*")
+# Possessive, as a match that may go back remembers each word: of a long value that costs more than its length.
+_CLASS: Final = re.compile(r"[^\W\d][\w$]*+(?:\.[^\W\d][\w$]*+)*+")
 
 PARAMETERS: Final[Mapping[str, Known]] = MappingProxyType(
     {
