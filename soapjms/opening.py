@@ -21,7 +21,7 @@ from soapjms.protocol.uri import JmsUri
 from soapjms.protocol.wsdl import Port
 
 ENTRIES: Final[Mapping[str, str]] = {"jndiInitialContextFactory": INITIAL, "jndiURL": PROVIDER_URL}
-"""Properties that are an entry of the JNDI environment under another name; they win over `jndi-` and that name."""
+"""Properties that are an entry of the JNDI environment under another name; `resolve` leaves one name of the two."""
 
 
 def connect_uri(

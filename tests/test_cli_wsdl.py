@@ -238,6 +238,18 @@ def test_explain_a_uri() -> None:
     assert "t (uri)" in run("explain", "jms:jndi:q?topicReplyToName=t").stdout
 
 
+def test_explain_two_names_of_one_setting() -> None:
+    """The name that loses is shown, with the value that does not count."""
+    given = "jndi-java.naming.provider.url=tcp://localhost:61616"
+    found = said("explain", "jms:jndi:q?jndiURL=tcp%3A%2F%2Furi%3A1", "--set", given)["properties"]
+    assert found["jndi-java.naming.provider.url"]["origin"] == "environment"
+    assert found["jndiURL"] == {
+        "value": None,
+        "origin": "ignored",
+        "overridden": [{"value": "tcp://uri:1", "origin": "uri"}],
+    }
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_explain_both_versions(tmp_path: Path, version: str) -> None:
     """Every origin at once."""

@@ -53,6 +53,13 @@ BACKUP = "tcp://backup.example:61616"
         ({"jndi-connection.CF.brokerURL": BACKUP, "jndiConnectionFactoryName": "CF"}, {}, "stomp://backup.example"),
         ({"jndi-": "x", "custom": "y", "jndiConnectionFactoryName": "CF"}, {}, OWN_URL),
         ({"jndiURL": BACKUP}, {"jndiURL": JAVA_URL}, OWN_URL),
+        ({"jndiURL": BACKUP}, {"jndi-java.naming.provider.url": JAVA_URL}, OWN_URL),
+        ({"jndi-java.naming.provider.url": BACKUP}, {"jndiURL": JAVA_URL}, OWN_URL),
+        (
+            {"jndiInitialContextFactory": "com.example.Mine", "jndiConnectionFactoryName": "CF"},
+            {"jndi-java.naming.factory.initial": CLASSIC},
+            OWN_URL,
+        ),
         ({"jndiConnectionFactoryName": "CF"}, {"jndi-java.naming.security.credentials": "s3cr3t"}, OWN_URL),
         ({"jndiConnectionFactoryName": "Other"}, {"jndiConnectionFactoryName": "CF"}, OWN_URL),
     ],

@@ -123,6 +123,35 @@ def test_jndi_family() -> None:
     assert row_of("nonsense") is None
 
 
+ALIASES = [
+    ("jndi-java.naming.provider.url", "jndiURL"),
+    ("jndi-java.naming.factory.initial", "jndiInitialContextFactory"),
+]
+
+
+@pytest.mark.parametrize("pair", ALIASES)
+@pytest.mark.parametrize(("winner", "loser"), list(combinations(VALUES, 2)))
+def test_two_names_of_one_setting(pair: tuple[str, str], winner: Origin, loser: Origin) -> None:
+    """Protocol-2001: the stronger level wins whichever of the names it uses; the loser stays visible."""
+    for strong, weak in (pair, pair[::-1]):
+        values = {winner: {strong: "a"}, loser: {weak: "b"}}
+        query = "".join(f"?{name}={value}" for name, value in values.get(Origin.URI, {}).items())
+        wsdl = {each: values[each] for each in values if each not in (Origin.ENVIRONMENT, Origin.URI)}
+        effective = resolve(parse(f"jms:jndi:q{query}"), values.get(Origin.ENVIRONMENT, {}), wsdl)
+        assert effective[strong] == ("a", winner)
+        assert weak not in effective
+        assert effective.overridden == {weak: [("b", loser)]}
+
+
+@pytest.mark.parametrize(("alias", "own"), ALIASES)
+def test_two_names_on_one_level(alias: str, own: str) -> None:
+    """The property's own name wins over the entry of the JNDI environment, over what a weaker level says too."""
+    effective = resolve(parse(f"jms:jndi:q?{own}=a&{alias}=b"), {}, {Origin.PORT: {own: "c", alias: "d"}})
+    assert effective[own] == ("a", Origin.URI)
+    assert effective.overridden == {own: [("c", Origin.PORT)], alias: [("b", Origin.URI), ("d", Origin.PORT)]}
+    assert resolve(environment={own: "a", alias: "b"}).overridden == {alias: [("b", Origin.ENVIRONMENT)]}
+
+
 # Reply names
 
 

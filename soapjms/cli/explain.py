@@ -57,6 +57,6 @@ def members(effective: Effective) -> dict[str, dict[str, Any]]:
     said: dict[str, dict[str, Any]] = dict(property_members(effective))
     for name, each in said.items():
         each["overridden"] = overridden_members(effective, name)
-    for name in effective.overridden.keys() - effective.keys():
+    for name in (each for each in effective.overridden if each not in effective):
         said[name] = {"value": None, "origin": "ignored", "overridden": overridden_members(effective, name)}
     return said

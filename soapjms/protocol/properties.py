@@ -19,6 +19,7 @@ from brokers.message import DEFAULT_PRIORITY, DeliveryMode
 from soapjms.protocol import names
 from soapjms.protocol.errors import InvalidPropertyError
 from soapjms.protocol.uri import JmsUri, fits_long
+from soapjms.protocol.uri.known import SAME_IN_JNDI
 
 Value: TypeAlias = str | int | bool
 
@@ -71,10 +72,6 @@ class Carrier(StrEnum):
 _PRIORITY: Final = re.compile(r"0*[0-9]")
 
 
-def _text(value: str) -> Value:
-    return value
-
-
 def _delivery_mode(value: str) -> Value:
     return DeliveryMode[value].value
 
@@ -107,7 +104,7 @@ class Type(NamedTuple):
     shown: Callable[[Value], Value] = _as_it_is
 
 
-TEXT: Final = Type("any string", _text)
+TEXT: Final = Type("any string", _as_it_is)
 DELIVERY_MODE: Final = Type("PERSISTENT or NON_PERSISTENT", _delivery_mode, lambda value: DeliveryMode(int(value)).name)
 PRIORITY: Final = Type("an integer from 0 to 9", _priority)
 MILLISECONDS: Final = Type("milliseconds, digits only, below 2 to the 63; 0 for no end", _milliseconds)
@@ -322,8 +319,9 @@ def resolve(
 ) -> Effective:
     """Work out the effective properties, each with its origin: environment, URI, port, service, binding, default.
 
-    `topicReplyToName` is ignored where `replyToName` is set or the variant is jndi; what does not count is kept in
-    `overridden`. Custom parameters of the URI are no binding properties and stay out.
+    `topicReplyToName` is ignored where `replyToName` is set or the variant is jndi, and so is the weaker of two names
+    for one setting (on one level the `jndi-` one). What does not count is kept in `overridden`; custom parameters of
+    the URI are no binding properties and stay out.
 
     Args:
         uri: the URI of the destination; its repeats are settled (the last counts).
@@ -351,6 +349,9 @@ def resolve(
             effective.setdefault(row.name, EffectiveValue(row.default, Origin.DEFAULT))
     if "replyToName" in effective or effective.value("lookupVariant") == "jndi":
         effective.ignore("topicReplyToName")
+    for pair in SAME_IN_JNDI.items():
+        if all(name in effective for name in pair):
+            effective.ignore(max(pair, key=lambda name: list(Origin).index(effective[name].origin)))
     return effective
 
 
