@@ -147,7 +147,7 @@ Where the specification leaves something open, this is what soapjms does.
 | elements of one edition under the transport of the other | they count; a finding |
 | elements inside of the SOAP binding element, as 3.4.1 puts it | they count for nothing; a finding |
 | white space around the value of an element | dropped; kept in the attributes of jndiContextParameter |
-| both reply names | in one URI refused (RFC 6167); at different places replyToName counts (SOAP/JMS 2.2.2) |
+| both reply names | on one level refused (RFC 6167 4.3.1); on different ones replyToName counts (SOAP/JMS 2.2.2) |
 | an address of a WSDL that only the strict grammar refuses | used; a finding |
 | other transports for JMS, and ours without the last slash | named for what they are, not used |
 | the pattern of an operation that is neither in-out nor in-only | not callable by name; a finding |

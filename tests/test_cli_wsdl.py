@@ -274,6 +274,10 @@ def test_explain_both_versions(tmp_path: Path, version: str) -> None:
         (["jms:queue:q?deliveryMode=persistent"], "deliveryMode is 'persistent' in URI; accepted is PERSISTENT or"),
         (["jms:queue:q?timeToLive=1.5"], "timeToLive is '1.5' in URI; accepted is milliseconds"),
         (["jms:queue:q?replyToName=a&topicReplyToName=b"], "in one URI; accepted is one of them"),
+        (
+            ["jms:queue:q", "--set", "replyToName=a", "--set", "topicReplyToName=b"],
+            "replyToName is 'a' and topicReplyToName is 'b' in one environment; accepted is one of them",
+        ),
         (["jms:queue:q", "--port", "x"], "a URI has no ports"),
         (["jms:queue"], "noVariant"),
         ([PROPERTIES], "more than one port with a SOAP/JMS transport; choose one of: EchoService/BindingOnly"),

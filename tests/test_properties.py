@@ -165,7 +165,7 @@ def test_two_names_on_one_level(alias: str, own: str) -> None:
         ("jms:queue:q?topicReplyToName=t", {}, {Origin.BINDING: {"replyToName": "r"}}, False),
         ("jms:queue:q?replyToName=r", {"topicReplyToName": "t"}, {}, False),
         ("jms:queue:q", {}, {Origin.PORT: {"topicReplyToName": "t"}}, True),
-        ("jms:queue:q", {}, {Origin.PORT: {"topicReplyToName": "t", "replyToName": "r"}}, False),
+        ("jms:queue:q", {}, {Origin.PORT: {"topicReplyToName": "t"}, Origin.SERVICE: {"replyToName": "r"}}, False),
     ],
 )
 def test_topic_reply_name(uri: str, environment: dict[str, Value], wsdl: dict[Origin, Any], kept: bool) -> None:
@@ -179,6 +179,18 @@ def test_both_reply_names_in_one_uri() -> None:
     """RFC 6167 4.3.1: they exclude each other; the refusal shows both."""
     with pytest.raises(InvalidPropertyError, match="replyToName is 'r' and topicReplyToName is 't' in one URI"):
         resolve(parse("jms:queue:q?topicReplyToName=t&replyToName=r"))
+
+
+@pytest.mark.parametrize("origin", [each for each in VALUES if each is not Origin.URI])
+def test_both_reply_names_on_one_level(origin: Origin) -> None:
+    """SOAP/JMS 2.2.2: what the URI may not say at once no other level may; the refusal names values, place and rule."""
+    both: dict[str, Any] = {"replyToName": "a", "topicReplyToName": "b"}
+    with pytest.raises(InvalidPropertyError) as refused:
+        resolve(parse("jms:queue:q"), both if origin is Origin.ENVIRONMENT else {}, {origin: both})
+    assert str(refused.value) == (
+        f"replyToName is 'a' and topicReplyToName is 'b' in one {origin}; "
+        "accepted is one of them (SOAP/JMS 2.2.2, RFC 6167 4.3.1)"
+    )
 
 
 # Conflicts

@@ -119,6 +119,12 @@ CASES = [
     ("bothReplyNames", VERSIONS,
      {"port": "<j:replyToName>a</j:replyToName>", "address": "jms:queue:q?topicReplyToName=b"},
      "jms:queue", "is ignored then", {"address": "jms:queue:q?topicReplyToName=b"}),
+    *(
+        ("replyNamesTogether", VERSIONS, {level: "<j:replyToName>a</j:replyToName>\n<j:topicReplyToName>b</j:topicReply"
+         "ToName>"}, "<j:topicReply", "replyToName is 'a' and topicReplyToName is 'b' in one",
+         {level: "<j:replyToName>a</j:replyToName>"})
+        for level in ("port", "service", "binding")
+    ),
     ("topicReplyWithJndi", VERSIONS,
      {"port": JNDI, "service": "<j:topicReplyToName>b</j:topicReplyToName>", "address": "jms:jndi:q"},
      "<j:topicReply", "variant jndi", {"service": "<j:topicReplyToName>b</j:topicReplyToName>"}),

@@ -329,8 +329,7 @@ def resolve(
         wsdl: extension elements by level: port, service, binding.
 
     Raises:
-        InvalidPropertyError: a value that its type does not allow, a property where it may not be set, or both reply
-            names in one URI.
+        InvalidPropertyError: a bad value, a property where it may not be set, or both reply names on one level.
 
     Spec: SOAP/JMS 2.2, 2.2.2, 3.4.4, 3.4.5; Protocol-2001, Protocol-2002, WSDLUsage-3002, WSDLUsage-3003.
     """
@@ -341,6 +340,7 @@ def resolve(
     ]
     effective = Effective()
     for origin, source, values in levels:
+        _refuse_both_reply_names(values, origin)
         for name, value in values.items():
             check_source(name, source, origin)
             effective.offer(name, EffectiveValue(read_value(name, _as_text(value), origin), origin))
@@ -359,14 +359,17 @@ def _of_uri(uri: JmsUri | None) -> Mapping[str, Value]:
     if uri is None:
         return {}
     values: dict[str, Value] = {name: value for name, value in uri.effective().items() if _settable_in_uri(name)}
-    if "replyToName" in values and "topicReplyToName" in values:
-        raise InvalidPropertyError(
-            f"replyToName is {values['replyToName']!r} and topicReplyToName is {values['topicReplyToName']!r} in one "
-            "URI; accepted is one of them (RFC 6167 4.3.1)"
-        )
     if uri.variant is not None and uri.destination is not None:
         values |= {"lookupVariant": uri.variant, "destinationName": uri.destination}
     return values
+
+
+def _refuse_both_reply_names(values: Mapping[str, Value], origin: Origin) -> None:
+    if "replyToName" in values and "topicReplyToName" in values:
+        raise InvalidPropertyError(
+            f"replyToName is {values['replyToName']!r} and topicReplyToName is {values['topicReplyToName']!r} in one "
+            f"{origin}; accepted is one of them (SOAP/JMS 2.2.2, RFC 6167 4.3.1)"
+        )
 
 
 def _settable_in_uri(name: str) -> bool:

@@ -126,6 +126,8 @@ RULES: Final[Mapping[str, Rule]] = MappingProxyType(
                            "{wins!r} of the {by}", "take one of them out"),
         "bothReplyNames": Rule(_W, "SOAP/JMS 2.2.2", "port {port!r} has both replyToName and topicReplyToName, which "
                                "is ignored then", "write one of them"),
+        "replyNamesTogether": Rule(_E, "SOAP/JMS 2.2.2, RFC 6167 4.3.1", "replyToName is {name!r} and topicReplyToName "
+                                   "is {topic!r} in one {inside}", "write one of them"),
         "topicReplyWithJndi": Rule(_W, "SOAP/JMS 2.2.2", "topicReplyToName of port {port!r} is ignored with the "
                                    "variant jndi", "write replyToName, with the JNDI name of the topic"),
     }

@@ -41,6 +41,14 @@ _REFUSED_IN_URI: Final = frozenset({"deliveryMode", "timeToLive", "priority", "b
 """What reading leniently only notes, and using the URI does not allow."""
 
 
+def _both_reply_names(extensions: tuple[Extension, ...]) -> Iterator[Finding]:
+    last = {each.name: each for each in extensions}
+    if "replyToName" in last and "topicReplyToName" in last:
+        name, topic = last["replyToName"], last["topicReplyToName"]
+        place = max(name.place, topic.place)
+        yield finding("replyNamesTogether", place, inside=name.inside, name=name.value, topic=topic.value)
+
+
 class WsdlVersion(StrEnum):
     """WSDL 1.1 and 2.0, which call some things by other names."""
 
@@ -175,6 +183,7 @@ class Port:
         yield from self._address_problems()
         for origin, extensions in self.levels():
             yield from (problem for each in extensions if (problem := each.problem(origin)))
+            yield from _both_reply_names(extensions)
 
     def _other_transport(self, binding: Binding) -> Iterator[Finding]:
         write = {"attribute": self.wsdl.transport, "namespace": DEFAULT_PROFILE.namespace}
