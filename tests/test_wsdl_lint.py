@@ -128,6 +128,27 @@ CASES = [
     ("topicReplyWithJndi", VERSIONS,
      {"port": JNDI, "service": "<j:topicReplyToName>b</j:topicReplyToName>", "address": "jms:jndi:q"},
      "<j:topicReply", "variant jndi", {"service": "<j:topicReplyToName>b</j:topicReplyToName>"}),
+    *(
+        ("badUri", VERSIONS, {"address": f"jms:queue:q?{query}"}, "jms:queue", f"(SOAP/JMS 2.2.2, RFC 6167 {rule}",
+         {})
+        for query, rule in (
+            ("deliveryMode=persistent", "4.1.1); write as deliveryMode PERSISTENT or NON_PERSISTENT"),
+            ("timeToLive=1.5", "4.1.2); write as timeToLive milliseconds, digits only"),
+            ("priority=11", "4.1.3); write as priority an integer from 0 to 9"),
+            ("replyToName=a&topicReplyToName=b", "4.3.1); write replyToName or topicReplyToName, not both"),
+        )
+    ),
+    ("badUri", VERSIONS, {"address": "jms:queue"}, "jms:queue", "(RFC 6167 3); write a URI as RFC 6167 has it", {}),
+    ("repeatedElement", VERSIONS, {"port": '<j:jndiContextParameter name="a.b" value="1"/>\n' * 2}, "<j:jndi",
+     "jndiContextParameter 'a.b' is given 2 times", {}),
+    ("overridden", VERSIONS,
+     {"port": '<j:jndiContextParameter name="a.b" value="1"/>',
+      "binding": '<j:jndiContextParameter name="a.b"  value="2"/>'},
+     '<j:jndiContextParameter name="a.b"  value', "jndiContextParameter 'a.b' '2' of the binding is overridden", {}),
+    ("overridden", VERSIONS,
+     {"port": '<j:jndiContextParameter name="java.naming.provider.url" value="tcp://a:1"/>',
+      "service": "<j:jndiURL>tcp://b:1</j:jndiURL>"},
+     "<j:jndiURL", "jndiURL 'tcp://b:1' of the service is overridden for port 'Ledger' by 'tcp://a:1' of the port", {}),
 ]  # fmt: skip
 
 

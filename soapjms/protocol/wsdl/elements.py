@@ -62,6 +62,11 @@ class Extension:
     nested: bool
     place: Place
 
+    @property
+    def called(self) -> str:
+        """What tells it from others: its local name, and that of the parameter if it is a jndiContextParameter."""
+        return f"{self.element} {self.name[5:]!r}" if self.element == CONTEXT_PARAMETER else self.element
+
     def problem(self, origin: Origin) -> Finding | None:
         """Say why it cannot count at a level, None if it can.
 

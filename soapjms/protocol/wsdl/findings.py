@@ -38,17 +38,14 @@ class Finding:
         code: the row of `RULES`.
         text: what was seen.
         write: what to write instead.
+        rule: the rule that it breaks.
     """
 
     place: Place
     code: str
     text: str
     write: str
-
-    @property
-    def rule(self) -> str:
-        """The rule that it breaks."""
-        return RULES[self.code].rule
+    rule: str
 
     @property
     def severity(self) -> Severity:
@@ -60,7 +57,7 @@ class Finding:
 
 
 class Rule(NamedTuple):
-    """One row of the table; text and remedy are format strings."""
+    """One row of the table; rule, text and remedy are format strings."""
 
     severity: Severity
     rule: str
@@ -77,8 +74,7 @@ RULES: Final[Mapping[str, Rule]] = MappingProxyType(
                                "write {write}"),
         "notJmsAddress": Rule(_E, "SOAP/JMS 3.4.5", "port {port!r} has a SOAP/JMS transport and the address {seen!r}",
                               "write a jms: URI, such as jms:queue:NAME, or another transport in the binding"),
-        "badUri": Rule(_E, "RFC 6167 3", "the address of port {port!r} at {at}: {seen} ({code})",
-                       "write a URI as RFC 6167 has it"),
+        "badUri": Rule(_E, "{rule}", "the address of port {port!r} at {at}: {seen} ({code})", "write {write}"),
         "looseUri": Rule(_W, "RFC 6167 3", "the address of port {port!r} at {at}: {seen} ({code})",
                          "write a URI that is also right in the strict grammar"),
         "uriNote": Rule(_W, "RFC 6167 4", "the address of port {port!r} at {at}: {seen} ({code})",
@@ -137,4 +133,4 @@ RULES: Final[Mapping[str, Rule]] = MappingProxyType(
 def finding(code: str, place: Place, /, **seen: object) -> Finding:
     """Make a finding of a kind; `seen` fills its texts."""
     row = RULES[code]
-    return Finding(place, code, row.text.format(**seen), row.write.format(**seen))
+    return Finding(place, code, row.text.format(**seen), row.write.format(**seen), row.rule.format(**seen))

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from soapjms.protocol.properties import Effective, Origin, Value, read_value
+from soapjms.protocol.uri.known import SAME_IN_JNDI
 from soapjms.protocol.uri.showing import holds_secret, is_secret_name
 from soapjms.protocol.wsdl.elements import Extension
 from soapjms.protocol.wsdl.findings import Finding, Severity, finding
@@ -61,7 +62,7 @@ def _elements(description: Description) -> Iterator[Finding]:
         counts = Counter(each.name for each in holder.extensions)
         for each in holder.extensions:
             if counts[each.name] > 1:
-                seen = {"name": each.element, "count": counts[each.name], "inside": holder.what}
+                seen = {"name": each.called, "count": counts[each.name], "inside": holder.what}
                 yield finding("repeatedElement", each.place, **seen)
             if is_secret_name(each.name) or holds_secret(each.value or ""):
                 yield finding("secret", each.place, name=each.name, inside=holder.what)
@@ -102,8 +103,12 @@ def _contradictions(description: Description) -> Iterator[Finding]:
                 yield from _contradiction(port, effective, each, origin)
 
 
+_OTHER_NAME: Final = {**SAME_IN_JNDI, **{own: alias for alias, own in SAME_IN_JNDI.items()}}
+"""The two names of each setting that has two, each with the other."""
+
+
 def _contradiction(port: Port, effective: Effective, extension: Extension, origin: Origin) -> Iterator[Finding]:
-    wins = effective.get(extension.name)
+    wins = effective.get(extension.name) or effective.get(_OTHER_NAME.get(extension.name, ""))
     value = read_value(extension.name, extension.value or "", origin)
     if wins is None or wins.origin is origin or wins.value == value:
         return
@@ -112,7 +117,7 @@ def _contradiction(port: Port, effective: Effective, extension: Extension, origi
         "seen": shown_safely(extension.name, value),
         "wins": shown_safely(extension.name, wins.value),
     }
-    seen = {"name": extension.element, "inside": extension.inside, "port": port.name, "by": wins.origin}
+    seen = {"name": extension.called, "inside": extension.inside, "port": port.name, "by": wins.origin}
     yield finding(code, extension.place, **shown, **seen)
 
 

@@ -16,7 +16,7 @@ from typing import Final
 
 from soapjms.protocol.errors import InvalidWsdlError, UsageError
 from soapjms.protocol.names import CR_NAMESPACE, DEFAULT_PROFILE, EDITIONS, REC_NAMESPACE, Mep, Profile, SoapVersion
-from soapjms.protocol.properties import Effective, Origin, Value, resolve
+from soapjms.protocol.properties import BINDING_PROPERTIES, Effective, Origin, Value, resolve
 from soapjms.protocol.uri import JmsUri, Mode, parse
 from soapjms.protocol.uri import Severity as UriSeverity
 from soapjms.protocol.uri.showing import without_user_info
@@ -37,8 +37,16 @@ FOREIGN_TRANSPORTS: Final[Mapping[str, str]] = MappingProxyType(
 )
 """Transports for JMS that are met in the field, without a last slash, and what they are."""
 
-_REFUSED_IN_URI: Final = frozenset({"deliveryMode", "timeToLive", "priority", "bothReplyNames"})
-"""What reading leniently only notes, and using the URI does not allow."""
+_REFUSED_IN_URI: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
+    {
+        name: (f"SOAP/JMS {row.section}, RFC 6167 {section}", f"as {name} {row.type.accepted}")
+        for name, section in (("deliveryMode", "4.1.1"), ("timeToLive", "4.1.2"), ("priority", "4.1.3"))
+        for row in (BINDING_PROPERTIES[name],)
+    }
+    | {"bothReplyNames": ("SOAP/JMS 2.2.2, RFC 6167 4.3.1", "replyToName or topicReplyToName, not both")}
+)
+"""What reading leniently only notes, and using the URI does not allow: the rule, and what to write."""
+_GRAMMAR: Final = ("RFC 6167 3", "a URI as RFC 6167 has it")
 
 
 def _both_reply_names(extensions: tuple[Extension, ...]) -> Iterator[Finding]:
@@ -203,12 +211,15 @@ class Port:
         if any(each.code == "wrongScheme" for each in lenient.findings):
             yield finding("notJmsAddress", self.address_place, port=self.name, seen=without_user_info(self.address))
             return
-        broken = {each.code for each in lenient.findings if each.severity is not UriSeverity.NOTE} | _REFUSED_IN_URI
+        broken = {
+            each.code for each in lenient.findings if each.severity is not UriSeverity.NOTE
+        } | _REFUSED_IN_URI.keys()
         for each in parse(self.address, Mode.STRICT).findings:
             loose = "uriNote" if each.severity is UriSeverity.NOTE else "looseUri"
             code = "badUri" if each.code in broken else loose
+            rule, write = _REFUSED_IN_URI.get(each.code, _GRAMMAR)
             seen = {"port": self.name, "at": each.position, "seen": each.text, "code": each.code}
-            yield finding(code, self.address_place, **seen)
+            yield finding(code, self.address_place, **seen, rule=rule, write=write)
 
     def _usable(self) -> None:
         for each in self.problems():

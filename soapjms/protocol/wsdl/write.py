@@ -17,7 +17,7 @@ from lxml import etree
 from soapjms.protocol import xml
 from soapjms.protocol.errors import InvalidPropertyError, InvalidWsdlError, UsageError
 from soapjms.protocol.names import DEFAULT_PROFILE, Profile, SoapVersion
-from soapjms.protocol.properties import Origin, Source, Value, check_source, read_value, shown
+from soapjms.protocol.properties import Origin, Source, Value, check_source, read_value, resolve, shown
 from soapjms.protocol.uri import Mode, checked
 from soapjms.protocol.wsdl.documents import WSDL11, WSDL20, Document, Load, load_documents, load_nothing
 from soapjms.protocol.wsdl.markup import Edit, Node, Scope, Text, is_xml
@@ -97,6 +97,7 @@ def _written(level: Origin, properties: Mapping[str, Value]) -> dict[str, str]:
                 "and no jndiContextParameter without a name"
             )
         written[name] = text
+    resolve(wsdl={level: written})  # what may not stand together on one level is refused
     return written
 
 
