@@ -1,6 +1,8 @@
 """Calls a second of our client and dispatcher over ActiveMQ, beside a bare stomp.py loop with the same wire traffic.
 
-    python benchmarks/calls.py [--pairs 5] [--seconds 3] [--persistent] [--in-flight 1 8 32]
+    python benchmarks/calls.py [--pairs 5] [--seconds 3] [--modes persistent non-persistent] [--in-flight 1 8 32]
+
+Persistent is what JMS has by default, and so has the client.
 
 Both do the same on the wire: requests of 256 octets, one subscription with prefetch 1 for each call in flight, group
 commits (BEGIN, each SEND with its receipt, each ACK, COMMIT with a receipt), replies with `ack:auto` on a temporary
@@ -25,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 OCTETS = 256
 GROUP = 64
+MODES = ["persistent", "non-persistent"]
 OPEN, CLOSE = (
     b'<e:Envelope xmlns:e="http://schemas.xmlsoap.org/soap/envelope/"><e:Body><echo xmlns="urn:bench"><t>',
     b"</t></echo></e:Body></e:Envelope>",
@@ -220,25 +223,31 @@ def run_side(kind: str, url: str, name: str, in_flight: int, options: argparse.N
 
 
 def compare(options: argparse.Namespace) -> None:
-    """Print a row for each number of calls in flight."""
+    """Print a table for each delivery mode, a row for each number of calls in flight."""
     from real_brokers import start_activemq
 
-    mode = "persistent" if options.persistent else "non-persistent"
-    print(f"{OCTETS} octets, {mode}, {options.pairs} interleaved pairs of {options.seconds:g} s each")
-    print(f"{'in flight':>9}  {'bare/s':>7}  {'ours/s':>7}  {'ratio':>5}  spread")
     with start_activemq() as broker:
-        for in_flight in options.in_flight:
-            bare, ours = [], []
-            for pair in range(options.pairs):
-                name = f"bench.{in_flight}.{pair}"
-                bare.append(run_side("bare", broker.stomp_url, f"{name}.b", in_flight, options))
-                ours.append(run_side("our", broker.stomp_url, f"{name}.o", in_flight, options))
-            ratios = [mine / theirs for mine, theirs in zip(ours, bare, strict=True)]
-            print(
-                f"{in_flight:>9}  {statistics.median(bare):>7.0f}  {statistics.median(ours):>7.0f}  "
-                f"{statistics.median(ratios):>5.2f}  {min(ratios):.2f} to {max(ratios):.2f}",
-                flush=True,
-            )
+        for mode in options.modes:
+            options.persistent = mode == "persistent"
+            print(f"{OCTETS} octets, {mode}, {options.pairs} interleaved pairs of {options.seconds:g} s each")
+            print(f"{'in flight':>9}  {'bare/s':>7}  {'ours/s':>7}  {'ratio':>5}  spread", flush=True)
+            for in_flight in options.in_flight:
+                print_row(broker.stomp_url, f"bench.{mode}", in_flight, options)
+
+
+def print_row(url: str, prefix: str, in_flight: int, options: argparse.Namespace) -> None:
+    """Run the pairs of one number of calls in flight."""
+    bare, ours = [], []
+    for pair in range(options.pairs):
+        name = f"{prefix}.{in_flight}.{pair}"
+        bare.append(run_side("bare", url, f"{name}.b", in_flight, options))
+        ours.append(run_side("our", url, f"{name}.o", in_flight, options))
+    ratios = [mine / theirs for mine, theirs in zip(ours, bare, strict=True)]
+    print(
+        f"{in_flight:>9}  {statistics.median(bare):>7.0f}  {statistics.median(ours):>7.0f}  "
+        f"{statistics.median(ratios):>5.2f}  {min(ratios):.2f} to {max(ratios):.2f}",
+        flush=True,
+    )
 
 
 def main() -> None:
@@ -246,7 +255,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3.0)
-    parser.add_argument("--persistent", action="store_true")
+    parser.add_argument("--modes", nargs="+", choices=MODES, default=MODES)
+    parser.add_argument("--persistent", action="store_true", help="of one side")
     parser.add_argument("--in-flight", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--side", choices=["our-service", "our-client", "bare-service", "bare-client"])
     parser.add_argument("--url")
