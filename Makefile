@@ -19,7 +19,7 @@ help:
 	@echo 'make check    the gate without brokers, Spark and peers: needs no Java and no Node.js'
 	@echo 'make fuzz     100,000 mutated messages through all that reads messages: some minutes; FUZZ="--seed 1" repeats'
 	@echo 'make demo     a call from end to end; what it makes is in build/demo'
-	@echo 'make bench    calls a second over a real ActiveMQ'
+	@echo 'make bench    calls a second over a real ActiveMQ; what URIs, the protocol, attachments and pairing cost'
 	@echo 'make setup    the virtual environment in $(VENV)'
 	@echo 'make java     check for a JDK and Maven; as root install them'
 	@echo 'make brokers  fetch ActiveMQ'
@@ -76,8 +76,13 @@ fuzz: setup
 demo: setup java
 	$(BIN)/python examples/demo.py --out build/demo
 
+# All but the first with less than they take by default: together a minute or two.
 bench: setup java brokers
 	$(BIN)/python benchmarks/calls.py
+	$(BIN)/python benchmarks/engine.py --rounds 5
+	$(BIN)/python benchmarks/attachments.py --mebibytes 4 --rounds 3
+	$(BIN)/python benchmarks/uri.py --count 10000 --octets 131072
+	$(BIN)/python benchmarks/pairing.py --calls 5000 10000
 
 clean:
 	rm -rf build dist $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage spark-warehouse metastore_db derby.log
