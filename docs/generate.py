@@ -151,7 +151,7 @@ Where the specification leaves something open, this is what soapjms does.
 | an address of a WSDL that only the strict grammar refuses | used; a finding |
 | other transports for JMS, and ours without the last slash | named for what they are, not used |
 | the pattern of an operation that is neither in-out nor in-only | not callable by name; a finding |
-| imports of a WSDL in a loop | refused |
+| imports of a WSDL | followed through up to 100 files, 100 levels deep; a loop is refused |
 | SOAPJMS_isFault | read as a boolean, `true`, `1`; written as a JMS boolean, on responses only |
 | where a reply may go | any queue or temporary destination, but not the request's own, the broker's, or a topic |
 | copies of a message | merged by JMSMessageID whatever the time between them; without it within the window |

@@ -91,19 +91,39 @@ def test_ports_that_cannot_be_used(tmp_path: Path, version: str, parts: dict[str
         read_wsdl(path).port("Ledger").effective()
 
 
-def test_a_long_chain_of_imports(tmp_path: Path) -> None:
-    """100 levels are more than any real WSDL has."""
-    path = write(tmp_path, **{f"n{each}": importing(f"n{each + 1}.wsdl") for each in range(100)}, n100=FRAME.format(""))
-    with at_once(), pytest.raises(InvalidWsdlError, match=r"n19\.wsdl:1: imports go more than 20 levels deep"):
+def chain(folder: Path, files: int) -> Path:
+    """Write files of which each imports the next, and return the first."""
+    texts = {f"n{each}": importing(f"n{each + 1}.wsdl") for each in range(files - 1)}
+    return write(folder, **texts, **{f"n{files - 1}": wsdl11()})
+
+
+@pytest.mark.parametrize("files", [25, 90, 100])
+def test_a_chain_of_imports(tmp_path: Path, files: int) -> None:
+    """What the last of up to 100 files says is read."""
+    path = chain(tmp_path, files)
+    with at_once():
+        assert read_wsdl(path).ports == read_wsdl(tmp_path / f"n{files - 1}.wsdl").ports
+
+
+@pytest.mark.parametrize("files", [101, 300])
+def test_a_chain_of_imports_that_is_too_long(tmp_path: Path, files: int) -> None:
+    """More than 100 levels are more than any real WSDL has."""
+    path = chain(tmp_path, files)
+    with at_once(), pytest.raises(InvalidWsdlError, match=r"n99\.wsdl:1: imports go more than 100 levels deep"):
         read_wsdl(path)
 
 
-@pytest.mark.parametrize("levels", [2, 15, 100])
-def test_a_loop_of_imports(tmp_path: Path, levels: int) -> None:
-    """A loop is named; one that is too long to be followed is too deep."""
-    path = write(tmp_path, **{f"n{each}": importing(f"n{(each + 1) % levels}.wsdl") for each in range(levels)})
-    with at_once(), pytest.raises(InvalidWsdlError, match=r"run in a loop: .*n0\.wsdl|more than 20 levels deep"):
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("files", [2, 9, 25, 100])
+def test_a_loop_of_imports(tmp_path: Path, files: int, first: int) -> None:
+    """A loop is named as one, whether it leads back to the first file or to a later one; a long one in short."""
+    following = [*range(1, files), min(first, files - 1)]
+    path = write(tmp_path, **{f"n{each}": importing(f"n{to}.wsdl") for each, to in enumerate(following)})
+    said = rf"n{files - 1}\.wsdl:1: the imports run in a loop: .*n{first}\.wsdl imports .*n{first}\.wsdl; take one"
+    with at_once(), pytest.raises(InvalidWsdlError, match=said) as caught:
         read_wsdl(path)
+    assert str(caught.value).count(" imports ") <= 11
+    assert ("more) imports" in str(caught.value)) is (files > 9)
 
 
 def test_imports_that_multiply(tmp_path: Path) -> None:

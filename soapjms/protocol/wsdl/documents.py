@@ -21,13 +21,15 @@ WSDL20: Final = "http://www.w3.org/ns/wsdl"
 ROOTS: Final = (f"{{{WSDL11}}}definitions", f"{{{WSDL20}}}description")
 SCHEMA: Final = "{http://www.w3.org/2001/XMLSchema}schema"
 
-MAX_DEPTH: Final = 20
+MAX_DEPTH: Final = 100
+"""Documents on the way to one that is imported, itself and the first among them."""
 MAX_DOCUMENTS: Final = 100
 MAX_IMPORTS: Final = 1000
 MAX_OCTETS: Final = 16 << 20
 MAX_CHILDREN: Final = 1000
 MAX_PREFIXES: Final = 500
 MAX_PORTS: Final = 500
+SHOWN_OF_A_LOOP: Final = 5
 
 
 class Loaded(NamedTuple):
@@ -147,8 +149,6 @@ class _Loader:
         return root
 
     def _follow(self, location: str, place: Place, chain: tuple[str, ...]) -> Iterator[Document]:
-        if len(chain) >= MAX_DEPTH:
-            raise InvalidWsdlError(f"{place}: imports go more than {MAX_DEPTH} levels deep; put them into fewer files")
         self.imports += 1
         if self.imports > MAX_IMPORTS:
             raise InvalidWsdlError(f"{place}: the WSDL has more than {MAX_IMPORTS} imports in all its documents")
@@ -157,13 +157,23 @@ class _Loader:
         except InvalidWsdlError as error:
             raise InvalidWsdlError(f"{place}: {error}") from None
         if name in chain:
-            loop = " imports ".join((*chain[chain.index(name) :], name))
+            loop = _shown((*chain[chain.index(name) :], name))
             raise InvalidWsdlError(f"{place}: the imports run in a loop: {loop}; take one of them out")
         if name in self.seen:
             return
+        if len(chain) >= MAX_DEPTH:
+            raise InvalidWsdlError(f"{place}: imports go more than {MAX_DEPTH} levels deep; put them into fewer files")
         if len(self.seen) >= MAX_DOCUMENTS:
             raise InvalidWsdlError(f"{place}: the WSDL imports more than {MAX_DOCUMENTS} documents")
         yield from self.read(octets, (*chain, name))
+
+
+def _shown(loop: tuple[str, ...]) -> str:
+    """Write which document imports which; of a long loop its beginning and its end."""
+    if len(loop) > 2 * SHOWN_OF_A_LOOP:
+        left_out = f"({len(loop) - 2 * SHOWN_OF_A_LOOP} more)"
+        loop = (*loop[:SHOWN_OF_A_LOOP], left_out, *loop[-SHOWN_OF_A_LOOP:])
+    return " imports ".join(loop)
 
 
 def load_documents(octets: bytes, file: str, load: Load = load_nothing) -> list[Document]:
