@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from wsdl_kit import CR, DATA, VERSIONS, line_of, wsdl, wsdl11
+from wsdl_kit import CR, DATA, REC, VERSIONS, line_of, wsdl, wsdl11
 
 import soapjms as package
 from soapjms.cli.commands import soapjms
@@ -70,6 +70,45 @@ def test_inspect_shows_other_ports(tmp_path: Path) -> None:
     assert done.exit_code == 0
     assert "LedgerService/Ledger not SOAP/JMS: transport None" in done.stdout
     assert "address    -" in done.stdout
+
+
+FOREIGN = {
+    "http://www.soapjms.org/2007/08/soap/bindings/JMS/": "that of the member submission of 2007",
+    "http://schemas.xmlsoap.org/soap/jms": "an older id for JMS that no specification defines",
+    REC[:-1]: "that of the Recommendation of 2012 without its last slash",
+}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("transport", FOREIGN)
+def test_transports_known_in_the_field(tmp_path: Path, version: str, transport: str) -> None:
+    """Inspect says what they are, as lint does; explain does not offer such a port."""
+    path = written(tmp_path, wsdl(version, transport=transport))
+    (port,) = said("wsdl", "inspect", path)["ports"]
+    (judged,) = said("wsdl", "lint", path, status=1)["findings"]
+    text = f"the transport '{transport}' is {FOREIGN[transport]}, not that of SOAP over JMS 1.0"
+    assert judged["text"] == text
+    assert port["not_soap_jms"] == f"{text} (SOAP/JMS 3.4.2); {judged['write']}"
+    assert port["properties"] == {}
+    assert f"LedgerService/Ledger not SOAP/JMS: {text}" in run("wsdl", "inspect", path).stdout
+    refused = run("explain", path)
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert text in refused.stderr
+    assert "choose one of: none; " in refused.stderr
+    assert text in run("explain", path, "--port", "Ledger").stderr
+
+
+def test_only_soap_jms_ports_are_offered(tmp_path: Path) -> None:
+    """A port of another transport is no choice, and without any other there is none."""
+    port = '<wsdl:port name="{}" binding="t:LedgerJms"><s:address location="jms:queue:q"/></wsdl:port>'
+    other = '<wsdl:binding name="Old" type="t:LedgerPT"><s:binding transport="http://schemas.xmlsoap.org/soap/jms"/>'
+    more = port.format("Second") + port.format("Third").replace("LedgerJms", "Old")
+    path = written(tmp_path, wsdl11(more=more, head=other + "</wsdl:binding>"))
+    for arguments in ([], ["--port", "x"]):
+        refused = run("explain", path, *arguments).stderr
+        assert refused.endswith("; choose one of: LedgerService/Ledger, LedgerService/Second\n")
+    path = written(tmp_path, wsdl11(transport="urn:other", address="http://example/"))
+    assert run("explain", path).stderr.endswith("no port with a SOAP/JMS transport; choose one of: none\n")
 
 
 @pytest.mark.parametrize("command", ["inspect", "lint"])

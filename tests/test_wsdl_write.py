@@ -353,6 +353,11 @@ def test_port_types_and_bindings_in_other_documents() -> None:
         ({"properties": {Origin.PORT: {"replyToName": " x"}}}, InvalidPropertyError, "no white space around a value"),
         ({"properties": {Origin.PORT: {"replyToName": "a\0b"}}}, InvalidPropertyError, "no control characters"),
         ({"properties": {Origin.PORT: {"jndi-a\x01": "x"}}}, InvalidPropertyError, "no control characters"),
+        (
+            {"properties": {Origin.SERVICE: {"replyToName": "a", "topicReplyToName": "b"}}},
+            InvalidPropertyError,
+            "replyToName is 'a' and topicReplyToName is 'b' in one service",
+        ),
         ({"properties": {Origin.PORT: {"jndi-": "x"}}}, InvalidPropertyError, "without a name"),
     ],
 )

@@ -71,8 +71,10 @@ def inspect_command(file: str, as_json: bool, allow: tuple[str, ...]) -> None:
 def _show_ports(described: Description, ports: Sequence[dict[str, Any]], out: Console) -> None:
     for port, said in zip(described.ports, ports, strict=True):
         transport = None if port.binding is None else port.binding.transport
-        edition = f"SOAP/JMS, {port.profile.name}" if port.profile else f"not SOAP/JMS: transport {transport}"
-        out.print(Text(visible(f"{said['service']}/{said['port']}"), style="bold"), Text(visible(edition)))
+        other = f"not SOAP/JMS: {said.get('not_soap_jms', f'transport {transport}')}"
+        edition = f"SOAP/JMS, {port.profile.name}" if port.profile else other
+        title = Text.assemble((visible(f"{said['service']}/{said['port']}"), "bold"), " ", visible(edition))
+        out.print(title, soft_wrap=True)
         parts = Table(show_header=False, box=None)
         parts.add_row("SOAP", said["soap_version"] or "-")
         parts.add_row("address", _text(said["address"]))

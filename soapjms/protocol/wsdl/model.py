@@ -8,7 +8,7 @@ Spec: SOAP/JMS 3.4, 3.5, 3.6.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
@@ -193,6 +193,10 @@ class Port:
             yield from (problem for each in extensions if (problem := each.problem(origin)))
             yield from _both_reply_names(extensions)
 
+    def foreign_transport(self) -> Finding | None:
+        """Return the finding that its transport is one known in the field and not SOAP over JMS, None if it is not."""
+        return next((each for each in self.problems() if each.code == "foreignTransport"), None)
+
     def _other_transport(self, binding: Binding) -> Iterator[Finding]:
         write = {"attribute": self.wsdl.transport, "namespace": DEFAULT_PROFILE.namespace}
         what = FOREIGN_TRANSPORTS.get((binding.transport or "").rstrip("/"))
@@ -307,5 +311,12 @@ class Description:
             what = f"{word} {name!r}"
         if len(found) == 1:
             return found[0]
-        known = ", ".join(f"{each.service.name}/{each.name}" for each in found or self.ports) or "none"
-        raise UsageError(f"{'more than one' if found else 'no'} {what}; choose one of: {known}")
+        raise UsageError(
+            f"{'more than one' if found else 'no'} {what}; choose one of: {self._choice(found or self.ports)}"
+        )
+
+    def _choice(self, ports: Iterable[Port]) -> str:
+        """Name those of some ports that can be chosen, which ones of other transports cannot; or why there are none."""
+        offered = ", ".join(f"{each.service.name}/{each.name}" for each in ports if each.profile is not None)
+        reasons = (f"none; {reason}" for each in ports if (reason := each.foreign_transport()))
+        return offered or next(reasons, "none")

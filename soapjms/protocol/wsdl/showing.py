@@ -23,7 +23,7 @@ MEP_WORDS: Final[Mapping[Mep | None, str]] = {
 def members(description: Description, environment: Mapping[str, Value] = MappingProxyType({})) -> dict[str, Any]:
     """Say what there is: services, ports, effective properties with origin, operations.
 
-    A port of another transport has no properties.
+    A port of another transport has no properties; of one that is known in the field `not_soap_jms` says what it is.
 
     Raises:
         InvalidWsdlError: a SOAP/JMS port has an error.
@@ -33,7 +33,8 @@ def members(description: Description, environment: Mapping[str, Value] = Mapping
 
 def _port_members(port: Port, environment: Mapping[str, Value]) -> dict[str, Any]:
     effective = Effective() if port.profile is None else port.effective(environment)
-    return {
+    foreign = port.foreign_transport()
+    said = {
         "service": port.service.name,
         "port": port.name,
         "soap_version": port.soap_version,
@@ -43,6 +44,7 @@ def _port_members(port: Port, environment: Mapping[str, Value]) -> dict[str, Any
             {"name": each.name, "soap_action": each.soap_action, "mep": MEP_WORDS[each.mep]} for each in port.operations
         ],
     }
+    return said if foreign is None else said | {"not_soap_jms": f"{foreign.text} ({foreign.rule}); {foreign.write}"}
 
 
 def property_members(effective: Effective) -> dict[str, dict[str, Any]]:
