@@ -9,7 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from soapjms.protocol.errors import InvalidUriError
-from soapjms.protocol.uri import KEPT, JmsUri, Mode, Severity, build, checked, parse, read, visible
+from soapjms.protocol.uri import (
+    KEPT,
+    JmsUri,
+    Mode,
+    Severity,
+    build,
+    checked,
+    equivalent_destination,
+    parse,
+    read,
+    visible,
+)
 from soapjms.protocol.uri.known import PARAMETERS
 
 
@@ -51,6 +62,15 @@ def test_what_was_seen_is_cut() -> None:
     """A finding about something endless shows the beginning."""
     uri = parse(f"jms:{'v' * 100_000}:{'d' * 100_000}%C3%A9?replyToName={'%00' * 1000}")
     assert all(len(finding.text) < 500 for finding in uri.findings)
+
+
+@pytest.mark.parametrize("before", range(3))
+def test_long_values_are_decoded_whole(before: int) -> None:
+    """Wherever a long value is cut for decoding, no escape and no character in UTF-8 is cut with it."""
+    value = "a" * before + "\u00e9b\u20ac" * 60_000 + "a" * 100_000
+    uri = parse(build("queue", value, [("replyToName", value)]))
+    assert (uri.destination, uri.value("replyToName")) == (value, value)
+    assert equivalent_destination(uri, parse(uri.text.replace("b", "%62")))
 
 
 def test_only_short_uris_are_remembered() -> None:

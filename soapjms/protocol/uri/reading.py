@@ -38,6 +38,8 @@ KEPT: Final = 20
 """Findings of one kind that are kept."""
 LONGEST_REMEMBERED: Final = 1024
 """Characters of a URI that is worth remembering, so that what is remembered stays small."""
+STRETCH: Final = 1 << 16
+"""Characters that are decoded in one go, and those up to the next escape."""
 
 _UNRESERVED: Final = r"A-Za-z0-9\-._~"
 _RESERVED_HERE: Final = r"!$&'()*+,;=:@/?"
@@ -48,6 +50,20 @@ _NEEDLESS_ESCAPE: Final = re.compile(r"%(?:2[DEde]|3[0-9]|[46][1-9A-Fa-f]|[57][0
 _OCTET: Final = re.compile(r"%[0-9A-Fa-f]{2}|.", re.DOTALL)
 _MALFORMED: Final = re.compile(rf"%(?![0-9A-Fa-f]{{2}})[^%]{{0,2}}|[^%{_UNRESERVED}{_RESERVED_HERE}]", re.DOTALL)
 _RESERVED: Final = re.compile(rf"[{_RESERVED_HERE}]")
+
+
+def octets_of(raw: str) -> bytes:
+    """Return the octets of a part whose escapes are decoded: in stretches, as each piece between escapes is an object.
+
+    A megabyte of such pieces at once does not fit into the caches, and costs more than its length.
+    """
+    octets, start = [], 0
+    while start < len(raw):
+        end = raw.find("%", start + STRETCH)
+        end = len(raw) if end == -1 else end
+        octets.append(unquote_to_bytes(raw[start:end]))
+        start = end
+    return b"".join(octets)
 
 
 def parse(text: str, mode: Mode = Mode.LENIENT) -> JmsUri:
@@ -110,7 +126,7 @@ class _Reader:
             return raw
         if not plain.fullmatch(_ESCAPE.sub("", raw)) and not self._is_decodable(raw, position, plain, secret):
             return raw
-        octets = unquote_to_bytes(raw)
+        octets = octets_of(raw)
         try:
             return octets.decode("utf-8")
         except UnicodeDecodeError as error:

@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from typing import Final
-from urllib.parse import quote, unquote_to_bytes
+from urllib.parse import quote
 
 from soapjms.protocol.errors import InvalidUriError
 from soapjms.protocol.uri.findings import Mode, Severity
 from soapjms.protocol.uri.known import PARAMETERS
 from soapjms.protocol.uri.model import JmsUri
-from soapjms.protocol.uri.reading import parse
+from soapjms.protocol.uri.reading import octets_of, parse
 from soapjms.protocol.uri.showing import quoted
 
 _ESCAPE: Final = re.compile(r"%[0-9A-Fa-f]{2}")
@@ -119,7 +119,7 @@ def equivalent_destination(one: JmsUri, other: JmsUri) -> bool:
 def _named(uri: JmsUri) -> tuple[bytes, bytes]:
     """Return the octets of variant and destination: decoded before they are UTF-8, so that any can be compared."""
     _, variant, destination = uri.base.split(":", 2)
-    return unquote_to_bytes(variant), unquote_to_bytes(destination)
+    return octets_of(variant), octets_of(destination)
 
 
 def _normal(raw: str) -> str:
