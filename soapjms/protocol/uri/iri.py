@@ -24,7 +24,7 @@ _NOT_IN_QUERY: Final = re.compile(rf"[^\x00-\x7f{_UCSCHAR}{_IPRIVATE}]|[{_BIDI}]
 _NOT_UCSCHAR: Final = re.compile(rf"[^{_UCSCHAR}]")
 _UNRESERVED: Final = re.compile(r"[A-Za-z0-9\-._~]")
 # Not behind a broken escape: `%%4141` must not become the escape `%A4`.
-_ESCAPES: Final = re.compile(r"(?<!%)(?<!%[0-9A-Fa-f])(?:%[0-9A-Fa-f]{2})++")
+_ESCAPES: Final = re.compile(r"(?<!%)(?<!%[0-9A-Fa-f])(?:%[0-9A-Fa-f]{2})+")
 
 
 def from_iri(text: str) -> str:

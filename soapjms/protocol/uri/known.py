@@ -44,8 +44,8 @@ class Known(NamedTuple):
 
 
 _NAME: Final = re.compile(r".+", re.DOTALL)
-# Possessive, as a match that may go back remembers each word: of a long value that costs more than its length.
-_CLASS: Final = re.compile(r"[^\W\d][\w$]*+(?:\.[^\W\d][\w$]*+)*+")
+# No repeated group, which remembers each word of a long value; possessive ones match wrongly before Python 3.11.5.
+_CLASS: Final = re.compile(r"(?![\d.$])(?!.*\.(?:[\d.$]|\Z))[\w$.]+")
 
 PARAMETERS: Final[Mapping[str, Known]] = MappingProxyType(
     {
