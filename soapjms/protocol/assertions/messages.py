@@ -99,8 +99,7 @@ def is_simple(case: Case) -> bool:
 
 def is_multipart(case: Case) -> bool:
     """A payload with attachments."""
-    kind = case.message.content_type
-    return kind is not None and kind.media_type == names.MULTIPART
+    return case.message.is_multipart
 
 
 def media_type_fits_envelope(case: Case) -> str | None:
