@@ -10,7 +10,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from brokers.connection import DEFAULT_TIMEOUT
 from brokers.stomp.connection import StompConnection
-from brokers.stomp.link import Login
+from brokers.stomp.login import Login
 
 __all__ = ["StompConnection", "connect"]
 

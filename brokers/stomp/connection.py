@@ -30,7 +30,8 @@ from brokers.errors import BrokerError, ClosedError, ConnectionLostError, StaleD
 from brokers.message import DeliveryMode, Destination, DestinationKind, Message
 from brokers.stomp.consumer import Shared, StompConsumer, StompDelivery
 from brokers.stomp.frames import Headers, to_frame
-from brokers.stomp.link import Link, Login, Settle, pack
+from brokers.stomp.link import Link, Settle, pack
+from brokers.stomp.login import Login
 from brokers.stomp.releases import Releases
 from brokers.stomp.transaction import StompTransaction
 

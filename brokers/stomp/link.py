@@ -12,7 +12,6 @@ import re
 import socket
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import lru_cache
 from queue import Empty, SimpleQueue
 from threading import Event, Lock, RLock, Thread, current_thread
@@ -25,6 +24,7 @@ from stomp.exception import StompException
 from brokers.errors import BrokerError, ConnectionFailedError, ConnectionLostError
 from brokers.stomp.dialect import ACTIVEMQ_CLASSIC, Dialect, dialect_of
 from brokers.stomp.frames import refusal
+from brokers.stomp.login import Login
 
 log = logging.getLogger(__name__)
 
@@ -73,36 +73,6 @@ def _encode(command: str, headers: Mapping[str, str], body: bytes = b"") -> byte
     return b"".join((head.encode(), body, b"\0"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Login:
-    """Where a broker is and who asks. User and password are in no repr and in no log."""
-
-    host: str
-    port: int
-    user: str | None = field(default=None, repr=False)
-    password: str | None = field(default=None, repr=False)
-    heartbeat: int
-    """Milliseconds between two heart-beats, each way; 0 for none."""
-
-    def __str__(self) -> str:
-        return f"stomp://{self.host}:{self.port}"
-
-    def frame(self) -> bytes:
-        """Return the CONNECT frame, whose headers STOMP leaves unescaped.
-
-        Raises:
-            ValueError: a line break or NUL in the host, user or password.
-        """
-        headers = {"accept-version": "1.2", "host": self.host, "heart-beat": f"{self.heartbeat},{self.heartbeat}"}
-        if self.user is not None:
-            headers["login"] = self.user
-        if self.password is not None:
-            headers["passcode"] = self.password
-        if any(character in value for value in headers.values() for character in "\r\n\0"):
-            raise ValueError("host, user and password cannot hold line breaks or NUL")
-        return _encode("CONNECT", headers)
-
-
 class Link:
     """One session with one broker, from `open` until it ends; it is never opened again.
 
@@ -148,7 +118,7 @@ class Link:
             ValueError: a login that cannot be put in a frame.
         """
         try:
-            self._log_in(self._login.frame())
+            self._log_in(_encode("CONNECT", self._login.headers()))  # STOMP leaves these headers unescaped
         except FOREIGN as error:
             self.close(monotonic() + self._timeout)
             raise ConnectionFailedError(f"no connection to {self._login}: {reason(error)}") from error
