@@ -11,10 +11,10 @@ from typing import Final
 
 from brokers.message import Destination, DestinationKind, Message, queue, topic
 from brokers.naming import Names
-from soapjms.protocol.errors import InvalidUriError, UsageError
+from soapjms.protocol.errors import UsageError
 from soapjms.protocol.names import Mep
-from soapjms.protocol.properties import Effective, Value, resolve
-from soapjms.protocol.uri import JmsUri, checked
+from soapjms.protocol.properties import Effective
+from soapjms.protocol.uri import JmsUri
 from soapjms.protocol.wsdl import Port
 from soapjms.protocol.wsdl.showing import MEP_WORDS
 
@@ -24,23 +24,6 @@ VARIANTS: Final[Mapping[str, Callable[[Names, str, Mapping[str, str]], Destinati
     "topic": lambda names, name, environment: topic(name),
 }
 """The lookup variants, each with how it finds a destination."""
-
-
-def read_uri(uri: str | JmsUri | Port, environment: Mapping[str, Value]) -> tuple[JmsUri, Effective]:
-    """Read a URI that the caller wants to use, or the port of a WSDL, and work out the effective properties.
-
-    Raises:
-        InvalidUriError, InvalidPropertyError: the URI or a property is not as the specification has it.
-        InvalidWsdlError: the port cannot be used.
-    """
-    if isinstance(uri, Port):
-        return uri.uri(), uri.effective(environment)
-    if not isinstance(uri, str | JmsUri):
-        raise InvalidUriError(  # without its value, which may hold a secret
-            f"uri is of type {type(uri).__name__}; it is a jms: URI as text or parsed, or the port of a WSDL"
-        )
-    parsed = checked(uri.text, uri.mode) if isinstance(uri, JmsUri) else checked(uri)
-    return parsed, resolve(parsed, environment)
 
 
 def destination_of(uri: JmsUri, names: Names, properties: Effective | None = None) -> Destination:

@@ -25,7 +25,7 @@ from brokers.deadlines import Deadlines
 from brokers.errors import BrokerError
 from brokers.message import Destination, Message, MessageType
 from brokers.naming import Names
-from soapjms.addressing import destination_of, read_uri, reply_destination_of, soap_action_of
+from soapjms.addressing import destination_of, reply_destination_of, soap_action_of
 from soapjms.arguments import connection_to, edition, finite, payload_type
 from soapjms.calls import Call, Calls
 from soapjms.protocol.attachments import Attachment
@@ -42,6 +42,7 @@ from soapjms.protocol.requesting import (
 )
 from soapjms.protocol.uri import JmsUri
 from soapjms.protocol.wsdl import Port
+from soapjms.protocol.wsdl.addresses import read_uri
 from soapjms.recorder import Outgoing, Recorder, record
 from soapjms.replies import ExclusiveReplies, Replies, SharedReplies
 from soapjms.response import Response

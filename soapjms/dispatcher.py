@@ -22,7 +22,7 @@ from brokers.connection import Connection, ConnectionState, Consumer, Delivery
 from brokers.errors import BrokerError, ClosedError, ConnectionLostError, DestinationGoneError, SendFailedError
 from brokers.message import Destination, Message
 from brokers.naming import Names
-from soapjms.addressing import VARIANTS, destination_of, read_uri, reply_refusal
+from soapjms.addressing import VARIANTS, destination_of, reply_refusal
 from soapjms.arguments import connection_to, edition, service_to_run, worker_count
 from soapjms.protocol.assertions import Setting
 from soapjms.protocol.errors import UsageError
@@ -34,6 +34,7 @@ from soapjms.protocol.record import Direction, Node
 from soapjms.protocol.responding import RequestAccepted, RequestRefused, RespondingNode
 from soapjms.protocol.uri import JmsUri
 from soapjms.protocol.wsdl import Port
+from soapjms.protocol.wsdl.addresses import read_uri
 from soapjms.recorder import Recorder, record
 from soapjms.replies import stop
 from soapjms.service import Prepared, Service, service_failed

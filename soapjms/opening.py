@@ -14,11 +14,12 @@ from typing import Any, Final
 
 from brokers.connection import DEFAULT_TIMEOUT, Connection, connect
 from brokers.naming import INITIAL, PROVIDER_URL, SECRET, Names
-from soapjms.addressing import jndi_entries, read_uri
+from soapjms.addressing import jndi_entries
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.properties import Effective, Origin, Value
 from soapjms.protocol.uri import JmsUri
 from soapjms.protocol.wsdl import Port
+from soapjms.protocol.wsdl.addresses import read_uri
 
 ENTRIES: Final[Mapping[str, str]] = {"jndiInitialContextFactory": INITIAL, "jndiURL": PROVIDER_URL}
 """Properties that are an entry of the JNDI environment under another name; `resolve` leaves one name of the two."""

@@ -9,10 +9,11 @@ from calling_kit import request_message
 
 from brokers import Destination, DestinationKind, queue, topic
 from brokers.naming import NameNotFoundError, Names
-from soapjms.addressing import destination_of, read_uri, reply_destination_of, reply_refusal
+from soapjms.addressing import destination_of, reply_destination_of, reply_refusal
 from soapjms.protocol.errors import InvalidPropertyError, InvalidUriError, UsageError
 from soapjms.protocol.properties import Origin, Value
 from soapjms.protocol.uri import Mode, parse
+from soapjms.protocol.wsdl.addresses import read_uri
 
 NAMES = Names({"jms/orders": queue("orders"), "jms/news": topic("news")})
 

@@ -13,9 +13,9 @@ from calling_kit import PATIENCE, URI, eventually
 
 from brokers import Completion, Destination, queue
 from soapjms import CallFailedError
-from soapjms.addressing import read_uri
 from soapjms.calls import Call, Calls
 from soapjms.protocol.requesting import Endpoint, RequestingNode
+from soapjms.protocol.wsdl.addresses import read_uri
 from soapjms.replies import Replies
 
 ENDPOINT = Endpoint.of(*read_uri(URI, {}))

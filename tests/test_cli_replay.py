@@ -74,9 +74,36 @@ def test_json_prints_the_summary(good: Path) -> None:
     assert json.loads(done.stdout) == summary(good.parent / "out")
 
 
+def test_what_senders_were_given(good: Path) -> None:
+    """--wsdl, --port, --uri and --set; how many messages went to each address is printed."""
+    wsdl = ROOT / "tests" / "data" / "wsdl" / "echo-soap11-properties.wsdl"
+    options = [
+        "--wsdl",
+        wsdl,
+        "--port",
+        "BindingOnly",
+        "--uri",
+        "jms:queue:greeter?priority=7",
+        "--set",
+        "timeToLive=0",
+    ]
+    done = soapjms("replay", good, "--out", "out", "--local", *options, cwd=good.parent)
+    assert done.returncode == 1
+    assert "Protocol-2007" in done.stdout
+    assert "sent to jms:queue:CXF.PROPS (EchoService/BindingOnly): 0 messages" in done.stdout
+    assert "sent to jms:queue:greeter (URI): 1 messages" in done.stdout
+    counts = summary(good.parent / "out")["assertions"]
+    assert (counts["Protocol-2007"]["failed"], counts["Protocol-2001"]["failed"]) == (1, 0)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (["replay", "good.jsonl", "--out", "o", "--port", "P"], "--port is for one --wsdl, and there is none"),
+        (["replay", "good.jsonl", "--out", "o", "--wsdl", "no.wsdl"], "'no.wsdl' cannot be read"),
+        (["replay", "good.jsonl", "--out", "o", "--uri", "http://x"], "http://x"),
+        (["replay", "good.jsonl", "--out", "o", "--set", "priority=7"], "no URI or WSDL says which senders they are"),
+        (["replay", "good.jsonl", "--out", "o", "--set", "priority"], "is not NAME=VALUE"),
         (["replay"], "Missing argument 'LOG...'"),
         (["replay", "good.jsonl"], "Missing option '--out'"),
         (["replay", "missing.jsonl", "--out", "o", "--local"], "no input can be read: missing.jsonl: cannot be opened"),

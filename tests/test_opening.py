@@ -15,11 +15,12 @@ import soapjms
 from brokers import queue
 from brokers.naming import NameNotFoundError, Names, NamingError
 from soapjms import Client, Dispatcher, InvalidUriError, UsageError
-from soapjms.addressing import destination_of, read_uri, reply_destination_of
+from soapjms.addressing import destination_of, reply_destination_of
 from soapjms.opening import broker_url_of
 from soapjms.protocol import names as spelling
 from soapjms.protocol.properties import Origin, Value, resolve
 from soapjms.protocol.uri import build
+from soapjms.protocol.wsdl.addresses import read_uri
 
 CLASSIC = "org.apache.activemq.jndi.ActiveMQInitialContextFactory"
 ARTEMIS = "org.apache.activemq.artemis.jndi.ActiveMQInitialContextFactory"

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from replay_logs import CXF, at, bad_logs, request, response, rows, summary, three_observers, write_log
+from replay_logs import CXF, TO_SERVICE, at, bad_logs, request, response, rows, summary, three_observers, write_log
 
 from brokers.message import Element, Message, MessageType, Property, PropertyType, properties, queue
 from soapjms.protocol.errors import InvalidRecordError, UsageError
@@ -27,6 +27,9 @@ from soapjms.replay.read import MAX_LINE, Captured, Rejected, Split, count_lines
 from soapjms.replay.report import visible
 from soapjms.replay.schema import RECORDS, REJECTED, VERDICTS, from_row, to_row
 from soapjms.replay.summary import SAMPLES, Sample, Tally
+from soapjms.wsdl import read_wsdl
+
+WSDLS = Path(__file__).parent / "data" / "wsdl"
 
 
 def run(logs: Any, out: Path, profile: str = "rec-2012", **options: Any) -> Summary:
@@ -165,6 +168,67 @@ def test_a_response_that_went_astray_is_noted(tmp_path: Path) -> None:
     assert found["unpaired"] == {"missingResponses": 1, "responsesWithoutRequest": 1}
     assert found["notes"]["misdirectedResponse"]["count"] == 1
     assert "another destination than its JMSReplyTo" in (tmp_path / "out" / "report.html").read_text("utf-8")
+
+
+# What the senders were given
+
+
+def test_what_senders_were_given_is_held_against_what_went_to_their_address(tmp_path: Path) -> None:
+    """Precedence is judged of the messages to a known address; each address has its own properties."""
+    sent = {
+        1: request(1, priority=7),
+        2: request(2, priority=4),  # not what it was given
+        3: request(3, destination=queue("orders"), priority=2, properties=properties({**TO_SERVICE, **ORDERS})),
+        4: request(4, destination=queue("other"), properties=properties({**TO_SERVICE, **OTHER})),
+    }
+    log = write_log(tmp_path / "log.jsonl", *(capture(each, at(n), Direction.REQUEST) for n, each in sent.items()))
+    run(log, tmp_path / "plain")
+    assert "no WSDL was given" in summary(tmp_path / "plain")["notObservable"]["WSDLUsage-3001"]
+    assert summary(tmp_path / "plain")["senders"] == []
+    senders = ["jms:queue:greeter?priority=7", "jms:queue:orders?priority=2&timeToLive=5", "jms:jndi:Nobody"]
+    run(log, tmp_path / "out", senders=senders)
+    members = summary(tmp_path / "out")
+    assert [(each["address"], each["source"], each["messages"]) for each in members["senders"]] == [
+        ("jms:queue:greeter", "URI", 2),
+        ("jms:queue:orders", "URI", 1),
+        ("jms:jndi:Nobody", "URI", 0),
+    ]
+    assert not [why for why in members["notObservable"].values() if "no WSDL" in why or "nobody told" in why]
+    failed = {
+        row["message_id"]: row["reason"] for row in rows(tmp_path / "out", "verdicts") if row["verdict"] == "failed"
+    }
+    assert set(failed) == {"ID:client-2", "ID:client-3"}
+    assert "priority" in failed["ID:client-2"]
+    assert members["assertions"]["Protocol-2007"]["failed"] == 1
+    assert members["assertions"]["Protocol-2006"]["failed"] == 1  # no expiration although timeToLive is 5
+    report = (tmp_path / "out" / "report.html").read_text("utf-8")
+    assert "jms:queue:orders" in report.partition('id="senders"')[2].partition("</section>")[0]
+
+
+ORDERS = {"SOAPJMS_requestURI": "jms:queue:orders"}
+OTHER = {"SOAPJMS_requestURI": "jms:queue:other"}
+
+
+def test_a_wsdl_and_what_the_program_sets_decide_precedence(tmp_path: Path) -> None:
+    """All four rules on which source counts are judged: environment, URI, port over binding, and that markup counts."""
+    port = read_wsdl(WSDLS / "echo-soap11-properties.wsdl").port("PortOverBinding")
+    uri = {"SOAPJMS_requestURI": "jms:queue:CXF.PROPS"}
+    values: dict[str, Any] = {
+        "destination": queue("CXF.PROPS"),
+        "properties": properties({**TO_SERVICE, **uri}),
+        "delivery_mode": 2,
+    }
+    values["reply_to"] = queue("CXF.PROPS.REPLY.BINDING")
+    good = request(1, **values, priority=9, expiration=1795176000000 + 1 + 7200000)
+    bad = request(2, **{**values, "delivery_mode": 1}, priority=3, expiration=0)
+    log = write_log(tmp_path / "log.jsonl", *(capture(each, at(1), Direction.REQUEST) for each in (good, bad)))
+    run(log, tmp_path / "out", senders=port, properties={"priority": 9})
+    counts = summary(tmp_path / "out")["assertions"]
+    for name in ("Protocol-2001", "WSDLUsage-3001", "WSDLUsage-3002"):
+        assert (counts[name]["passed"], counts[name]["failed"]) == (1, 1), name
+    other = read_wsdl(WSDLS / "echo-soap11-properties.wsdl").port("UriOverBinding")
+    run(log, tmp_path / "out", "cr-2009", senders=other)
+    assert summary(tmp_path / "out")["assertions"]["WSDLUsage-3003"]["failed"] == 2
 
 
 # Bad input

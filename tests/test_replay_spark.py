@@ -18,6 +18,7 @@ from soapjms.protocol.record import Direction, capture
 from soapjms.replay import SparkFailedError, Summary, replay, spark
 from soapjms.replay.schema import REJECTED, VERDICTS
 from soapjms.replay.session import session
+from soapjms.wsdl import read_wsdl
 
 pytestmark = pytest.mark.spark
 
@@ -29,9 +30,9 @@ def one_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession
         yield running
 
 
-def both(logs: Any, folder: Path, profile: str = "rec-2012") -> tuple[Summary, Summary]:
+def both(logs: Any, folder: Path, profile: str = "rec-2012", **options: Any) -> tuple[Summary, Summary]:
     """Replay with both engines and assert that the results are the same."""
-    results = [replay(logs, folder / engine, profile, engine) for engine in ("spark", "local")]
+    results = [replay(logs, folder / engine, profile, engine, **options) for engine in ("spark", "local")]
     for name in ("verdicts", "rejected"):
         assert rows(folder / "spark", name) == rows(folder / "local", name)
     assert results[0] == results[1]
@@ -49,6 +50,18 @@ def test_the_traffic_of_another_stack(tmp_path: Path, profile: str) -> None:
     assert pq.read_table(tmp_path / "spark" / "verdicts").schema.equals(VERDICTS)
     assert pq.read_table(tmp_path / "spark" / "rejected").schema.equals(REJECTED)
     assert SparkContext._active_spark_context is not None  # it was ours, not replay's
+
+
+def test_what_senders_were_given(tmp_path: Path) -> None:
+    """A WSDL, URIs and what programs set give the same rows on both engines."""
+    records = [capture(request(n, priority=4 + n % 2), at(n), Direction.REQUEST) for n in range(20)]
+    senders = [read_wsdl(CXF.parent / "wsdl" / "echo-soap11.wsdl"), "jms:queue:greeter?priority=5&timeToLive=9"]
+    log = write_log(tmp_path / "log.jsonl", *records)
+    both([log, CXF], tmp_path, senders=senders, properties={"timeToLive": 0})
+    found = summary(tmp_path / "spark")
+    assert [each["messages"] for each in found["senders"]] == [0, 20]
+    assert found["assertions"]["Protocol-2007"]["failed"] == 10
+    assert found["assertions"]["Protocol-2001"]["passed"] == 20
 
 
 def test_bad_input(tmp_path: Path) -> None:

@@ -16,11 +16,14 @@ from rich.text import Text
 
 from soapjms.cli import USAGE
 from soapjms.cli.terminal import console
+from soapjms.cli.wsdl import ALLOW_OPTION, settings
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.exchange import DEFAULT_WINDOW
 from soapjms.protocol.names import DEFAULT_PROFILE, PROFILES
+from soapjms.protocol.wsdl import Description, Port
 from soapjms.replay import Progress, SparkFailedError, Summary, replay
 from soapjms.replay.report import visible
+from soapjms.wsdl import read_wsdl
 
 MAX_WINDOW: Final = timedelta(days=3650).total_seconds()
 COLOURS: Final[Mapping[str, str]] = {"failed": "bold red", "warning": "yellow", "passed": "green"}
@@ -62,6 +65,36 @@ def _window(ctx: click.Context, param: click.Parameter, seconds: float) -> timed
     metavar="SECONDS",
     help="How far apart a request and its response, or copies of a message, may be.",
 )
+@click.option(
+    "--wsdl",
+    "wsdls",
+    multiple=True,
+    metavar="FILE",
+    help="WSDL whose SOAP/JMS ports the senders used: each is held against what went to its address; repeatable.",
+)
+@click.option(
+    "--port",
+    "ports",
+    multiple=True,
+    metavar="NAME",
+    help="Port of the WSDL, or SERVICE/PORT; repeatable.  [default: all that are SOAP/JMS]",
+)
+@click.option(
+    "--uri",
+    "uris",
+    multiple=True,
+    metavar="URI",
+    help="jms: URI that senders used, held against what went to its destination; repeatable.",
+)
+@click.option(
+    "--set",
+    "given",
+    multiple=True,
+    callback=settings,
+    metavar="NAME=VALUE",
+    help="What the senders' programs set: it wins over WSDL and URI; repeatable.",
+)
+@ALLOW_OPTION
 @click.option("--master", metavar="URL", help="Where Spark runs.  [default: local[2]]")
 @click.option("--conf", multiple=True, callback=_settings, metavar="NAME=VALUE", help="A setting of Spark; repeatable.")
 @click.option("--json", "as_json", is_flag=True, help="Print summary.json instead of a table.")
@@ -71,14 +104,20 @@ def command(
     profile: str,
     local: bool,
     window: timedelta,
+    given: dict[str, str],
     master: str | None,
     conf: dict[str, str],
     as_json: bool,
+    **senders: tuple[str, ...],
 ) -> None:
     """Judge every exchange in capture logs for conformance.
 
     LOG is a file, a folder (its .jsonl and .jsonl.gz, recursively) or a glob. DIR gets summary.json, verdicts/,
     rejected/, report.html and junit.xml.
+
+    With --wsdl and --uri it is also judged whether what the senders were given reached their messages, and which source
+    of a property counted. Each address is held against the messages that went to it, and no others: by the requestURI,
+    else by JMSDestination; among several services at one address by targetService.
 
     Exit status: 0 nothing failed, 1 failed verdicts or rejected records, 2 usage, or no input that can be read, 130
     interrupted: nothing was written.
@@ -92,6 +131,8 @@ def command(
                 out,
                 profile,
                 "local" if local else "spark",
+                senders=_senders(**senders),
+                properties=given,
                 window=window,
                 master=master,
                 conf=conf,
@@ -107,6 +148,16 @@ def command(
     else:
         show(summary, Path(out), console())
     sys.exit(summary.exit_status)
+
+
+def _senders(
+    wsdls: tuple[str, ...], ports: tuple[str, ...], uris: tuple[str, ...], allow: tuple[str, ...]
+) -> list[Description | Port | str]:
+    """Read WSDLs: the ports asked for, or the WSDLs as a whole; URIs stay as they are."""
+    if ports and len(wsdls) != 1:
+        raise UsageError(f"--port is for one --wsdl, and there {'are several' if wsdls else 'is none'}")
+    found = [read_wsdl(each, allow=allow) for each in wsdls]
+    return [*([found[0].port(each) for each in ports] if ports else found), *uris]
 
 
 def visible_lines(text: str) -> str:
@@ -138,9 +189,16 @@ def show(summary: Summary, out: Path, console: Console) -> None:
         console.print(Text(f"rejected {visible(where)}: {visible(reject.reason)}"), soft_wrap=True)
     if members["rejected"] > len(summary.rejects):
         console.print(Text(f"and {members['rejected'] - len(summary.rejects)} more under {out / 'rejected'}"))
+    for each in members["senders"]:
+        console.print(Text(_sender(each)), soft_wrap=True)
     for note in members["notes"].values():
         console.print(Text(f"note: {visible(note['text'])} ({note['count']} times)"), soft_wrap=True)
     console.print(Text(f"report: {visible(out / 'report.html')}"), soft_wrap=True)
+
+
+def _sender(each: Mapping[str, Any]) -> str:
+    service = "" if each["targetService"] is None else f", service {each['targetService']}"
+    return visible(f"sent to {each['address']}{service} ({each['source']}): {each['messages']} messages")
 
 
 def _counts(members: Mapping[str, Any]) -> str:

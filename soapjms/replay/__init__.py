@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from soapjms.protocol.assertions import Setting
@@ -17,12 +18,17 @@ from soapjms.protocol.errors import UsageError
 from soapjms.protocol.exchange import DEFAULT_WINDOW
 from soapjms.protocol.names import DEFAULT_PROFILE, Profile
 from soapjms.protocol.names import profile as profile_of
+from soapjms.protocol.properties import Value
+from soapjms.protocol.senders import senders_of
+from soapjms.protocol.uri import JmsUri
+from soapjms.protocol.wsdl import Description, Port
 from soapjms.replay import report
 from soapjms.replay.errors import INSTALL_SPARK, NoInputError, SparkFailedError, SparkMissingError
 from soapjms.replay.job import Job, Progress
 from soapjms.replay.output import staging
 from soapjms.replay.read import Rejected, expand
 from soapjms.replay.summary import Summary, Tally, summarise
+from soapjms.replay.terms import Terms
 
 __all__ = ["ENGINES", "NoInputError", "Progress", "SparkFailedError", "SparkMissingError", "Summary", "replay"]
 
@@ -30,6 +36,7 @@ ENGINES: Final = ("spark", "local")
 SPARK_PACKAGES: Final = frozenset({"pyspark", "pandas", "py4j"})
 
 LogArgument: TypeAlias = str | os.PathLike[str]
+SenderArgument: TypeAlias = str | JmsUri | Port | Description
 
 
 def replay(
@@ -38,6 +45,8 @@ def replay(
     profile: str = DEFAULT_PROFILE.name,
     engine: str = "spark",
     *,
+    senders: SenderArgument | Iterable[SenderArgument] = (),
+    properties: Mapping[str, Value] = MappingProxyType({}),
     window: timedelta = DEFAULT_WINDOW,
     master: str | None = None,
     conf: Mapping[str, str] | None = None,
@@ -53,35 +62,52 @@ def replay(
         out: the folder for the results.
         profile: the name of the edition of the specification to judge by.
         engine: "spark", or "local" for one process without Spark or Java; the results are the same.
+        senders: what the senders of messages were given: jms: URIs, ports of WSDLs, and WSDLs for all their SOAP/JMS
+            ports. Each is held against the requests and one-way messages that went to its address, see `Senders.find`;
+            the rules on which source of a property counts are judged of those messages only.
+        properties: binding properties that the programs of all these senders set; they win over the rest.
         window: how far apart in time the copies of a message, or a request and its response, may be.
         master: where Spark runs; local[2] by default. Without meaning for the local engine.
         conf: further settings of Spark.
         progress: called with a few words whenever there is something new to tell.
 
     Raises:
-        UsageError: unknown profile or engine, a window that is not positive, an output folder that holds other things.
+        UsageError: unknown profile or engine, a window that is not positive, an output folder that holds other things;
+            senders or properties that cannot be, see `senders_of`.
         NoInputError: none of the logs can be read.
         SparkMissingError: PySpark or Java is not installed, or Spark did not start.
         SparkFailedError: Spark gave up in the middle.
     """
-    setting = Setting(profile=_profile(profile))
+    terms = _terms(profile, senders, properties, window)
     run = _engine(engine, master, conf)
-    if window <= timedelta(0):
-        raise UsageError(f"a window of {window.total_seconds():g} seconds; it must be longer than 0")
     target = Path(out).resolve()
-    found, refused = expand([logs] if isinstance(logs, str | os.PathLike) else logs, leave_out=target)
-    if not found:
-        raise NoInputError("no input can be read: " + "; ".join(f"{each.file}: {each.reason}" for each in refused))
-    job = Job(logs=tuple(found), rejected=tuple(refused), setting=setting, window=window)
+    job = _job([logs] if isinstance(logs, str | os.PathLike) else logs, target, terms)
     with staging(target) as result:
         tally, rejects = run(job, result, progress)
-        summary = summarise(tally, rejects, setting)
+        summary = summarise(tally, rejects, terms)
         progress("writing the report")
         report.write(summary, result)
     return summary
 
 
 Engine: TypeAlias = Callable[[Job, Path, Progress], tuple[Tally, list[Rejected]]]
+
+
+def _terms(
+    profile: str, senders: SenderArgument | Iterable[SenderArgument], properties: Mapping[str, Value], window: timedelta
+) -> Terms:
+    given = [senders] if isinstance(senders, str | JmsUri | Port | Description) else senders
+    if window <= timedelta(0):
+        raise UsageError(f"a window of {window.total_seconds():g} seconds; it must be longer than 0")
+    setting = Setting(profile=_profile(profile))
+    return Terms(setting=setting, window=window, senders=senders_of(given, properties))
+
+
+def _job(logs: Iterable[LogArgument], target: Path, terms: Terms) -> Job:
+    found, refused = expand(logs, leave_out=target)
+    if not found:
+        raise NoInputError("no input can be read: " + "; ".join(f"{each.file}: {each.reason}" for each in refused))
+    return Job(logs=tuple(found), rejected=tuple(refused), terms=terms)
 
 
 def _profile(name: str) -> Profile:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import TypeAlias
 
-from soapjms.protocol.assertions import Setting
 from soapjms.replay.read import LogFile, Rejected
+from soapjms.replay.terms import Terms
 
 Progress: TypeAlias = Callable[[str], None]
 """Called with a few words whenever there is something new to tell."""
@@ -20,8 +19,7 @@ class Job:
 
     logs: tuple[LogFile, ...]
     rejected: tuple[Rejected, ...]
-    setting: Setting
-    window: timedelta
+    terms: Terms
 
 
 def place(found: Rejected) -> tuple[str, int, str]:

@@ -8,17 +8,21 @@ Spec: capture record, version 1, "Copies and pairing" and "Verdicts".
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from datetime import datetime, timedelta
+from dataclasses import replace
+from datetime import datetime
 from itertools import groupby
 from operator import itemgetter
 from typing import Final, NamedTuple
 
 from brokers.message import Destination
-from soapjms.protocol.assertions import Outcome, Setting, Verdict, habits, judge
+from soapjms.protocol.assertions import ASSERTIONS, Outcome, Setting, Verdict, habits, judge_readings, readings
 from soapjms.protocol.exchange import Exchange, Pattern, pair
+from soapjms.protocol.properties import Carrier
+from soapjms.protocol.reading import Reading
 from soapjms.protocol.record import Record, format_time
 from soapjms.protocol.responding import reaction
 from soapjms.replay.summary import Sample, Tally
+from soapjms.replay.terms import Terms
 
 ROW_OUTCOMES: Final = frozenset({Outcome.FAILED, Outcome.WARNING, Outcome.PREREQ_FAILED, Outcome.MISSING_INPUT})
 """The verdicts that get a row; the others are counted only."""
@@ -39,35 +43,43 @@ class VerdictRow(NamedTuple):
     observed_subcode: str | None
 
 
-def judge_all(
-    keyed: Iterable[tuple[str, Record]], setting: Setting, window: timedelta, tally: Tally
-) -> Iterator[VerdictRow]:
+def judge_all(keyed: Iterable[tuple[str, Record]], terms: Terms, tally: Tally) -> Iterator[VerdictRow]:
     """Pair and judge records.
 
     Args:
         keyed: records with their keys: those of one key together, in order of time. The memory this needs is that of
             one stretch of one key.
-        setting: what to judge by.
-        window: see `pair`.
+        terms: what to judge by.
         tally: counts everything; it is complete when the iterator ends.
 
     Yields:
         a row for each verdict that has one.
     """
     for _, group in groupby(keyed, key=itemgetter(0)):
-        for exchange in pair((record for _, record in group), window):
-            _count(exchange, setting, tally)
+        for exchange in pair((record for _, record in group), terms.window):
+            _count(exchange, terms.setting, tally)
             if exchange.messages:
-                yield from _judged(exchange, setting, tally)
+                yield from _judged(exchange, terms, tally)
 
 
-def _judged(exchange: Exchange, setting: Setting, tally: Tally) -> Iterator[VerdictRow]:
-    for verdict in judge(exchange, setting):
+def _judged(exchange: Exchange, terms: Terms, tally: Tally) -> Iterator[VerdictRow]:
+    messages = readings(exchange, terms.setting)
+    setting = _setting_for(messages.get(Carrier.REQUEST) or messages.get(Carrier.ONE_WAY), terms, tally)
+    for verdict in judge_readings(setting, messages, ASSERTIONS):
         tally.count("assertion", verdict.assertion, verdict.outcome)
         if verdict.outcome in ROW_OUTCOMES:
             row = _row(exchange, verdict)
             tally.sample(row.assertion, row.verdict, _sample(row))
             yield row
+
+
+def _setting_for(message: Reading | None, terms: Terms, tally: Tally) -> Setting:
+    """Put what is known of the sender of a request or one-way message into the setting."""
+    number = terms.senders.find(message)
+    if number is None:
+        return terms.setting
+    tally.count("sender", str(number))
+    return replace(terms.setting, properties=terms.senders.all[number].properties)
 
 
 def _row(exchange: Exchange, verdict: Verdict) -> VerdictRow:

@@ -59,7 +59,7 @@ def run(job: Job, result: Path, progress: Progress) -> tuple[Tally, list[Rejecte
                 tally.count("rejected")
                 first = nsmallest(REJECTS_SHOWN, [*first, found], key=place)
         with _Rows(result / "verdicts", VERDICTS) as rows:
-            for row in judge_all(_counted(sorter.sorted(), progress), job.setting, job.window, tally):
+            for row in judge_all(_counted(sorter.sorted(), progress), job.terms, tally):
                 rows.write(row)
     return tally, first
 

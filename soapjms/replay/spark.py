@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import timedelta
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -23,7 +22,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation names it
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from soapjms.protocol.assertions import Setting
 from soapjms.protocol.exchange import keys
 from soapjms.protocol.record import Record, from_json
 from soapjms.replay.errors import SparkFailedError
@@ -33,6 +31,7 @@ from soapjms.replay.read import Captured, LogFile, Rejected, Split, count_lines,
 from soapjms.replay.schema import REJECTED, TIMESTAMP, VERDICTS, to_batch
 from soapjms.replay.session import session, was_interrupted
 from soapjms.replay.summary import REJECTS_SHOWN, Tally
+from soapjms.replay.terms import Terms
 
 Batches: TypeAlias = Iterator[pa.RecordBatch]
 
@@ -96,7 +95,7 @@ def _run(job: Job, result: Path, progress: Progress, spark: SparkSession) -> tup
         refused = rejected(spark, found, job.rejected)
         _write(refused, result / "rejected")
         progress("judging")
-        with _kept(judged(keyed(found), job.setting, job.window)) as rows:
+        with _kept(judged(keyed(found), job.terms)) as rows:
             _write(verdicts(rows), result / "verdicts")
             progress("counting")
             tally = Tally()
@@ -180,10 +179,10 @@ def keyed(found: DataFrame) -> DataFrame:
     )
 
 
-def judged(records: DataFrame, setting: Setting, window: timedelta) -> DataFrame:
+def judged(records: DataFrame, terms: Terms) -> DataFrame:
     """Pair and judge: rows of verdicts, and from each task one row with its tally and nothing else."""
     together = records.repartition("key").sortWithinPartitions("key", "time", "number", "line").select("key", "raw")
-    return together.mapInArrow(partial(_judge_part, setting=setting, window=window), from_arrow_schema(JUDGED))
+    return together.mapInArrow(partial(_judge_part, terms=terms), from_arrow_schema(JUDGED))
 
 
 def verdicts(rows: DataFrame) -> DataFrame:
@@ -234,9 +233,9 @@ def _record_row(log: LogFile, found: Captured) -> tuple[Any, ...]:
     return log.name, found.line, None, found.text, log.number, key.key, key.by_alias, key.announces, found.record.time
 
 
-def _judge_part(batches: Batches, setting: Setting, window: timedelta) -> Batches:
+def _judge_part(batches: Batches, terms: Terms) -> Batches:
     tally = Tally()
-    yield from _batches(((*row, None) for row in judge_all(_records(batches), setting, window, tally)), JUDGED)
+    yield from _batches(((*row, None) for row in judge_all(_records(batches), terms, tally)), JUDGED)
     if tally.counts:
         yield to_batch([(*(None,) * len(VERDICTS), tally.to_json())], JUDGED)
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import nsmallest
 from typing import Any, Final, NamedTuple
 
 from soapjms.protocol.assertions import ASSERTIONS, Outcome, Setting, not_observable
 from soapjms.protocol.names import REC_2012
+from soapjms.protocol.senders import Sender
 from soapjms.replay.read import Rejected
+from soapjms.replay.terms import Terms
 
 SAMPLES: Final = 5
 """How many offenders of each assertion and verdict the report shows."""
@@ -121,16 +123,16 @@ class Summary:
         return json.dumps(self.members, ensure_ascii=False, indent=2) + "\n"
 
 
-def summarise(tally: Tally, rejects: Iterable[Rejected], setting: Setting) -> Summary:
+def summarise(tally: Tally, rejects: Iterable[Rejected], terms: Terms) -> Summary:
     """Make the summary of a whole run from the sum of its parts.
 
     Args:
         tally: the sum of all parts, with the number of rejected records in it.
         rejects: the first of what could not be read.
-        setting: what was judged by.
+        terms: what was judged by.
     """
-    counts = tally.counts
-    unseen = not_observable(setting)
+    counts, setting, senders = tally.counts, terms.setting, terms.senders.all
+    unseen = not_observable(replace(setting, properties=senders[0].properties) if senders else setting)
     members: dict[str, Any] = {
         "producer": PRODUCER,
         "profile": setting.profile.name,
@@ -147,6 +149,7 @@ def summarise(tally: Tally, rejects: Iterable[Rejected], setting: Setting) -> Su
         "subcodes": _subcodes(counts, setting),
         "reactions": {name: counts["reaction", name] for name in REACTIONS},
         "notes": {code: {"text": tally.notes[code], "count": counts["note", code]} for code in sorted(tally.notes)},
+        "senders": [_sender(each, counts["sender", str(number)]) for number, each in enumerate(senders)],
         "notObservable": dict(sorted(unseen.items())),
     }
     samples = {place: nsmallest(SAMPLES, kept) for place, kept in tally.samples.items()}
@@ -175,6 +178,15 @@ def _assertions(setting: Setting) -> dict[str, dict[str, str]]:
         if name is not None:
             listed.setdefault(name, {"title": each.title, "section": each.section, "level": str(each.level)})
     return listed
+
+
+def _sender(sender: Sender, messages: int) -> dict[str, Any]:
+    return {
+        "address": sender.address,
+        "targetService": sender.target_service,
+        "source": sender.source,
+        "messages": messages,
+    }
 
 
 def _outcomes(counts: Counter[tuple[str, ...]], assertion: str) -> dict[str, int]:

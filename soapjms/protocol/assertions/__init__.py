@@ -13,6 +13,7 @@ from soapjms.protocol.assertions.judge import (
     judge_readings,
     judge_request,
     not_observable,
+    readings,
     violations,
 )
 from soapjms.protocol.assertions.model import (
@@ -50,5 +51,6 @@ __all__ = [
     "judge_readings",
     "judge_request",
     "not_observable",
+    "readings",
     "violations",
 ]
