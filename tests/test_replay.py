@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+from collections import Counter
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,14 +20,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 from replay_logs import CXF, TO_SERVICE, at, bad_logs, request, response, rows, summary, three_observers, write_log
 
-from brokers.message import Element, Message, MessageType, Property, PropertyType, properties, queue
+from brokers.message import (
+    Destination,
+    DestinationKind,
+    Element,
+    Message,
+    MessageType,
+    Property,
+    PropertyType,
+    properties,
+    queue,
+)
+from soapjms.protocol.assertions import Setting
 from soapjms.protocol.errors import InvalidRecordError, UsageError
 from soapjms.protocol.record import Direction, Record, capture, from_json, to_json
+from soapjms.protocol.senders import Senders
 from soapjms.replay import NoInputError, Summary, replay
 from soapjms.replay.read import MAX_LINE, Captured, Rejected, Split, count_lines, expand, read, splits
 from soapjms.replay.report import visible
 from soapjms.replay.schema import RECORDS, REJECTED, VERDICTS, from_row, to_row
-from soapjms.replay.summary import SAMPLES, Sample, Tally
+from soapjms.replay.summary import PLACES, SAMPLES, Sample, Tally, summarise
+from soapjms.replay.terms import Terms
 from soapjms.wsdl import read_wsdl
 
 WSDLS = Path(__file__).parent / "data" / "wsdl"
@@ -83,6 +97,48 @@ def test_quotes_around_soap_action_are_a_note(tmp_path: Path, profile: str) -> N
     notes = summary(tmp_path / "out")["notes"]
     quoted = [note for note in notes.values() if "quote" in note["text"]]
     assert [note["count"] for note in quoted] == [19]
+
+
+def test_the_stack_that_peers_look_of_is_named(tmp_path: Path) -> None:
+    """By destination of the service and node that sent, in the summary and in the report; a guess, and none is none."""
+    ours = [capture(request(1), at(1), Direction.REQUEST), capture(response(1), at(2), Direction.RESPONSE)]
+    run([CXF, write_log(tmp_path / "log.jsonl", *ours)], tmp_path / "out")
+    assert {(each["destination"], each["node"]): (each["messages"], each["stacks"]) for each in stacks(tmp_path)} == {
+        ("queue:CXF.CAPTURE", "requesting"): (9, {"cxf": 9}),
+        ("queue:CXF.CAPTURE", "responding"): (9, {"cxf": 9}),
+        ("queue:CXF.CAPTURE", "sending"): (1, {"cxf": 1}),
+        ("queue:CXF.CAPTURE.12", "requesting"): (3, {}),
+        ("queue:CXF.CAPTURE.12", "responding"): (3, {"cxf": 3}),
+        ("queue:CXF.CAPTURE.12", "sending"): (1, {}),
+        ("queue:greeter", "requesting"): (1, {}),
+        ("queue:greeter", "responding"): (1, {}),
+    }
+    report = (tmp_path / "out" / "report.html").read_text("utf-8")
+    section = report.partition('id="stacks"')[2].partition("</section>")[0]
+    assert "cxf (9)" in section
+    assert "queue:greeter" in section
+
+
+def test_replies_alone_are_counted_by_kind_of_destination(tmp_path: Path) -> None:
+    """Temporary destinations are as many as clients; where the request is not known they make one row."""
+    answers = [
+        response(n, destination=Destination(DestinationKind.TEMPORARY_QUEUE, f"ID:client-{n}:1")) for n in range(3)
+    ]
+    nowhere = request(9, destination=None, reply_to=None)
+    records = [capture(each, at(1), Direction.RESPONSE) for each in answers] + [
+        capture(nowhere, at(1), Direction.ONE_WAY)
+    ]
+    run(write_log(tmp_path / "log.jsonl", *records), tmp_path / "out")
+    assert [(each["destination"], each["node"], each["messages"]) for each in stacks(tmp_path)] == [
+        ("", "sending", 1),
+        ("temporary-queue", "responding", 3),
+    ]
+
+
+def stacks(folder: Path) -> list[dict[str, Any]]:
+    """Return what the summary says of stacks."""
+    found: list[dict[str, Any]] = summary(folder / "out")["stacks"]
+    return found
 
 
 def test_counts_of_a_log(tmp_path: Path) -> None:
@@ -588,3 +644,23 @@ def test_tallies_add_up_in_any_order() -> None:
     assert sums[0] == sums[1]
     assert sums[0].counts["records",] == 30
     assert [each.time for each in sums[0].samples["A", "failed"]] == [f"{n:02}" for n in range(SAMPLES)]
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3 * PLACES), st.sampled_from(["cxf", ""])), max_size=900))
+def test_destinations_are_listed_up_to_a_limit(seen: list[tuple[int, int, str]]) -> None:
+    """However a log is cut, the same destinations are listed, each with all its messages; the rest is one row."""
+    total, parts = Tally(), [Tally() for _ in range(4)]
+    for part, place, stack in seen:
+        parts[part].see(f"queue:{place:04}", "sending", stack)
+    for tally in parts:
+        assert len(tally.places) <= 2 * PLACES
+        total.add(Tally.from_json(tally.to_json()))
+    listed = summarise(total, [], TERMS).members["stacks"]
+    wanted = sorted(Counter(f"queue:{place:04}" for _, place, _ in seen).items())
+    assert [(each["destination"], each["messages"]) for each in listed if each["destination"]] == wanted[:PLACES]
+    rest = sum(number for _, number in wanted[PLACES:])
+    assert [each["messages"] for each in listed if each["destination"] is None] == ([rest] if rest else [])
+    assert sum(each["stacks"].get("cxf", 0) for each in listed) == sum(stack == "cxf" for _, _, stack in seen)
+
+
+TERMS = Terms(setting=Setting(), window=timedelta(1), senders=Senders())

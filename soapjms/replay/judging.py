@@ -7,7 +7,7 @@ Spec: capture record, version 1, "Copies and pairing" and "Verdicts".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from itertools import groupby
@@ -15,7 +15,16 @@ from operator import itemgetter
 from typing import Final, NamedTuple
 
 from brokers.message import Destination
-from soapjms.protocol.assertions import ASSERTIONS, Outcome, Setting, Verdict, habits, judge_readings, readings
+from soapjms.protocol.assertions import (
+    ASSERTIONS,
+    Outcome,
+    Setting,
+    Verdict,
+    guess_dialect,
+    habits,
+    judge_readings,
+    readings,
+)
 from soapjms.protocol.exchange import Exchange, Pattern, pair
 from soapjms.protocol.properties import Carrier
 from soapjms.protocol.reading import Reading
@@ -59,11 +68,12 @@ def judge_all(keyed: Iterable[tuple[str, Record]], terms: Terms, tally: Tally) -
         for exchange in pair((record for _, record in group), terms.window):
             _count(exchange, terms.setting, tally)
             if exchange.messages:
-                yield from _judged(exchange, terms, tally)
+                messages = readings(exchange, terms.setting)
+                _count_stacks(messages, tally)
+                yield from _judged(exchange, messages, terms, tally)
 
 
-def _judged(exchange: Exchange, terms: Terms, tally: Tally) -> Iterator[VerdictRow]:
-    messages = readings(exchange, terms.setting)
+def _judged(exchange: Exchange, messages: dict[Carrier, Reading], terms: Terms, tally: Tally) -> Iterator[VerdictRow]:
     setting = _setting_for(messages.get(Carrier.REQUEST) or messages.get(Carrier.ONE_WAY), terms, tally)
     for verdict in judge_readings(setting, messages, ASSERTIONS):
         tally.count("assertion", verdict.assertion, verdict.outcome)
@@ -135,6 +145,23 @@ def _count(exchange: Exchange, setting: Setting, tally: Tally) -> None:
     if outcome.observed is not None:
         tally.count("observed", str(outcome.observed))
     tally.count("reaction", "unanswered" if outcome.agrees is None else "agree" if outcome.agrees else "disagree")
+
+
+def _count_stacks(messages: Mapping[Carrier, Reading], tally: Tally) -> None:
+    """Count each message at the destination of the service, by the node that sent it and the stack that it looks of."""
+    first = next(iter(messages.values())).message.destination
+    if first is not None and first.kind.is_temporary:
+        first = Destination(first.kind, None)  # a client has its own, and another each time that it starts
+    for carrier, message in messages.items():
+        tally.see(_destination(first) or "", NODES[carrier], guess_dialect(message) or "")
+
+
+NODES: Final[Mapping[Carrier, str]] = {
+    Carrier.REQUEST: "requesting",
+    Carrier.ONE_WAY: "sending",
+    Carrier.RESPONSE: "responding",
+}
+"""The nodes that send the messages of an exchange."""
 
 
 def _kind(exchange: Exchange) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from heapq import nsmallest
 from typing import Any, Final, NamedTuple
@@ -21,6 +21,10 @@ from soapjms.replay.terms import Terms
 SAMPLES: Final = 5
 """How many offenders of each assertion and verdict the report shows."""
 REJECTS_SHOWN: Final = 20
+PLACES: Final = 200
+"""How many destinations are listed one by one: the first in order of the alphabet."""
+LONGEST_PLACE: Final = 1000
+"""Characters of a destination's name that are kept in the list."""
 
 RECONSTRUCTED: Final = (
     "The profile rec-2012 is reconstructed: the Candidate Recommendation of 2009 plus the changes that the working "
@@ -48,11 +52,13 @@ class Tally:
         counts: how often each thing was seen, by a path of words such as ("assertion", id, verdict).
         notes: what each code of a note says.
         samples: the earliest findings of each assertion and verdict.
+        places: how many messages were seen at the first destinations, by sending node and stack.
     """
 
     counts: Counter[tuple[str, ...]] = field(default_factory=Counter)
     notes: dict[str, str] = field(default_factory=dict)
     samples: dict[tuple[str, str], list[Sample]] = field(default_factory=dict)
+    places: dict[str, Counter[tuple[str, str]]] = field(default_factory=dict)
 
     def count(self, *path: str, by: int = 1) -> None:
         """Add to one count."""
@@ -70,6 +76,17 @@ class Tally:
         if len(kept) > 4 * SAMPLES:
             kept[:] = nsmallest(SAMPLES, kept)
 
+    def see(self, place: str, node: str, stack: str) -> None:
+        """Count a message at a destination, by the node that sent it and the stack it looks of (empty: of none)."""
+        self.counts["stack", node, stack] += 1
+        self.places.setdefault(place[:LONGEST_PLACE], Counter())[node, stack] += 1
+        self._keep_first_places()
+
+    def _keep_first_places(self) -> None:
+        # Of those kept, all is counted: what falls out once has so many before it that it never comes back.
+        if len(self.places) > 2 * PLACES:
+            self.places = {place: self.places[place] for place in nsmallest(PLACES, self.places)}
+
     def add(self, other: Tally) -> None:
         """Add another part's counts."""
         self.counts.update(other.counts)
@@ -77,6 +94,9 @@ class Tally:
             self.notes[code] = min(text, self.notes.get(code, text))
         for place, samples in other.samples.items():
             self.samples[place] = nsmallest(SAMPLES, [*self.samples.get(place, ()), *samples])
+        for name, seen in other.places.items():
+            self.places.setdefault(name, Counter()).update(seen)
+        self._keep_first_places()
 
     def to_json(self) -> str:
         """Write the tally as a string that can travel in a row."""
@@ -85,6 +105,7 @@ class Tally:
                 "counts": [[*path, number] for path, number in self.counts.items()],
                 "notes": self.notes,
                 "samples": [[*place, nsmallest(SAMPLES, samples)] for place, samples in self.samples.items()],
+                "places": [[place, *one, n] for place, seen in self.places.items() for one, n in seen.items()],
             }
         )
 
@@ -92,10 +113,14 @@ class Tally:
     def from_json(cls, text: str) -> Tally:
         """Read what `to_json` wrote."""
         members = json.loads(text)
+        places: dict[str, Counter[tuple[str, str]]] = {}
+        for place, node, stack, number in members["places"]:
+            places.setdefault(place, Counter())[node, stack] = number
         return cls(
             counts=Counter({tuple(path): number for *path, number in members["counts"]}),
             notes=members["notes"],
             samples={(one, two): [Sample(*each) for each in samples] for one, two, samples in members["samples"]},
+            places=places,
         )
 
 
@@ -149,6 +174,7 @@ def summarise(tally: Tally, rejects: Iterable[Rejected], terms: Terms) -> Summar
         "subcodes": _subcodes(counts, setting),
         "reactions": {name: counts["reaction", name] for name in REACTIONS},
         "notes": {code: {"text": tally.notes[code], "count": counts["note", code]} for code in sorted(tally.notes)},
+        "stacks": list(_stacks(tally)),
         "senders": [_sender(each, counts["sender", str(number)]) for number, each in enumerate(senders)],
         "notObservable": dict(sorted(unseen.items())),
     }
@@ -178,6 +204,26 @@ def _assertions(setting: Setting) -> dict[str, dict[str, str]]:
         if name is not None:
             listed.setdefault(name, {"title": each.title, "section": each.section, "level": str(each.level)})
     return listed
+
+
+def _stacks(tally: Tally) -> Iterator[dict[str, Any]]:
+    """Say for each destination and sending node what stack it looks of; all further destinations are one, called null.
+
+    A guess from habits; what has the marks of no known stack is in the number of messages only.
+    """
+    rest = Counter({(path[1], path[2]): number for path, number in tally.counts.items() if path[0] == "stack"})
+    for place in nsmallest(PLACES, tally.places):
+        yield from _stacks_of(place, tally.places[place])
+        rest -= tally.places[place]
+    yield from _stacks_of(None, rest)
+
+
+def _stacks_of(place: str | None, seen: Counter[tuple[str, str]]) -> Iterator[dict[str, Any]]:
+    for node in sorted({node for node, _ in seen}):
+        stacks = {stack: number for (one, stack), number in sorted(seen.items()) if one == node}
+        messages = sum(stacks.values())
+        stacks.pop("", None)
+        yield {"destination": place, "node": node, "messages": messages, "stacks": stacks}
 
 
 def _sender(sender: Sender, messages: int) -> dict[str, Any]:
