@@ -77,8 +77,9 @@ class Dispatcher:
         limits: how much of a request is read.
 
     Attributes:
-        counts: what happened: `accepted`, `answered`, `one-way`, `refused`, each subcode, `reply refused` (it may not
-            go where JMSReplyTo says), `client gone` and `answer refused` (the broker would not take it), `rejected`,
+        counts: what happened: `accepted`, `tolerated` (of those the ones that break a rule, and were let pass),
+            `answered`, `one-way`, `refused`, each subcode, `reply refused` (it may not go where JMSReplyTo says),
+            `client gone` and `answer refused` (the broker would not take it), `rejected`,
             `commits`, `lost` (not accepted, as when the connection was lost before the commit: the broker delivers
             those again).
 
@@ -207,9 +208,15 @@ class Dispatcher:
     def _answer_event(self, event: RequestAccepted | RequestRefused, delivery: Delivery) -> Prepared:
         if isinstance(event, RequestRefused):
             self._count("refused", event.subcode or "no envelope")
-            log.info("a request was refused: %s (%s)", event.reason, event.subcode)
+            if event.one_way:  # nobody else is told
+                log.warning("a one-way message was refused: %r (%s)", event.reason, event.subcode)
+            else:
+                log.info("a request was refused: %r (%s)", event.reason, event.subcode)
             return event.fault, ()
         self._count("accepted")
+        if event.tolerated:
+            self._count("tolerated")
+            log.info("a request was let pass that breaks %s", ", ".join(each.assertion for each in event.tolerated))
         return self._service.answer(event, delivery.delivery_count)
 
     # Accept and answer together, on the committer's thread

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from lxml import etree
 
 from brokers.message import Message, Properties
+from soapjms.protocol.assertions import Verdict
 from soapjms.protocol.attachments import Attachment, Attachments
 from soapjms.protocol.envelope import Blame, Envelope, as_envelope, build_fault, wrap
 from soapjms.protocol.errors import InvalidAttachmentError, SoapFaultError, UsageError
@@ -39,6 +40,7 @@ class Request:
         delivery_count: 1 for the first delivery; None where the broker does not tell.
         deadline: JMSExpiration in epoch milliseconds: after it nobody waits; None if the request never expires.
         attachments: the parts that came along.
+        tolerated: the rules that the request breaks, and was let pass; each verdict names its assertion.
     """
 
     element: etree._Element
@@ -50,6 +52,7 @@ class Request:
     delivery_count: int | None
     deadline: int | None
     attachments: Attachments
+    tolerated: tuple[Verdict, ...] = ()
 
     @property
     def name(self) -> str:
@@ -180,6 +183,7 @@ class Service:
                 delivery_count=delivery_count,
                 deadline=accepted.message.expiration or None,
                 attachments=accepted.attachments,
+                tolerated=accepted.tolerated,
             )
         )
 

@@ -159,14 +159,26 @@ class TestOneWay(Peers):
         assert "no" in caplog.text
         assert broker.depth(GREETER) == 0
 
-    def test_refused(self, other: Connection, broker: Broker) -> None:
-        """A message that breaks a rule is not worked on; there is nobody to tell."""
+    def test_refused(self, other: Connection, broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+        """A message that breaks a rule is not worked on; as there is nobody to tell, it is a warning in the log."""
         seen: list[Request] = []
         with Dispatcher(other, URI, serving(seen.append)) as dispatcher:
             other.send(request_message("greeter", None, properties={names.CONTENT_TYPE: None}))
             eventually(lambda: dispatcher.counts["commits"] == 1, "the message was accepted")
         assert seen == []
         assert dispatcher.counts == {"refused": 1, "missingContentType": 1, "one-way": 1, "commits": 1}
+        (line,) = [each for each in caplog.messages if "refused" in each]
+        assert "SOAPJMS_contentType is missing" in line
+        assert "missingContentType" in line
+
+    def test_a_peer_writes_no_lines_of_the_log(self, other: Connection, caplog: pytest.LogCaptureFixture) -> None:
+        """What the peer sent stands in the log in one line, whatever is in it."""
+        kind = 'text/xml; charset="x\nERROR all is lost"'
+        with Dispatcher(other, URI, greeter()) as dispatcher:
+            other.send(request_message("greeter", None, properties={names.CONTENT_TYPE: kind}))
+            eventually(lambda: dispatcher.counts["commits"] == 1, "the message was accepted")
+        assert "all is lost" in caplog.text
+        assert not any("\n" in each for each in caplog.messages)
 
 
 class TestRefusedRequests(Peers):
@@ -206,6 +218,17 @@ class TestRefusedRequests(Peers):
             other.send(request_message("greeter", queue("answers"), properties={names.BINDING_VERSION: None}))
             fault = fault_in(take_one(other, queue("answers")))
         assert (fault and fault.subcode) == subcode
+
+    def test_tolerated(self, other: Connection) -> None:
+        """What is let pass is counted, and the function sees which rules the request breaks."""
+        seen: list[Request] = []
+        with Dispatcher(other, URI, serving(seen.append)) as dispatcher:
+            other.send(request_message("greeter", queue("answers"), properties={names.BINDING_VERSION: None}))
+            take_one(other, queue("answers"))
+            other.send(request_message("greeter", queue("answers")))
+            take_one(other, queue("answers"))
+        assert [[each.assertion for each in request.tolerated] for request in seen] == [["Protocol-2010"], []]
+        assert dispatcher.counts["tolerated"] == 1
 
     def test_profile(self, other: Connection) -> None:
         """The profile says the namespace of a subcode."""
