@@ -107,6 +107,7 @@ Where the specification leaves something open, this is what soapjms does.
 | replyToName in the requestURI: MUST or SHOULD | the table of 2.2.4 counts: MUST |
 | topicReplyToName in the requestURI | excluded, as a header property |
 | an action parameter without SOAPJMS_soapAction | `rec-2012`: missingSoapAction; `cr-2009`: mismatchedSoapAction |
+| an empty action parameter | asks for no SOAPJMS_soapAction; beside another one it is mismatchedSoapAction |
 | a charset and a document without declaration | no disagreement if the document decodes in that charset |
 | charset and declaration | compared by the aliases of the IANA registry; UTF-16 fits UTF-16LE, not UTF-16BE UTF-16LE |
 | an encoding or charset that is not in the IANA registry, or UTF-7 | refused, with its name |
@@ -116,6 +117,10 @@ Where the specification leaves something open, this is what soapjms does.
 | a byte order mark, or 16-bit octets, against the XML declaration | contentTypeMismatch, with a charset or without |
 | comments in a content type | read over, as in mail; one without end is contentTypeMismatch |
 | charset and declaration of a TextMessage | `rec-2012`: a contradiction is a warning; `cr-2009`: contentTypeMismatch |
+| charset and declaration of the SOAP part of a TextMessage | likewise |
+| an unknown charset of a TextMessage | likewise, though nothing has to be decoded by it |
+| a byte order mark in a TextMessage | read over, with a note |
+| `start-info`, or the `type` of the XOP part, of another SOAP version than the envelope | contentTypeMismatch |
 | an unknown media type, or one that is not the envelope's | contentTypeMismatch |
 | a body that is no SOAP envelope | a fault of the sender without a subcode: the binding has none for it |
 | a null body | unsupportedJMSMessageFormat |
@@ -124,6 +129,7 @@ Where the specification leaves something open, this is what soapjms does.
 | WSDLUsage-3003 and 3004 mean other things since 2012 | each edition has its own, those of 2012 by WG-14 |
 | precedence of sources (2001, 3001 to 3003) | judged where it is known what the sender was given |
 | topicReplyToName where it means nothing | followed: broken; the Recommendation words it without MUST |
+| a fault without SOAPJMS_isFault | `rec-2012`: broken, mandatory by WG-31; `cr-2009`: a warning |
 | JMS type of SOAPJMS_isFault | `rec-2012`: a boolean, else a warning; `cr-2009`: a note |
 | several faults fit | the first is answered; in a replay any of them is right |
 | the SOAP version of a fault for a broken request | that of the content type, else of the body, else SOAP 1.1 |
@@ -164,6 +170,7 @@ messages, so that a later copy is none of its own, and the last 100 requests wit
 | a property under another stack's name | read, and the assertion on the right name fails; refused only with `strict` |
 | an envelope of a SOAP that is neither 1.1 nor 1.2 | a VersionMismatch fault without a subcode |
 | the SOAP part of a multipart body | the one that `start` names (RFC 2387), else the first; `type` is the first's |
+| `start` names another part than the first, or none | a note |
 | a multipart body without closing delimiter | cut short, so refused, under Protocol-2029, which speaks of its start |
 | what follows the closing delimiter | dropped |
 | SwA or MTOM | written as MTOM if the envelope has an `xop:Include`, else as SwA; read as whichever it is |
@@ -174,6 +181,7 @@ messages, so that a later copy is none of its own, and the last 100 requests wit
 | two parts with one Content-ID | the first counts; never written |
 | contentEncoding of a response | that of its request, if the request was accepted |
 | contentEncoding with attachments | left out, as the REC defines none for them |
+| the contentEncoding `identity` on a TextMessage or a multipart body | says nothing, as if it were absent |
 | a gzip body | may have several members (RFC 1952); nothing else may follow |
 | a message beyond a limit of ours | a fault without subcode that names it; what rests on the body is not judged |
 | JNDI | names come from files and code, never over a network; see [naming.md](naming.md) |

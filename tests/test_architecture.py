@@ -19,7 +19,9 @@ ORDER = (
     "names errors limits charsets content xml uri properties wsdl envelope attachments members record exchange reading "
     "assertions mep writing requesting responding senders"
 ).split()
-INSIDE_ASSERTIONS = "model messages headers precedence pairs of_messages of_answers unseen table judge habits".split()
+INSIDE_ASSERTIONS = (
+    "model messages bodies headers precedence pairs of_messages of_answers unseen table judge habits".split()
+)
 
 # Modules of the standard library that reach outside of a program, read a clock, draw at random or run threads.
 IMPURE = frozenset(

@@ -247,6 +247,19 @@ def test_no_charset_where_nothing_can_be_compared() -> None:
 
 # Habits
 
+
+def with_parts(*ids: str) -> str:
+    """Write a multipart body of equal parts with these Content-IDs."""
+    envelope = "<e:Envelope xmlns:e='http://schemas.xmlsoap.org/soap/envelope/'><e:Body/></e:Envelope>"
+    head = "--b\r\nContent-Type: text/xml\r\nContent-ID: "
+    return "".join(f"{head}<{each}>\r\n\r\n{envelope}\r\n" for each in ids) + "--b--"
+
+
+def started_at(content_id: str) -> dict[str, str]:
+    """Write the content type whose start parameter names a part."""
+    return {"SOAPJMS_contentType": f'multipart/related; boundary=b; type="text/xml"; start="<{content_id}>"'}
+
+
 NOTED: list[tuple[str, tuple[dict[str, Any], ...], Profile]] = [
     ("quotedSoapAction", ({"base": "request", "properties": {"SOAPJMS_soapAction": '"a"'}},), REC_2012),
     ("isFaultOnRequest", ({"base": "request", "properties": {"SOAPJMS_isFault": False}},), REC_2012),
@@ -273,6 +286,26 @@ NOTED: list[tuple[str, tuple[dict[str, Any], ...], Profile]] = [
         names.TIBCO,
     ),
     ("SoapAction", ({"base": "request", "properties": {"SoapAction": "urn:a"}},), names.TIBCO),
+    (
+        "markedText",
+        (
+            {
+                "base": "request",
+                "body": "\ufeff<e:Envelope xmlns:e='http://schemas.xmlsoap.org/soap/envelope/'><e:Body/></e:Envelope>",
+            },
+        ),
+        REC_2012,
+    ),
+    (
+        "soapPartNotFirst",
+        ({"base": "request-multipart", "body": with_parts("a", "b"), "properties": started_at("b")},),
+        REC_2012,
+    ),
+    (
+        "startNamesNoPart",
+        ({"base": "request-multipart", "body": with_parts("a"), "properties": started_at("b")},),
+        REC_2012,
+    ),
     ("noRequestURI", ({"base": "request", "properties": {"SOAPJMS_requestURI": None}},), names.SPRING_WS),
     ("noBindingVersion", ({"base": "request", "properties": {"SOAPJMS_bindingVersion": None}},), names.SPRING_WS),
     (

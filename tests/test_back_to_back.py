@@ -1,4 +1,7 @@
-"""Two nodes back to back, without I/O: SOAP version, message type, pattern, encoding, profile, in every combination."""
+"""Two nodes back to back, without I/O, in every combination.
+
+That is of SOAP version, message type, pattern, encoding, attachments (none, SwA, MTOM) and profile.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,8 @@ from protocol_kit import changed, delivered, endpoint, envelope, started
 
 from brokers.message import MessageType, properties
 from soapjms.protocol.assertions import Setting, guess_dialect, judge
-from soapjms.protocol.envelope import Blame, build_fault, serialize
+from soapjms.protocol.attachments import Attachment
+from soapjms.protocol.envelope import Blame, build_fault, parse_xml, serialize
 from soapjms.protocol.exchange import Exchange, Pattern
 from soapjms.protocol.mep import State
 from soapjms.protocol.names import DIALECTS, PROFILES, Mep, Profile, SoapVersion, Subcode
@@ -66,6 +70,40 @@ def test_a_call(version: SoapVersion, message_type: MessageType, encoding: str, 
     assert (request.message_type, response.message_type) == (message_type, message_type)
     assert (response.priority, response.delivery_mode, response.expiration) == (7, 1, request.expiration)
     assert asking.machine.state is answering.machine.state is State.SUCCESS
+    assert findings(request, response, setting) == ()
+
+
+PICTURE = Attachment(bytes(range(256)), "image/png", "picture@test")
+NOTE = Attachment("ä\r\n".encode(), "text/plain; charset=utf-8", "note@test")
+
+
+@pytest.mark.parametrize("mep", Mep)
+@pytest.mark.parametrize("mtom", [False, True], ids=["swa", "mtom"])
+@EVERY
+def test_attachments(
+    version: SoapVersion, message_type: MessageType, encoding: str, profile: Profile, mtom: bool, mep: Mep
+) -> None:
+    """Attachments go along in either pattern, as SwA and as MTOM, whatever the envelope is in; every rule is kept."""
+    at = endpoint(URI, profile, message_type)
+    setting = Setting(profile=profile, properties=at.properties)
+    root = parse_xml(written(version, "ä?", encoding))
+    for each in (PICTURE, NOTE) if mtom else ():
+        etree.SubElement(root[0][0], "{urn:x}data").append(each.include())
+    body = etree.tostring(root, encoding=encoding, xml_declaration=True)
+    asking, request = started(at, mep, version=version, soap_action="urn:a", body=body, attachments=[PICTURE, NOTE])
+    asking.sent()
+    answering = RespondingNode(setting)
+    event = answering.receive(request)
+    assert isinstance(event, RequestAccepted), event
+    assert (event.envelope.version, text_of(event), event.tolerated) == (version, "ä?", ())
+    assert [bytes(each.content) for each in event.attachments] == [PICTURE.content, NOTE.content]
+    if mep is Mep.ONE_WAY:
+        assert findings(request, None, setting) == ()
+        return
+    response = delivered(answering.respond(body, [NOTE, PICTURE]))
+    received = asking.receive(response, message_id=request.message_id)
+    assert isinstance(received, ResponseReceived), received
+    assert [bytes(each.content) for each in received.attachments] == [NOTE.content, PICTURE.content]
     assert findings(request, response, setting) == ()
 
 

@@ -223,6 +223,29 @@ def test_properties_of_the_wrong_type(values: dict[str, Any], strict: bool) -> N
     assert len({each.subcode for each in events if isinstance(each, RequestRefused)}) <= 1
 
 
+LONG = "k" * 100_000
+LONG_PROPERTIES: list[dict[str, Any]] = [
+    {"bindingVersion": LONG},
+    {"contentType": LONG},
+    {"contentType": f"a/{LONG}"},
+    {"contentType": f"text/xml; charset={LONG}"},
+    {"contentType": f'application/soap+xml; action="{LONG}"', "soapAction": LONG + LONG},
+    {"contentEncoding": LONG},
+    {"requestURI": f"jms:queue:%zz{LONG}"},
+    {"requestURI": f"jms:{LONG}:in"},
+    {"requestURI": f"jms:queue:in?targetService={LONG}"},
+    {"requestURI": "jms:queue:in?" + "&".join(["targetService=s"] * 10_000)},
+]
+
+
+@pytest.mark.parametrize("values", LONG_PROPERTIES, ids=lambda each: str(each)[:60])
+def test_a_reason_is_short(values: dict[str, Any]) -> None:
+    """What a peer wrote is cut where a reason shows it: neither the log nor the fault grows with it."""
+    event = RespondingNode(Setting()).receive(changed(started()[1], **values))
+    assert isinstance(event, RequestRefused)
+    assert len(event.reason) < 1000
+
+
 @pytest.mark.parametrize("kind", [MessageType.MAP, MessageType.STREAM, MessageType.OBJECT, MessageType.MESSAGE])
 @pytest.mark.parametrize("body", [None, properties({"a": 1}), b"\xac\xed", ()])
 def test_other_messages(kind: MessageType, body: Any) -> None:

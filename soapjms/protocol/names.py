@@ -197,6 +197,7 @@ CR_2009: Final = Profile(
             "Local-2.2.3-contentEncoding": None,
             "Local-2.4.1-textEncoding": None,
             "Local-2.6.2.3-copied": None,  # Protocol-2039 asserts it
+            "Local-2.2.3-isFaultStated": None,  # a SHOULD: Local-2.2.3-isFault
             "Local-2.2.3-isFaultType": None,  # the text has numbers, its example a boolean
             "Local-2.4-writeBytes": None,
             "Local-2.4-bothTypes": None,
@@ -231,6 +232,7 @@ REC_2012: Final = Profile(
             "Local-3.4.2-location": "WSDLUsage-3004",  # WG-14, WG-57: likewise
             "WSDLUsage-3004": "Local-3.6-elements",  # WG-20, its new number is not known
             "Local-2.2-processed": None,  # WG-43
+            "Local-2.2.3-isFault": None,  # a MUST: WG-31
         }
     ),
 )

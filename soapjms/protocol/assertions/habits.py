@@ -71,6 +71,20 @@ def _dialect_media_type(message: Reading, carrier: Carrier) -> bool:
     return kind is not None and message.is_simple and kind.media_type not in names.KNOWN_MEDIA_TYPES
 
 
+def _marked_text(message: Reading, carrier: Carrier) -> bool:
+    return isinstance(message.message.body, str) and message.message.body.startswith("\ufeff")
+
+
+def _start_elsewhere(message: Reading, carrier: Carrier) -> bool:
+    return message.soap_part is not message.first_part
+
+
+def _start_nowhere(message: Reading, carrier: Carrier) -> bool:
+    kind, part = message.content_type, message.soap_part
+    start = None if kind is None else kind.parameters.get("start")
+    return start is not None and part is not None and part.content_id != start.removeprefix("<").removesuffix(">")
+
+
 HABITS: Final = (
     Habit("quotedSoapAction", "SOAPJMS_soapAction stands in quotes, as the HTTP header has it", _quoted_action),
     Habit("isFaultOnRequest", "SOAPJMS_isFault is on a request, where it says nothing", _fault_flag_on_request),
@@ -91,6 +105,9 @@ HABITS: Final = (
         for name, aliases in names.ALIASES.items()
         for alias in aliases
     ),
+    Habit("markedText", "a TextMessage begins with a byte order mark, which means nothing there", _marked_text),
+    Habit("soapPartNotFirst", "the parameter start names another part than the first, the SOAP part", _start_elsewhere),
+    Habit("startNamesNoPart", "the parameter start names no part; the first one was read", _start_nowhere),
     Habit("noRequestURI", "there is no requestURI, which this profile does not have", _lacks(names.REQUEST_URI)),
     Habit(
         "noBindingVersion",

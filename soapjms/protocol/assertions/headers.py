@@ -7,7 +7,7 @@ from typing import Final
 
 from brokers.message import DeliveryMode
 from soapjms.protocol import names
-from soapjms.protocol.assertions.messages import missing
+from soapjms.protocol.assertions.messages import missing, shown
 from soapjms.protocol.assertions.model import Case
 from soapjms.protocol.names import Mep
 from soapjms.protocol.properties import BINDING_PROPERTIES, EXCLUDED, MUST_EXCLUDE, Carrier, row_of
@@ -85,7 +85,7 @@ def _reply_shows(case: Case, name: str, *, is_topic: bool) -> str | None:
     wanted, reply = case.stated(name), case.message.message.reply_to
     if reply is not None and reply.name == wanted and reply.kind.is_topic is is_topic:
         return None
-    return f"{name} was set to {wanted!r}, JMSReplyTo is {reply}"
+    return f"{name} was set to {shown(wanted)}, JMSReplyTo is {reply}"
 
 
 def states_reply_queue(case: Case) -> bool:
@@ -110,7 +110,7 @@ def reply_topic_ignored(case: Case) -> str | None:
     ignored, reply = ignored_reply_topic(case), case.message.message.reply_to
     if reply is None or not reply.kind.is_topic or reply.name != ignored:
         return None
-    return f"topicReplyToName {ignored!r} means nothing here, and JMSReplyTo is {reply}"
+    return f"topicReplyToName {shown(ignored)} means nothing here, and JMSReplyTo is {reply}"
 
 
 def ignored_reply_topic(case: Case) -> object | None:
@@ -161,6 +161,9 @@ def is_one_way(case: Case) -> bool:
 
 # requestURI
 
+_MOST_NAMED: Final = 20
+_LONGEST_NAMED: Final = 80
+
 
 def request_uri_present(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.2.3 requestURI; Protocol-2022."""
@@ -193,14 +196,14 @@ def variant_present(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.2.1 lookupVariant; Protocol-2003."""
     uri = case.message.request_uri
     assert uri is not None
-    return None if uri.variant else f"{uri.redacted!r} has no lookup variant"
+    return None if uri.variant else f"{shown(uri.redacted)} has no lookup variant"
 
 
 def destination_present(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.2.1 destinationName; Protocol-2004."""
     uri = case.message.request_uri
     assert uri is not None
-    return None if uri.destination else f"{uri.redacted!r} has no destination name"
+    return None if uri.destination else f"{shown(uri.redacted)} has no destination name"
 
 
 def well_formed(case: Case) -> str | None:
@@ -208,7 +211,7 @@ def well_formed(case: Case) -> str | None:
     uri = case.message.request_uri
     assert uri is not None
     broken = [finding for finding in uri.findings if finding.severity is Severity.SYNTAX]
-    return f"{uri.redacted!r} at {broken[0].position}: {broken[0].text}" if broken else None
+    return f"{shown(uri.redacted)} at {broken[0].position}: {broken[0].text}" if broken else None
 
 
 def variant_supported(case: Case) -> str | None:
@@ -217,7 +220,7 @@ def variant_supported(case: Case) -> str | None:
     assert uri is not None
     if uri.variant in case.setting.variants:
         return None
-    return f"the lookup variant is {uri.variant!r}; supported are {', '.join(sorted(case.setting.variants))}"
+    return f"the lookup variant is {shown(uri.variant)}; supported are {', '.join(sorted(case.setting.variants))}"
 
 
 def has_target_service(case: Case) -> str | None:
@@ -239,7 +242,13 @@ def _left_in(case: Case, excluded: frozenset[str]) -> str | None:
     uri = case.message.request_uri
     assert uri is not None
     left = [each.name for each in uri.parameters if (row := row_of(each.name)) is not None and row.name in excluded]
-    return f"the requestURI still holds {', '.join(left)}" if left else None
+    more = f" and {len(left) - _MOST_NAMED} more" if len(left) > _MOST_NAMED else ""
+    return f"the requestURI still holds {', '.join(map(_named, left[:_MOST_NAMED]))}{more}" if left else None
+
+
+def _named(parameter: str) -> str:
+    """Return the name of a parameter; one that begins with `jndi-` may end in anything."""
+    return parameter if len(parameter) <= _LONGEST_NAMED and parameter.isprintable() else shown(parameter)
 
 
 def leaves_target_service(case: Case) -> bool:

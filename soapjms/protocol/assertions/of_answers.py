@@ -57,6 +57,11 @@ RESPONSE_ASSERTIONS: Final = (
         check=messages.is_fault_stated, needs=(Need.BODY,), after=("Protocol-2029", "Protocol-2030"),
     ),
     Assertion(
+        id="Local-2.2.3-isFaultStated", section="REC 2.2.3", level=MUST, binds=Binds.RESPONDING, sees=Sees.RESPONSE,
+        title="SOAPJMS_isFault is true on a fault, and on nothing else (mandatory since WG-31)",
+        check=messages.is_fault_stated, needs=(Need.BODY,), after=("Protocol-2029", "Protocol-2030"),
+    ),
+    Assertion(
         id="Local-2.8-shape", section="2.8", level=NONE, binds=Binds.RESPONDING, sees=Sees.RESPONSE,
         title="a fault of the binding has the namespace and the shape of the profile",
         check=pairs.fault_shape, applies=pairs.is_binding_fault, needs=(Need.BODY,),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from soapjms.protocol.assertions import headers, messages, precedence
+from soapjms.protocol.assertions import bodies, headers, messages, precedence
 from soapjms.protocol.assertions.model import Assertion, Binds, Level, Need, Sees
 from soapjms.protocol.names import Subcode
 
@@ -124,41 +124,41 @@ BODY_ASSERTIONS: Final = (
     Assertion(
         id="Protocol-2012", section="2.2.3", level=MUST, binds=Binds.RECEIVER, sees=Sees.ANY,
         title="the charset parameter and the encoding of the XML agree",
-        check=messages.charset_matches_encoding, applies=messages.has_charset,
+        check=bodies.charset_matches_encoding, applies=bodies.has_charset,
         needs=(Need.BODY,), after=("Protocol-2016", "Protocol-2027"),
         subcode=Subcode.CONTENT_TYPE_MISMATCH,
     ),
     Assertion(
         id="Protocol-2014", section="2.2.3", level=MUST, binds=Binds.RECEIVER, sees=Sees.ANY,
         title="without a charset parameter the document reads in the encoding that its octets tell",
-        check=messages.reads_as_inferred, applies=messages.has_no_charset,
+        check=bodies.reads_as_inferred, applies=bodies.has_no_charset,
         needs=(Need.BODY,), after=("Protocol-2016", "Protocol-2027"),
-        subcode=Subcode.CONTENT_TYPE_MISMATCH, faults_when=messages.contradicts_itself,
+        subcode=Subcode.CONTENT_TYPE_MISMATCH, faults_when=bodies.contradicts_itself,
     ),
     Assertion(
         id="Protocol-2029", section="2.4", level=MUST, binds=Binds.SENDER, sees=Sees.ANY,
         title="a multipart body begins with the boundary of its first part",
-        check=messages.multipart_start, applies=messages.is_multipart,
+        check=bodies.multipart_start, applies=messages.is_multipart,
         needs=(Need.BODY,), after=("Protocol-2027", "Local-2.2.3-contentEncoding"),
     ),
     Assertion(
         id="Protocol-2015", section="2.2.3", level=MUST, binds=Binds.SENDER, sees=Sees.ANY,
         title="the type parameter of a multipart content type is the media type of the first part",
-        check=messages.multipart_type, applies=messages.is_multipart,
+        check=bodies.multipart_type, applies=messages.is_multipart,
         needs=(Need.BODY,), after=("Protocol-2027", "Protocol-2029"),
         subcode=Subcode.CONTENT_TYPE_MISMATCH,
     ),
     Assertion(
         id="Local-2.4-soapPart", section="2.4", level=MUST, binds=Binds.SENDER, sees=Sees.ANY,
         title="the SOAP part of a multipart body has the charset and the SOAP version that its Content-Type says",
-        check=messages.soap_part_fits, applies=messages.is_multipart,
+        check=bodies.soap_part_fits, applies=messages.is_multipart,
         needs=(Need.BODY,), after=("Protocol-2027", "Protocol-2029", "Protocol-2015"),
         subcode=Subcode.CONTENT_TYPE_MISMATCH,
     ),
     Assertion(
         id="Protocol-2030", section="2.4", level=MUST, binds=Binds.SENDER, sees=Sees.ANY,
         title="a simple body begins with a well-formed XML document, a SOAP envelope",
-        check=messages.first_is_xml, applies=messages.is_simple,
+        check=bodies.first_is_xml, applies=messages.is_simple,
         needs=(Need.BODY,), after=("Protocol-2027", "Protocol-2012", "Protocol-2014", "Local-2.2.3-contentEncoding"),
     ),
     Assertion(
@@ -171,7 +171,7 @@ BODY_ASSERTIONS: Final = (
     Assertion(
         id="Local-2.4.1-textEncoding", section="REC 2.4.1", level=SHOULD, binds=Binds.SENDER, sees=Sees.ANY,
         title="the XML declaration of a TextMessage, which says nothing, does not contradict the charset",
-        check=messages.text_charset_disagreement, applies=messages.is_text_with_charset,
+        check=bodies.text_charset_disagreement, applies=bodies.is_text_with_charset,
         needs=(Need.BODY,), after=("Protocol-2016",),
     ),
 )  # fmt: skip

@@ -20,6 +20,7 @@ def _unseen(name: str, section: str, level: Level, binds: Binds, title: str, why
 
 _CAPABILITY: Final = "a capability of an implementation: messages can refute it, none can show it"
 _BY_WSDL: Final = "decidable from the WSDL alone: `soapjms wsdl lint` does"
+_BUT: Final = "; not that of JMSDestination, as mirrors and virtual topics show a message under another name"
 _INSIDE: Final = "internal to a node: no message shows it"
 
 UNSEEN: Final = (
@@ -33,11 +34,11 @@ UNSEEN: Final = (
     _unseen("Protocol-2033", "2.5", MUST, Binds.IMPLEMENTATION, "both patterns with SOAP 1.1", _CAPABILITY),
     _unseen(
         "Protocol-2035", "2.6.1.1", NONE, Binds.REQUESTING, "the table of a request's values",
-        "its rows are judged one by one: Protocol-2005 to 2010, 2016, 2018, 2022, 2050",
+        f"its rows are judged one by one: Protocol-2005 to 2010, 2016, 2018, 2022, 2050{_BUT}",
     ),
     _unseen(
         "Protocol-2041", "2.7.1", NONE, Binds.ONE_WAY_SENDER, "the table of a one-way message's values",
-        "its rows are judged one by one: Protocol-2005 to 2010, 2016, 2018, 2022, 2051",
+        f"its rows are judged one by one: Protocol-2005 to 2010, 2016, 2018, 2022, 2051{_BUT}",
     ),
     _unseen("Protocol-2060", "2.2.1", MUST, Binds.IMPLEMENTATION, "supports the variant jndi", _CAPABILITY),
     _unseen("WSDLUsage-3004", "3.6", NONE, Binds.WSDL, "which properties may stand where", _BY_WSDL),
