@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PROTOCOL_COVERAGE := 100
 
 SETUP := $(VENV)/.made-from-pyproject
-BROKERS := build/activemq/.fetched
+BROKERS := $(patsubst %,build/%/.fetched,activemq artemis jolokia)
 XML_CONFORMANCE := build/xml-conformance/.fetched
 
 .PHONY: help setup java node brokers xml-conformance fuzz test check lint demo bench clean
@@ -22,7 +22,7 @@ help:
 	@echo 'make bench    calls a second over a real ActiveMQ; what URIs, the protocol, attachments and pairing cost'
 	@echo 'make setup    the virtual environment in $(VENV)'
 	@echo 'make java     check for a JDK and Maven; as root install them'
-	@echo 'make brokers  fetch ActiveMQ'
+	@echo 'make brokers  fetch ActiveMQ Classic, Artemis, and the agent that tells what they count'
 	@echo 'make xml-conformance  fetch the W3C XML conformance data'
 	@echo 'make clean    remove all that was made'
 
@@ -40,9 +40,9 @@ java:
 brokers: $(BROKERS)
 
 # `java` stands behind the bar: it is checked first, but having checked it does not make the jars old.
-$(BROKERS): tests/activemq/pom.xml | java
-	rm -rf build/activemq
-	mvn --batch-mode --quiet --file tests/activemq/pom.xml dependency:copy-dependencies
+$(BROKERS): build/%/.fetched: tests/%/pom.xml | java
+	rm -rf $(@D)
+	mvn --batch-mode --quiet --file $< generate-resources
 	touch $@
 
 node:

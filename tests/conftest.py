@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
-from real_brokers import RealActiveMQ, start_activemq
+from real_brokers import RealBroker, start_activemq, start_artemis
 
 # How long an example takes is the machine's business: a busy one is no failure.
 settings.register_profile("tests", deadline=None)
@@ -12,7 +12,14 @@ settings.load_profile("tests")
 
 
 @pytest.fixture(scope="session")
-def activemq() -> Iterator[RealActiveMQ]:
+def activemq() -> Iterator[RealBroker]:
     """Run one ActiveMQ Classic for the whole session; tests tell their queues apart by name."""
     with start_activemq() as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def artemis() -> Iterator[RealBroker]:
+    """Run one Artemis for the whole session, likewise."""
+    with start_artemis() as broker:
         yield broker

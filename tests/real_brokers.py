@@ -1,10 +1,12 @@
 """Real message brokers for tests, benchmarks and demos, started and stopped by the program that needs them.
 
-`start_activemq()` gives ActiveMQ Classic 6.1.8: in a container where a Docker engine answers, else as a child process
-on the jars that `make brokers` fetched. Either way the same configuration (`tests/activemq/`) and the same attributes.
+`start_activemq()` gives ActiveMQ Classic 6.1.8 and `start_artemis()` Artemis 2.44.0: in a container where a Docker
+engine answers, else as a child process on what `make brokers` fetched. Either way the same configuration
+(`tests/activemq/`, `tests/artemis/`) and the same attributes. A broker that was killed starts again on the same ports
+with the same data.
 
-pytest has this folder on its path and offers the session fixture `activemq`. Another program puts the folder on its
-path itself, as in `PYTHONPATH=tests python benchmarks/echo.py`, and writes:
+pytest has this folder on its path and offers the session fixtures `activemq` and `artemis`. Another program puts the
+folder on its path itself, as in `PYTHONPATH=tests python benchmarks/echo.py`, and writes:
 
     with start_activemq() as broker:
         connection = brokers.connect(broker.stomp_url)
@@ -12,32 +14,39 @@ path itself, as in `PYTHONPATH=tests python benchmarks/echo.py`, and writes:
 
 from __future__ import annotations
 
+import base64
 import json
 import os
+import random
 import re
 import shutil
 import socket
 import subprocess
 import tempfile
 import time
+import urllib.request
 from abc import ABC, abstractmethod
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, Self
 
-ROOT: Final = Path(__file__).resolve().parent.parent
-CONFIGURATION: Final = ROOT / "tests" / "activemq"
-JARS: Final = ROOT / "build" / "activemq" / "lib"
-IMAGE: Final = "apache/activemq-classic:6.1.8"
+from broker_certificates import Certificates
+from broker_recipes import BUILD, CLASSIC_FILES, CLASSIC_JARS, LOGGING, ROOT, Artemis, Classic, Counters, Ports, Recipe
+
+AGENT: Final = BUILD / "jolokia" / "agent.jar"
 
 USER: Final = "admin"
 PASSWORD: Final = "admin"
-STARTED: Final = re.compile(r"BrokerService Apache ActiveMQ .* started$", re.MULTILINE)
 OLDEST_JAVA: Final = 17
 PORT_ATTEMPTS: Final = 5
+PORT_RANGE: Final = range(20_000, 30_000)
+"""Below what systems give to clients: else one that tries to reconnect to a broker that is down may get the broker's
+own port for its end, and be connected to itself."""
 POLL: Final = 0.05
 """Seconds between two looks at a broker that is starting."""
+
+IN_CONTAINER: Final = Ports(openwire=61616, stomp=61613, amqp=5672, ws=61614, tls=61612, mutual_tls=61611, jolokia=8778)
 
 
 class BrokerStartError(RuntimeError):
@@ -48,33 +57,19 @@ class PortTakenError(BrokerStartError):
     """Somebody else took one of the ports between finding it free and binding it."""
 
 
-class Ports(NamedTuple):
-    """Where the connectors of one broker listen."""
+class RealBroker(ABC):
+    """A broker that runs while the `with` statement lasts."""
 
-    openwire: int
-    stomp: int
-    amqp: int
-    ws: int
-
-
-IN_CONTAINER: Final = Ports(openwire=61616, stomp=61613, amqp=5672, ws=61614)
-
-
-class RealActiveMQ(ABC):
-    """ActiveMQ Classic, running while the `with` statement lasts.
-
-    Args:
-        mirrored: copy what is sent to a queue to the topic `VirtualTopic.Mirror.` and the queue's name, for a tap.
-    """
-
-    def __init__(self, *, mirrored: bool = False) -> None:
+    def __init__(self, recipe: Recipe) -> None:
+        self.recipe = recipe
         self.host = "127.0.0.1"
-        self.mirrored = mirrored
         self._ports: Ports | None = None
+        self._directory: Path | None = None
+        self._certificates: Certificates | None = None
 
     @abstractmethod
     def start(self, timeout: float = 60.0) -> None:
-        """Start the broker and return once a STOMP client can log in.
+        """Start the broker and return once a STOMP client can log in; after `kill` on the same ports and data.
 
         Raises:
             BrokerStartError: it cannot run here, or was not ready after `timeout` seconds; the message holds the end
@@ -82,12 +77,16 @@ class RealActiveMQ(ABC):
         """
 
     @abstractmethod
+    def kill(self) -> None:
+        """End the broker at once, as a power cut would; then `start` it again, or `stop` to clean up."""
+
+    @abstractmethod
     def stop(self) -> None:
         """Stop the broker and remove what it stored. Idempotent."""
 
     @abstractmethod
     def log(self) -> str:
-        """Return what the broker has logged so far."""
+        """Return what the broker has logged so far, in all its lives."""
 
     @property
     def ports(self) -> Ports:
@@ -97,9 +96,33 @@ class RealActiveMQ(ABC):
         return self._ports
 
     @property
+    def directory(self) -> Path:
+        """Where this broker has its configuration; as a child process its log and data too."""
+        if self._directory is None:
+            raise BrokerStartError("the broker is not running")
+        return self._directory
+
+    @property
+    def certificates(self) -> Certificates:
+        """What the TLS connectors use, and what their clients need."""
+        if self._certificates is None:
+            raise BrokerStartError("the broker is not running")
+        return self._certificates
+
+    @property
     def stomp_url(self) -> str:
         """For `brokers.connect`."""
         return f"stomp://{USER}:{PASSWORD}@{self.host}:{self.ports.stomp}"
+
+    @property
+    def tls_url(self) -> str:
+        """STOMP over TLS. The certificate is for `localhost`, so that `127.0.0.1` is a wrong name for it."""
+        return f"stomp+ssl://{USER}:{PASSWORD}@localhost:{self.ports.tls}"
+
+    @property
+    def mutual_tls_url(self) -> str:
+        """STOMP over TLS for clients that show a certificate."""
+        return f"stomp+ssl://{USER}:{PASSWORD}@localhost:{self.ports.mutual_tls}"
 
     @property
     def amqp_url(self) -> str:
@@ -118,9 +141,32 @@ class RealActiveMQ(ABC):
 
     @property
     def classpath(self) -> str:
-        """The class path of a Java program that talks to this broker."""
-        require_jars()
-        return f"{JARS}{os.sep}*"
+        """The class path of a Java program that talks OpenWire to this broker."""
+        require(Classic())
+        return f"{CLASSIC_JARS}{os.sep}*"
+
+    def counters(self) -> Counters:
+        """Ask the broker what it holds, through Jolokia."""
+        return self.recipe.count(self._ask)
+
+    def problems(self, *levels: str) -> list[str]:
+        """Return the lines of the log of these levels, `ERROR` unless given."""
+        wanted = re.compile(rf"^\S+ ({'|'.join(levels or ('ERROR',))}) ")
+        return [line for line in self.log().splitlines() if wanted.match(line)]
+
+    def _ask(self, pattern: str, *attributes: str) -> list[tuple[dict[str, str], dict[str, Any]]]:
+        question = json.dumps({"type": "read", "mbean": pattern, "attribute": attributes}).encode()
+        secret = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+        request = urllib.request.Request(
+            f"http://{self.host}:{self.ports.jolokia}/jolokia/", question, {"Authorization": f"Basic {secret}"}
+        )
+        with urllib.request.urlopen(request, timeout=30) as response:
+            answer = json.load(response)
+        if answer["status"] == 404:  # no such MBean: there are no destinations of the kind
+            return []
+        assert answer["status"] == 200, answer
+        found = answer["value"] if "*" in pattern else {pattern: answer["value"]}
+        return [(key_properties(name), values) for name, values in found.items()]
 
     def send_special(
         self,
@@ -147,7 +193,7 @@ class RealActiveMQ(ABC):
         Raises:
             BrokerStartError: no Java, or the program failed; the message holds what it wrote.
         """
-        command = [java(), "-Xmx128m", "-cp", self.classpath, str(CONFIGURATION / "SendSpecial.java")]
+        command = [java(), "-Xmx128m", "-cp", self.classpath, str(CLASSIC_FILES / "SendSpecial.java")]
         command += [self.openwire_url, queue, kind, content_type, reply_to or "-", str(round(wait * 1000))]
         done = subprocess.run(command, capture_output=True, text=True, timeout=wait + 60, check=False)
         if done.returncode != 0:
@@ -164,164 +210,217 @@ class RealActiveMQ(ABC):
     ) -> None:
         self.stop()
 
+    def _prepare(self) -> Path:
+        """Make the directory with configuration and certificates, unless it is there from before a kill."""
+        if self._directory is None:
+            self._directory = Path(tempfile.mkdtemp(prefix=f"{self.recipe.title.lower()}-"))
+            self._directory.chmod(0o755)  # in a container the broker runs as another user
+            self.recipe.write(self._directory)
+            self._certificates = Certificates(self._directory / "certificates")
+            shutil.copyfile(LOGGING, self._directory / "log4j2.properties")
+        return self._directory
 
-class ActiveMQ(RealActiveMQ):
-    """ActiveMQ Classic as a child process, on free ports, with its files in a temporary directory."""
+    def _remove(self) -> None:
+        directory, self._directory = self._directory, None
+        if directory is not None:
+            shutil.rmtree(directory)
+        self._ports = self._certificates = None
 
-    def __init__(self, *, mirrored: bool = False) -> None:
-        super().__init__(mirrored=mirrored)
+    def _options(self, home: str, files: str, agent: str, data: str, ports: Ports, host: str) -> list[str]:
+        """Spell what the configuration files leave open as options of the JVM."""
+        return [
+            "-Xmx512m",
+            f"-javaagent:{agent}=host={host},port={ports.jolokia},user={USER},password={PASSWORD},discoveryEnabled=false",
+            f"-Dbroker.host={host}",
+            f"-Dbroker.data={data}",
+            f"-Dbroker.certificates={files}/certificates",
+            *(f"-Dbroker.{connector}={port}" for connector, port in ports._asdict().items()),
+            f"-Dlog4j2.configurationFile={files}/log4j2.properties",
+            *self.recipe.options(home, files, data),
+        ]
+
+
+class ChildBroker(RealBroker):
+    """A broker as a child process, on free ports, with its files in a temporary directory."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        super().__init__(recipe)
         self._process: subprocess.Popen[bytes] | None = None
-        self._directory: Path | None = None
 
     @property
     def pid(self) -> int | None:
         """The process id of the broker while it runs."""
         return None if self._process is None else self._process.pid
 
-    @property
-    def directory(self) -> Path:
-        """Where this broker keeps its log and data."""
-        if self._directory is None:
-            raise BrokerStartError("the broker is not running")
-        return self._directory
-
     def start(self, timeout: float = 60.0) -> None:
-        """Start the broker; one whose ports were taken by somebody else is started again on others."""
-        require_jars()
+        """Start the broker; a new one whose ports were taken by somebody else is started again on others."""
+        require(self.recipe)
+        is_new = self._ports is None
         for attempt in range(1, PORT_ATTEMPTS + 1):
             try:
                 return self._start_once(java(), timeout)
             except PortTakenError:
-                self.stop()
-                if attempt == PORT_ATTEMPTS:
+                if not is_new or attempt == PORT_ATTEMPTS:
                     raise
-            except BaseException:
                 self.stop()
+            except BaseException:
+                if is_new:
+                    self.stop()
                 raise
         return None
 
     def _start_once(self, executable: str, timeout: float) -> None:
-        directory = Path(tempfile.mkdtemp(prefix="activemq-"))
-        self._directory = directory
-        self._ports = free_ports()
-        with (directory / "broker.log").open("wb") as log:
+        directory = self._prepare()
+        self._ports = ports = self._ports or free_ports()
+        home, files = str(self.recipe.fetched.parent.parent), str(directory)
+        options = self._options(home, files, str(AGENT), f"{directory}/data", ports, self.host)
+        with (directory / "broker.log").open("ab") as log:
+            logged = log.tell()
             self._process = subprocess.Popen(
-                self._command(executable, self._ports, directory),
+                [executable, *options, *self.recipe.command(home, files)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=directory,
             )
-        self._wait_until_ready(self._process, timeout)
+        self._wait_until_ready(self._process, logged, timeout)
 
-    def _command(self, executable: str, ports: Ports, directory: Path) -> list[str]:
-        options = [
-            *system_properties(ports, self.host, str(directory)),
-            f"-Dactivemq.home={directory}",
-            f"-Dlog4j2.configurationFile={CONFIGURATION / 'log4j2.properties'}",
-        ]
-        (directory / "activemq.xml").write_text(configuration(self.mirrored), "utf-8")
-        start = ["org.apache.activemq.console.Main", "start", f"xbean:file:{directory / 'activemq.xml'}"]
-        return [executable, "-Xmx512m", *options, "-cp", self.classpath, *start]
-
-    def _wait_until_ready(self, process: subprocess.Popen[bytes], timeout: float) -> None:
-        deadline = time.monotonic() + timeout
+    def _wait_until_ready(self, process: subprocess.Popen[bytes], logged: int, timeout: float) -> None:
+        title, deadline = self.recipe.title, time.monotonic() + timeout
         # Its own log first: on a port that it did not get, somebody else's broker may answer.
-        while not (STARTED.search(self.log()) and answers_stomp(self.host, self.ports.stomp)):
+        while not (self.recipe.started.search(self._log_from(logged)) and answers_stomp(self.host, self.ports.stomp)):
+            log = self._log_from(logged)
+            if "Address already in use" in log:  # Artemis goes on without the connector
+                process.kill()
+                process.wait()
+                raise PortTakenError(f"{title} did not get all of its ports:\n{tail(log)}")
             if process.poll() is not None:
-                log = self.log()
-                error = PortTakenError if "Address already in use" in log else BrokerStartError
-                raise error(f"ActiveMQ ended with {process.returncode} while starting:\n{tail(log)}")
+                raise BrokerStartError(f"{title} ended with {process.returncode} while starting:\n{tail(log)}")
             if time.monotonic() > deadline:
-                raise BrokerStartError(f"ActiveMQ was not ready after {timeout} s:\n{tail(self.log())}")
+                raise BrokerStartError(f"{title} was not ready after {timeout} s:\n{tail(log)}")
             time.sleep(POLL)
+
+    def kill(self) -> None:
+        """End the broker with SIGKILL."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
 
     def stop(self) -> None:
         """Ask the process to end, kill it if it does not within 10 s, and remove its directory."""
         process, self._process = self._process, None
         if process is not None:
             end(process)
-        directory, self._directory = self._directory, None
-        if directory is not None:
-            shutil.rmtree(directory)
-        self._ports = None
-
-    def kill(self) -> None:
-        """End the broker at once, as a power cut would; `stop` cleans up afterwards."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
+        self._remove()
 
     def log(self) -> str:
-        """Return what the broker has logged so far."""
+        """Return what the broker has logged so far, in all its lives."""
+        return self._log_from(0)
+
+    def _log_from(self, octet: int) -> str:
         if self._directory is None:
             return ""
-        return (self._directory / "broker.log").read_text(encoding="utf-8", errors="replace")
+        with (self._directory / "broker.log").open("rb") as log:
+            log.seek(octet)
+            return log.read().decode("utf-8", "replace")
 
 
-class ActiveMQContainer(RealActiveMQ):
-    """ActiveMQ Classic in a container, with the same configuration as the child process has."""
+class ContainerBroker(RealBroker):
+    """A broker in a container, with the same configuration as the child process has."""
 
-    def __init__(self, *, mirrored: bool = False) -> None:
-        super().__init__(mirrored=mirrored)
-        # Imported here because the `test` extra is only needed by who starts containers.
-        from testcontainers.core.container import DockerContainer
-
-        folder = "/soapjms"
-        self._files = Path(tempfile.mkdtemp(prefix="activemq-"))
-        self._files.chmod(0o755)  # the broker runs as another user there
-        (self._files / "activemq.xml").write_text(configuration(mirrored), "utf-8")
-        options = system_properties(IN_CONTAINER, "0.0.0.0", "/tmp/soapjms-data")  # inside the container
-        self._container = (
-            DockerContainer(IMAGE)
-            .with_volume_mapping(str(self._files), folder, "ro")
-            .with_env("JDK_JAVA_OPTIONS", " ".join(options))  # the start script sets the usual variables anew
-            .with_command(f"activemq console xbean:file:{folder}/activemq.xml")
-            .with_exposed_ports(*IN_CONTAINER)
-        )
-        self._running = False
+    def __init__(self, recipe: Recipe) -> None:
+        super().__init__(recipe)
+        self._container: Any = None
 
     def start(self, timeout: float = 60.0) -> None:
         """Start the container; pulling the image is not counted in `timeout`."""
-        self._container.start()
-        self._running = True
+        if self._container is not None:
+            self._container.get_wrapped_container().start()
+            return self._wait_until_ready(timeout)
+        if not AGENT.exists():
+            raise BrokerStartError(f"no {AGENT.relative_to(ROOT)}: run `make brokers` first")
+        self._ports = free_ports()  # published at fixed ports, or a restart would change them
+        self._container = self._describe(self._prepare(), self._ports)
         try:
+            self._container.start()
             self.host = self._container.get_container_host_ip()
-            self._ports = Ports(*(int(self._container.get_exposed_port(port)) for port in IN_CONTAINER))
             self._wait_until_ready(timeout)
         except BaseException:
             self.stop()
             raise
+        return None
+
+    def _describe(self, directory: Path, ports: Ports) -> Any:
+        # Imported here because the `test` extra is only needed by who starts containers.
+        from testcontainers.core.container import DockerContainer
+
+        files, agent, home = "/soapjms", "/soapjms-agent.jar", self.recipe.home
+        options = self._options(home, files, agent, "/tmp/soapjms-data", IN_CONTAINER, "0.0.0.0")
+        container = (
+            DockerContainer(self.recipe.image, entrypoint="java")
+            .with_volume_mapping(str(directory), files, "ro")
+            .with_volume_mapping(str(AGENT), agent, "ro")
+            .with_command([*options, *self.recipe.command(home, files)])
+        )
+        for inside, outside in zip(IN_CONTAINER, ports, strict=True):
+            container = container.with_bind_ports(inside, outside)
+        return container
 
     def _wait_until_ready(self, timeout: float) -> None:
         deadline = time.monotonic() + timeout
         while not answers_stomp(self.host, self.ports.stomp):
             if time.monotonic() > deadline:
-                raise BrokerStartError(f"{IMAGE} was not ready after {timeout} s:\n{tail(self.log())}")
+                raise BrokerStartError(f"{self.recipe.image} was not ready after {timeout} s:\n{tail(self.log())}")
             time.sleep(POLL)
+
+    def kill(self) -> None:
+        """End what runs in the container with SIGKILL; its files stay."""
+        self._container.get_wrapped_container().kill("SIGKILL")
 
     def stop(self) -> None:
         """Stop and remove the container."""
-        if self._running:
-            self._running = False
-            self._container.stop()
-        shutil.rmtree(self._files, ignore_errors=True)  # a second stop finds none
-        self._ports = None
+        container, self._container = self._container, None
+        if container is not None:
+            container.stop()
+        self._remove()
 
     def log(self) -> str:
-        """Return what the broker has logged so far."""
-        if not self._running:
+        """Return what the broker has logged so far, in all its lives."""
+        if self._container is None:
             return ""
         out, err = self._container.get_logs()
         return (out + err).decode("utf-8", "replace")
 
 
-def start_activemq(*, mirrored: bool = False) -> RealActiveMQ:
-    """Choose how to run ActiveMQ here: a container where a Docker engine answers, else a child process.
+RealActiveMQ = RealBroker  # its name before there was a second broker
+
+
+class ActiveMQ(ChildBroker):
+    """ActiveMQ Classic as a child process, whatever else there is."""
+
+    def __init__(self, *, mirrored: bool = False) -> None:
+        super().__init__(Classic(mirrored=mirrored))
+
+
+def start_activemq(*, mirrored: bool = False) -> RealBroker:
+    """Choose how to run ActiveMQ Classic here: a container where a Docker engine answers, else a child process.
 
     The broker starts with the `with` statement.
+
+    Args:
+        mirrored: copy what is sent to a queue to the topic `VirtualTopic.Mirror.` and the queue's name, for a tap.
     """
-    return ActiveMQContainer(mirrored=mirrored) if docker_answers() else ActiveMQ(mirrored=mirrored)
+    return _choose(Classic(mirrored=mirrored))
+
+
+def start_artemis() -> RealBroker:
+    """Choose how to run Artemis, likewise."""
+    return _choose(Artemis())
+
+
+def _choose(recipe: Recipe) -> RealBroker:
+    return ContainerBroker(recipe) if docker_answers() else ChildBroker(recipe)
 
 
 def docker_answers() -> bool:
@@ -352,48 +451,49 @@ def java() -> str:
     return found
 
 
-def require_jars() -> None:
-    """Check that the broker's jars were fetched.
+def require(recipe: Recipe) -> None:
+    """Check that what a broker consists of was fetched.
 
     Raises:
-        BrokerStartError: they were not.
+        BrokerStartError: it was not.
     """
-    if not any(JARS.glob("activemq-broker-*.jar")):
-        raise BrokerStartError(f"no ActiveMQ in {JARS.relative_to(ROOT)}: run `make brokers` first")
-
-
-def configuration(mirrored: bool) -> str:
-    """Return the broker's configuration; the schema takes no placeholder for a boolean, so it is set in the text."""
-    text = (CONFIGURATION / "activemq.xml").read_text("utf-8")
-    off = 'useMirroredQueues="false"'
-    assert off in text
-    return text.replace(off, 'useMirroredQueues="true"') if mirrored else text
-
-
-def system_properties(ports: Ports, host: str, data: str) -> list[str]:
-    """Spell what `activemq.xml` leaves open as options of the JVM."""
-    connectors = [f"-Dbroker.{connector}={port}" for connector, port in ports._asdict().items()]
-    return [f"-Dbroker.host={host}", f"-Dbroker.data={data}", *connectors]
+    for file in (recipe.fetched, AGENT):
+        if not file.exists():
+            raise BrokerStartError(f"no {file.relative_to(ROOT)}: run `make brokers` first")
 
 
 def free_ports() -> Ports:
     """Find ports that nobody listens on now; all are held until the last is known, so they differ."""
     with ExitStack() as held:
-        found = []
-        for _ in range(4):
+        found: list[int] = []
+        while len(found) < len(Ports._fields):
             listener = held.enter_context(socket.socket())
-            listener.bind(("127.0.0.1", 0))
-            found.append(int(listener.getsockname()[1]))
+            port = random.choice(PORT_RANGE)
+            try:
+                listener.bind(("127.0.0.1", port))
+            except OSError:  # somebody has it
+                continue
+            found.append(port)
     return Ports(*found)
 
 
+def key_properties(name: str) -> dict[str, str]:
+    """Read the name of an MBean: `domain:key=value,key="value, quoted"`."""
+    found = re.findall(r'([^=,:]+)=("(?:[^"\\]|\\.)*"|[^,]*)', name.partition(":")[2])
+    return {key: re.sub(r"\\(.)", r"\1", value[1:-1]) if value[:1] == '"' else value for key, value in found}
+
+
 def answers_stomp(host: str, port: int) -> bool:
-    """Say whether a STOMP broker at the port lets our user in."""
+    """Say whether a STOMP broker at the port lets our user in; leave as it wants to be left."""
     hello = f"CONNECT\naccept-version:1.2\nhost:{host}\nlogin:{USER}\npasscode:{PASSWORD}\n\n\0"
     try:
         with socket.create_connection((host, port), timeout=5) as client:
             client.sendall(hello.encode())
-            return client.recv(4096).lstrip().startswith(b"CONNECTED")
+            is_in = client.recv(4096).lstrip().startswith(b"CONNECTED")
+            client.sendall(b"DISCONNECT\nreceipt:r\n\n\0")
+            while client.recv(4096):  # the receipt, then the end
+                pass
+            return is_in
     except OSError:
         return False
 

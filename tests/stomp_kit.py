@@ -12,7 +12,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 import pytest
-from real_brokers import RealActiveMQ
+from real_brokers import RealBroker
 
 import brokers
 from brokers import (
@@ -102,21 +102,21 @@ class Fixtures:
         return f"{request.node.originalname}.{os.getpid()}.{next(NUMBERS)}"
 
     @pytest.fixture
-    def connection(self, activemq: RealActiveMQ) -> Iterator[StompConnection]:
+    def connection(self, activemq: RealBroker) -> Iterator[StompConnection]:
         """Connect."""
         with brokers.connect(activemq.stomp_url, timeout=PATIENCE) as made:
             assert isinstance(made, StompConnection)
             yield made
 
     @pytest.fixture
-    def other(self, activemq: RealActiveMQ) -> Iterator[StompConnection]:
+    def other(self, activemq: RealBroker) -> Iterator[StompConnection]:
         """Connect a second time."""
         with brokers.connect(activemq.stomp_url, timeout=PATIENCE) as made:
             assert isinstance(made, StompConnection)
             yield made
 
     @pytest.fixture
-    def gone(self, activemq: RealActiveMQ, connection: StompConnection, name: str) -> Destination:
+    def gone(self, activemq: RealBroker, connection: StompConnection, name: str) -> Destination:
         """Learn the name of a temporary queue whose owner has left."""
         inbox = accepting()
         with connection.consume(queue(name), inbox), brokers.connect(activemq.stomp_url) as leaving:

@@ -26,7 +26,7 @@ from calling_kit import (
     text_of,
 )
 from lxml import etree
-from real_brokers import RealActiveMQ, start_activemq
+from real_brokers import RealBroker, start_activemq
 
 import soapjms
 from brokers import Connection, MessageType, Transaction, topic
@@ -138,14 +138,14 @@ class Captured:
 
 
 @pytest.fixture(scope="module")
-def mirrored() -> Iterator[RealActiveMQ]:
+def mirrored() -> Iterator[RealBroker]:
     """An ActiveMQ that copies what is sent to a queue to a topic."""
     with start_activemq(mirrored=True) as broker:
         yield broker
 
 
 @pytest.fixture(scope="module")
-def captured(mirrored: RealActiveMQ, tmp_path_factory: pytest.TempPathFactory) -> Captured:
+def captured(mirrored: RealBroker, tmp_path_factory: pytest.TempPathFactory) -> Captured:
     """Make the calls, once for all tests here."""
     folder = tmp_path_factory.mktemp("captured")
     logs = [folder / "client.jsonl", folder / "service.jsonl.gz", folder / "tap.jsonl"]

@@ -19,7 +19,7 @@ from calling_kit import (
     request_message,
 )
 from lxml import etree
-from real_brokers import RealActiveMQ
+from real_brokers import RealBroker
 
 from brokers import Connection, Message, MessageType
 from brokers.embedded import Broker
@@ -197,7 +197,7 @@ class TestJavaClient(OnActiveMQ):
         ],
     )
     def test_unsupported_format(
-        self, activemq: RealActiveMQ, name: str, served: Dispatcher, kind: str, profile: Profile
+        self, activemq: RealBroker, name: str, served: Dispatcher, kind: str, profile: Profile
     ) -> None:
         """Map, Stream, Object, plain and null-text messages are answered with unsupportedJMSMessageFormat."""
         reply = activemq.send_special(kind, name, reply_to="temporary", wait=PATIENCE)
@@ -209,7 +209,7 @@ class TestJavaClient(OnActiveMQ):
 
     @pytest.mark.parametrize(("kind", "profile"), [("text", REC_2012), ("bytes", REC_2012)])
     def test_supported_format(
-        self, activemq: RealActiveMQ, name: str, served: Dispatcher, kind: str, profile: Profile
+        self, activemq: RealBroker, name: str, served: Dispatcher, kind: str, profile: Profile
     ) -> None:
         """The same request as a TextMessage or BytesMessage is accepted, and answered in its own type."""
         reply = activemq.send_special(kind, name, reply_to="temporary", wait=PATIENCE)

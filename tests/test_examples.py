@@ -12,7 +12,7 @@ from types import ModuleType
 
 import pytest
 from calling_kit import PATIENCE, eventually, fresh
-from real_brokers import RealActiveMQ
+from real_brokers import RealBroker
 
 import soapjms
 
@@ -69,7 +69,7 @@ def test_usage(name: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.broker
-def test_greeter_on_activemq(activemq: RealActiveMQ) -> None:
+def test_greeter_on_activemq(activemq: RealBroker) -> None:
     """The same as two programs over STOMP; the service ends when it is asked to."""
     command = [sys.executable, str(EXAMPLES / "greeter_service.py"), activemq.stomp_url]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as service:

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from real_brokers import RealActiveMQ, java
+from real_brokers import RealBroker, java
 
 from brokers import Destination, queue, topic
 from brokers.naming import NameNotFoundError, Names, NamingError
@@ -237,7 +237,7 @@ class TestVariables:
 
 
 @pytest.mark.broker
-def test_as_activemq(activemq: RealActiveMQ) -> None:
+def test_as_activemq(activemq: RealBroker) -> None:
     """ActiveMQ's own context finds the same destinations and connection factories in the file."""
     path = FILES / "classic.properties"
     destinations = ["jms/Orders", "jms/Replies", "jms/News", "with blanks", "dynamicQueues/a/b"]

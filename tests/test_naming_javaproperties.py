@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from real_brokers import RealActiveMQ, java
+from real_brokers import RealBroker, java
 
 from brokers.naming import NamingError
 from brokers.naming.javaproperties import MAX_SIZE, read_properties
@@ -137,7 +137,7 @@ PIECES = [
 
 
 @pytest.mark.broker
-def test_as_java(tmp_path: Path, activemq: RealActiveMQ) -> None:
+def test_as_java(tmp_path: Path, activemq: RealBroker) -> None:
     """Two thousand files of odd pieces are read as java.util.Properties reads them, but for half surrogate pairs."""
     draw = random.Random(2060)
     files = ["".join(draw.choices(PIECES, k=draw.randint(0, 14))) for _ in range(2000)]

@@ -6,7 +6,7 @@ import re
 from queue import SimpleQueue
 
 import pytest
-from real_brokers import RealActiveMQ
+from real_brokers import RealBroker
 from stomp_kit import (
     PATIENCE,
     Fixtures,
@@ -172,7 +172,7 @@ class TestDeliveries(Fixtures):
 
     def test_refused_commit_ends_the_connection(
         self,
-        activemq: RealActiveMQ,
+        activemq: RealBroker,
         connection: StompConnection,
         gone: Destination,
         name: str,

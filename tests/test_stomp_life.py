@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 
 import pytest
-from real_brokers import ActiveMQ, RealActiveMQ
+from real_brokers import ActiveMQ, RealBroker
 from stomp_kit import (
     PATIENCE,
     Fixtures,
@@ -119,7 +119,7 @@ class TestLife(Fixtures):
         with ActiveMQ() as broker:
             yield broker
 
-    def test_wrong_password(self, activemq: RealActiveMQ, caplog: pytest.LogCaptureFixture) -> None:
+    def test_wrong_password(self, activemq: RealBroker, caplog: pytest.LogCaptureFixture) -> None:
         """Refused with the broker's words; the password is in no error and no log, whatever the level."""
         caplog.set_level(logging.DEBUG)
         url = activemq.stomp_url.replace(":admin@", ":tops3cret@")
@@ -129,7 +129,7 @@ class TestLife(Fixtures):
         assert "tops3cret" not in caplog.text
         assert_no_threads()
 
-    def test_close_leaves_nothing(self, activemq: RealActiveMQ, name: str) -> None:
+    def test_close_leaves_nothing(self, activemq: RealBroker, name: str) -> None:
         """Consumers, reader, heart-beats and callbacks end; closing again does nothing; what comes after is refused."""
         states: SimpleQueue[ConnectionState] = SimpleQueue()
         connection = brokers.connect(activemq.stomp_url)
@@ -153,7 +153,7 @@ class TestLife(Fixtures):
         with pytest.raises(ClosedError):
             transaction.commit().result(PATIENCE)
 
-    def test_close_from_the_consumer_itself(self, activemq: RealActiveMQ, name: str) -> None:
+    def test_close_from_the_consumer_itself(self, activemq: RealBroker, name: str) -> None:
         """An `on_delivery` may close its consumer and its connection."""
         connection = brokers.connect(activemq.stomp_url)
 

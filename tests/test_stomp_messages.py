@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 
 import pytest
-from real_brokers import RealActiveMQ
+from real_brokers import RealBroker
 from stomp_kit import (
     PATIENCE,
     Fixtures,
@@ -77,7 +77,7 @@ class TestMessages(Fixtures):
 
     @pytest.mark.parametrize("kind", ["map", "stream", "object", "message", "null-text"])
     def test_other_kinds_of_message_are_unknown(
-        self, activemq: RealActiveMQ, connection: StompConnection, name: str, kind: str
+        self, activemq: RealBroker, connection: StompConnection, name: str, kind: str
     ) -> None:
         """Over STOMP they all look like an empty text; the properties come, each a string."""
         inbox = accepting()
@@ -92,7 +92,7 @@ class TestMessages(Fixtures):
         ("kind", "body"), [(MessageType.BYTES, b"<a>\xc3\xbc\0</a>"), (MessageType.TEXT, "<a>\u00fc</a>")]
     )
     def test_content_length_decides_the_type_both_ways(
-        self, activemq: RealActiveMQ, connection: StompConnection, name: str, kind: MessageType, body: bytes | str
+        self, activemq: RealBroker, connection: StompConnection, name: str, kind: MessageType, body: bytes | str
     ) -> None:
         """Java and Python see the same kind of message, in both directions."""
 
@@ -146,7 +146,7 @@ class TestMessages(Fixtures):
         with pytest.raises(ValueError, match="no temporary kind"):
             connection.temporary(DestinationKind.QUEUE)
 
-    def test_cancelled_send_is_forgotten(self, activemq: RealActiveMQ, connection: StompConnection, name: str) -> None:
+    def test_cancelled_send_is_forgotten(self, activemq: RealBroker, connection: StompConnection, name: str) -> None:
         """Its receipt finds nobody; the connection goes on."""
         future = connection.send(message_to(queue(name), delivery_mode=DeliveryMode.PERSISTENT))
         future.cancel()
