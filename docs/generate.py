@@ -108,6 +108,10 @@ Where the specification leaves something open, this is what soapjms does.
 | topicReplyToName in the requestURI | excluded, as a header property |
 | an action parameter without SOAPJMS_soapAction | `rec-2012`: missingSoapAction; `cr-2009`: mismatchedSoapAction |
 | an empty action parameter | asks for no SOAPJMS_soapAction; beside another one it is mismatchedSoapAction |
+| SOAP 1.2's action of a multipart body | in the content type: its parameter, or that within `start-info` or `type`; \
+Protocol-2019 holds for all of them, and for that of the SOAP part `Local-2.2.3-partAction` |
+| an action of the SOAP part alone, without SOAPJMS_soapAction | no breach: it is not in SOAPJMS_contentType |
+| an action parameter where nothing tells the SOAP version | that of SOAP 1.2: SOAP 1.1 has none |
 | a charset and a document without declaration | no disagreement if the document decodes in that charset |
 | charset and declaration | compared by the aliases of the IANA registry; UTF-16 fits UTF-16LE, not UTF-16BE UTF-16LE |
 | an encoding or charset that is not in the IANA registry, or UTF-7 | refused, with its name |

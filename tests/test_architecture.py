@@ -20,7 +20,7 @@ ORDER = (
     "assertions mep writing requesting responding senders"
 ).split()
 INSIDE_ASSERTIONS = (
-    "model messages bodies headers precedence pairs of_messages of_answers unseen table judge habits".split()
+    "model messages actions bodies headers precedence pairs of_messages of_answers unseen table judge habits".split()
 )
 
 # Modules of the standard library that reach outside of a program, read a clock, draw at random or run threads.

@@ -1,8 +1,8 @@
 """The conformance assertions: one table, one judge, verdicts.
 
 `table.py` holds every assertion once, its rows in `of_messages.py`, `of_answers.py` and `unseen.py`; the checks behind
-them are in `messages.py`, `bodies.py`, `headers.py`, `precedence.py` and `pairs.py`; `judge.py` turns an exchange into
-verdicts; `habits.py` knows what real stacks do that breaks nothing.
+them are in `messages.py`, `actions.py`, `bodies.py`, `headers.py`, `precedence.py` and `pairs.py`; `judge.py` turns an
+exchange into verdicts; `habits.py` knows what real stacks do that breaks nothing.
 
 Spec: SOAP/JMS appendix E.
 """

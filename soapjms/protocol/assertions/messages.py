@@ -5,7 +5,6 @@ from __future__ import annotations
 from brokers.message import MessageType, PropertyType
 from soapjms.protocol import names
 from soapjms.protocol.assertions.model import Case
-from soapjms.protocol.names import SoapVersion, Subcode
 
 PAYLOAD_TYPES = (MessageType.BYTES, MessageType.TEXT)
 
@@ -108,46 +107,6 @@ def media_type_fits_envelope(case: Case) -> str | None:
     if kind.media_type in (envelope.version.media_type, case.setting.profile.media_types[envelope.version]):
         return None
     return f"the media type is {kind.media_type}, the envelope is SOAP {envelope.version}"
-
-
-# SOAP action
-
-
-def _soap12_action(case: Case) -> str | None:
-    """Return the action parameter of a SOAP 1.2 content type, None if it has none."""
-    kind = case.message.content_type
-    is_soap12 = kind is not None and kind.media_type == SoapVersion.SOAP_12.media_type
-    return kind.parameters.get("action") if kind is not None and is_soap12 else None
-
-
-def is_soap12_with_action(case: Case) -> bool:
-    """A SOAP 1.2 content type with an action; an empty one asks for no property, as an empty property is none."""
-    return bool(_soap12_action(case))
-
-
-def has_both_actions(case: Case) -> bool:
-    """Both actions are there; under the CR the property that is missing is a mismatch too."""
-    if case.message.soap_action is not None:
-        return _soap12_action(case) is not None
-    return is_soap12_with_action(case) and Subcode.MISSING_SOAP_ACTION not in case.setting.profile.subcodes
-
-
-def actions_match(case: Case) -> str | None:
-    """Spec: SOAP/JMS 2.2.3 soapAction; Protocol-2019. Quotes around the property are read as a habit."""
-    action, seen = _soap12_action(case), case.message.soap_action
-    if action == seen:
-        return None
-    return f"the action parameter is {shown(action)}, {names.SOAP_ACTION} is {shown(seen)}"
-
-
-def soap_action_present(case: Case) -> str | None:
-    """Spec: REC 2.2.3 soapAction (WG-63)."""
-    return missing(case, names.SOAP_ACTION)
-
-
-def soap_action_is_refused(case: Case) -> bool:
-    """A name of another stack is refused only by a strict reader."""
-    return case.setting.strict or case.message.soap_action is None
 
 
 # Content encoding

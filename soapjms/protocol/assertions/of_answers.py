@@ -86,7 +86,10 @@ REACTIONS: Final = (
         "2013", "2.2.3", NONE, Subcode.CONTENT_TYPE_MISMATCH, "a charset that the XML contradicts", "Protocol-2012"
     ),
     _reaction("2017", "2.2.3", NONE, Subcode.MISSING_CONTENT_TYPE, "a missing contentType", "Protocol-2016"),
-    _reaction("2020", "2.2.3", NONE, Subcode.MISMATCHED_SOAP_ACTION, "an action mismatch", "Protocol-2019"),
+    _reaction(
+        "2020", "2.2.3", NONE, Subcode.MISMATCHED_SOAP_ACTION, "an action mismatch",
+        "Protocol-2019", "Local-2.2.3-partAction",
+    ),
     _reaction("2023", "2.2.3", NONE, Subcode.MISSING_REQUEST_URI, "a missing requestURI", "Protocol-2022"),
     _reaction(
         "2025", "2.2.4", NONE, Subcode.MALFORMED_REQUEST_URI, "a requestURI that breaks the syntax",

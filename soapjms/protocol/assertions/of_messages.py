@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from soapjms.protocol.assertions import bodies, headers, messages, precedence
+from soapjms.protocol.assertions import actions, bodies, headers, messages, precedence
 from soapjms.protocol.assertions.model import Assertion, Binds, Level, Need, Sees
 from soapjms.protocol.names import Subcode
 
@@ -109,13 +109,13 @@ PROPERTY_ASSERTIONS: Final = (
     Assertion(
         id="Local-2.2.3-missingSoapAction", section="REC 2.2.3", level=MUST, binds=Binds.CLIENT, sees=Sees.SENT,
         title="SOAPJMS_soapAction is present where the SOAP 1.2 content type has an action parameter",
-        check=messages.soap_action_present, applies=messages.is_soap12_with_action,
-        subcode=Subcode.MISSING_SOAP_ACTION, faults_when=messages.soap_action_is_refused,
+        check=actions.soap_action_present, applies=actions.is_soap12_with_action,
+        subcode=Subcode.MISSING_SOAP_ACTION, faults_when=actions.soap_action_is_refused,
     ),
     Assertion(
         id="Protocol-2019", section="2.2.3", level=MUST, binds=Binds.CLIENT, sees=Sees.SENT,
-        title="the SOAP 1.2 action parameter equals SOAPJMS_soapAction",
-        check=messages.actions_match, applies=messages.has_both_actions,
+        title="the SOAP 1.2 action parameter of the content type equals SOAPJMS_soapAction",
+        check=actions.actions_match, applies=actions.has_both_actions,
         subcode=Subcode.MISMATCHED_SOAP_ACTION,
     ),
 )  # fmt: skip
@@ -154,6 +154,13 @@ BODY_ASSERTIONS: Final = (
         check=bodies.soap_part_fits, applies=messages.is_multipart,
         needs=(Need.BODY,), after=("Protocol-2027", "Protocol-2029", "Protocol-2015"),
         subcode=Subcode.CONTENT_TYPE_MISMATCH,
+    ),
+    Assertion(
+        id="Local-2.2.3-partAction", section="2.2.3", level=MUST, binds=Binds.CLIENT, sees=Sees.SENT,
+        title="the SOAP 1.2 action parameter of the SOAP part, if it has one, equals SOAPJMS_soapAction",
+        check=actions.part_action_matches, applies=actions.is_multipart_with_action,
+        needs=(Need.BODY,), after=("Protocol-2027", "Protocol-2029"),
+        subcode=Subcode.MISMATCHED_SOAP_ACTION,
     ),
     Assertion(
         id="Protocol-2030", section="2.4", level=MUST, binds=Binds.SENDER, sees=Sees.ANY,
