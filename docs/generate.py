@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import json
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -95,105 +96,6 @@ KNOWN = {
 }
 """Of each dialect: how sure we are and why, and what else to know."""
 
-POSITIONS = """\
-## Positions
-
-Where the specification leaves something open, this is what soapjms does.
-
-| question | position |
-|---|---|
-| a missing SOAPJMS_bindingVersion | a finding; refused only with `strict`, as some stacks never send it |
-| an empty value of a SOAPJMS_ property | counts as missing |
-| replyToName in the requestURI: MUST or SHOULD | the table of 2.2.4 counts: MUST |
-| topicReplyToName in the requestURI | excluded, as a header property |
-| an action parameter without SOAPJMS_soapAction | `rec-2012`: missingSoapAction; `cr-2009`: mismatchedSoapAction |
-| an empty action parameter | asks for no SOAPJMS_soapAction; beside another one it is mismatchedSoapAction |
-| SOAP 1.2's action of a multipart body | in the content type: its parameter, or that within `start-info` or `type`; \
-Protocol-2019 holds for all of them, and for that of the SOAP part `Local-2.2.3-partAction` |
-| an action of the SOAP part alone, without SOAPJMS_soapAction | no breach: it is not in SOAPJMS_contentType |
-| an action parameter where nothing tells the SOAP version | that of SOAP 1.2: SOAP 1.1 has none |
-| a charset and a document without declaration | no disagreement if the document decodes in that charset |
-| charset and declaration | compared by the aliases of the IANA registry; UTF-16 fits UTF-16LE, not UTF-16BE UTF-16LE |
-| an encoding or charset that is not in the IANA registry, or UTF-7 | refused, with its name |
-| a document that says it is XML 1.1 | read as XML 1.0, as the fifth edition has it |
-| EBCDIC, declared or as a charset | refused by name; UTF-8 and UTF-16 are for everybody |
-| charset and SOAP version of the SOAP part of a multipart body | judged as of a simple body, by its own Content-Type |
-| a byte order mark, or 16-bit octets, against the XML declaration | contentTypeMismatch, with a charset or without |
-| comments in a content type | read over, as in mail; one without end is contentTypeMismatch |
-| charset and declaration of a TextMessage | `rec-2012`: a contradiction is a warning; `cr-2009`: contentTypeMismatch |
-| charset and declaration of the SOAP part of a TextMessage | likewise |
-| an unknown charset of a TextMessage | likewise, though nothing has to be decoded by it |
-| a byte order mark in a TextMessage | read over, with a note |
-| `start-info`, or the `type` of the XOP part, of another SOAP version than the envelope | contentTypeMismatch |
-| an unknown media type, or one that is not the envelope's | contentTypeMismatch |
-| a body that is no SOAP envelope | a fault of the sender without a subcode: the binding has none for it |
-| a null body | unsupportedJMSMessageFormat |
-| an empty message whose type the wire does not show (STOMP) | unsupportedJMSMessageFormat |
-| the order of checks | that of "Which fault wins" below; properties before the body |
-| WSDLUsage-3003 and 3004 mean other things since 2012 | each edition has its own, those of 2012 by WG-14 |
-| precedence of sources (2001, 3001 to 3003) | judged where it is known what the sender was given |
-| topicReplyToName where it means nothing | followed: broken; the Recommendation words it without MUST |
-| a fault without SOAPJMS_isFault | `rec-2012`: broken, mandatory by WG-31; `cr-2009`: a warning |
-| JMS type of SOAPJMS_isFault | `rec-2012`: a boolean, else a warning; `cr-2009`: a note |
-| several faults fit | the first is answered; in a replay any of them is right |
-| the SOAP version of a fault for a broken request | that of the content type, else of the body, else SOAP 1.1 |
-| a fault for a one-way message | none is sent, it is logged and counted |
-| JMSExpiration of a response | the request's own |
-| SOAPJMS_requestURI of a response | copied; left out if the request had none |
-| a lookup variant that is not known | unsupportedLookupVariant; malformedRequestURI is for broken grammar |
-| reading of requestURI | lenient: a plain slash in the destination is no fault, as CXF sends it |
-| reading and writing of URIs | reading is lenient unless asked; what is written fits RFC 6167 and draft-03 alike |
-| a URI in lenient mode that breaks a MUST on values | valid, with a finding; not valid in strict and draft-03 |
-| escapes in a URI that are not UTF-8 | malformed; draft-03 has no such rule: the part stays undecoded, with a finding |
-| timeToLive in a URI | digits only, below 2 to the 63; leading zeros are a finding; 0 is no end |
-| priority in a URI | 0 to 9; leading zeros are a finding; one digit is written |
-| needless escapes in a lookup variant (`%6Andi`) | they are undone, with a finding |
-| `jndi-java.naming.provider.url` beside `jndiURL` | `jndiURL` counts, with a finding; the factory's name likewise |
-| a parameter whose name looks like a secret | not valid in strict and draft-03; its value is never shown |
-| a fragment (#) in a URI | malformed in every mode |
-| jndiContextParameter and topicReplyToName as elements of a WSDL | accepted, as 2.2 says, though 3.6 lists neither |
-| an element of a WSDL that 3.6 does not list (targetService, a wrong name) | the port is refused |
-| a property twice on one level of a WSDL | the last counts, as in a URI; a finding |
-| elements of one edition under the transport of the other | they count; a finding |
-| elements inside of the SOAP binding element, as 3.4.1 puts it | they count for nothing; a finding |
-| white space around the value of an element | dropped; kept in the attributes of jndiContextParameter |
-| both reply names | on one level refused (RFC 6167 4.3.1); on different ones replyToName counts (SOAP/JMS 2.2.2) |
-| an address of a WSDL that only the strict grammar refuses | used; a finding |
-| other transports for JMS, and ours without the last slash | named for what they are, not used |
-| the pattern of an operation that is neither in-out nor in-only | not callable by name; a finding |
-| imports of a WSDL | followed through up to 100 files, 100 levels deep; a loop is refused |
-| SOAPJMS_isFault | read as a boolean, `true`, `1`; written as a JMS boolean, on responses only |
-| where a reply may go | any queue or temporary destination, but not the request's own, the broker's, or a topic |
-| copies of a message | merged by JMSMessageID whatever the time between them; without it within the window |
-| a one-way message recorded at sender and receiver over STOMP | counts as two: its sender is never told the \
-JMSMessageID, and it has no other id; where the broker tells it (`tells_message_id`) it is one |
-| what a replay remembers of one correlation id after a silence longer than the window | the ids of the last 100,000 \
-messages, so that a later copy is none of its own, and the last 100 requests without response |
-| a response that correlates, but came to another destination than JMSReplyTo | not paired, noted on the response |
-| HTTP-like quotes around SOAPJMS_soapAction | read without them, noted as a habit, written only in a dialect |
-| a property under another stack's name | read, and the assertion on the right name fails; refused only with `strict` |
-| an envelope of a SOAP that is neither 1.1 nor 1.2 | a VersionMismatch fault without a subcode |
-| the SOAP part of a multipart body | the one that `start` names (RFC 2387), else the first; `type` is the first's |
-| `start` names another part than the first, or none | a note |
-| a multipart body without closing delimiter | cut short, so refused, under Protocol-2029, which speaks of its start |
-| what follows the closing delimiter | dropped |
-| SwA or MTOM | written as MTOM if the envelope has an `xop:Include`, else as SwA; read as whichever it is |
-| the action of SOAP 1.2 in MTOM | a parameter of the whole and of the SOAP part; `start-info` is the media type alone |
-| transfer encodings written | BytesMessage: binary; TextMessage: 8bit for ASCII or declared UTF-8 text, else base64 |
-| a part of a TextMessage in some charset | its characters count; they are handed on as octets in that charset |
-| an unknown transfer encoding | of the SOAP part: refused; of another part: an error for who looks at it |
-| two parts with one Content-ID | the first counts; never written |
-| contentEncoding of a response | that of its request, if the request was accepted |
-| contentEncoding with attachments | left out, as the REC defines none for them |
-| the contentEncoding `identity` on a TextMessage or a multipart body | says nothing, as if it were absent |
-| a gzip body | may have several members (RFC 1952); nothing else may follow |
-| a message beyond a limit of ours | a fault without subcode that names it; what rests on the body is not judged |
-| JNDI | names come from files and code, never over a network; see [naming.md](naming.md) |
-| jndiURL and `jndi-java.naming.provider.url` | jndiURL wins; both only choose among allowed brokers |
-| `jndi-` with no name after it | ignored |
-| a secret in a `jndi-` parameter of a URI or WSDL | refused when it is to be used for connecting |
-"""
-
 
 def table(header: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:
     """Write a table."""
@@ -264,6 +166,12 @@ def identifier(cr_id: str, profile: Profile) -> str:
     return profile.assertion_id(cr_id) or "none"
 
 
+def position_rows() -> Iterator[tuple[str, ...]]:
+    """Say what soapjms does where the specification leaves something open."""
+    said = tomllib.loads((ROOT / "docs" / "positions.toml").read_text(encoding="utf-8"))["position"]
+    return ((each["question"], each["answer"]) for each in said)
+
+
 def subcode_rows() -> Iterator[tuple[str, ...]]:
     """Say which profile has which subcode."""
     for subcode in Subcode:
@@ -287,7 +195,9 @@ def conformance() -> str:
         (
             INTRODUCTION,
             table(("", "cr-2009", "rec-2012"), profile_rows()),
-            POSITIONS,
+            "## Positions\n",
+            "Where the specification leaves something open, this is what soapjms does.\n",
+            table(("question", "position"), position_rows()),
             "## Subcodes\n",
             table(("subcode", "cr-2009", "rec-2012"), subcode_rows()),
             "## Which fault wins\n",

@@ -32,7 +32,6 @@ from soapjms.protocol.attachments import Attachment
 from soapjms.protocol.errors import CallFailedError, CallTimeoutError, UsageError
 from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
 from soapjms.protocol.names import DEFAULT_PROFILE, CorrelationRule, Mep, Profile
-from soapjms.protocol.properties import Value
 from soapjms.protocol.record import Direction, Node
 from soapjms.protocol.requesting import (
     Endpoint,
@@ -41,6 +40,7 @@ from soapjms.protocol.requesting import (
     ResponseIgnored,
 )
 from soapjms.protocol.uri import JmsUri
+from soapjms.protocol.values import Value
 from soapjms.protocol.wsdl import Port
 from soapjms.protocol.wsdl.addresses import read_uri
 from soapjms.recorder import Outgoing, Recorder, record

@@ -29,10 +29,10 @@ from soapjms.protocol.errors import UsageError
 from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
 from soapjms.protocol.mep import Input
 from soapjms.protocol.names import DEFAULT_PROFILE, Profile
-from soapjms.protocol.properties import Value
 from soapjms.protocol.record import Direction, Node
 from soapjms.protocol.responding import RequestAccepted, RequestRefused, RespondingNode
 from soapjms.protocol.uri import JmsUri
+from soapjms.protocol.values import Value
 from soapjms.protocol.wsdl import Port
 from soapjms.protocol.wsdl.addresses import read_uri
 from soapjms.recorder import Recorder, record

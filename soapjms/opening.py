@@ -16,8 +16,9 @@ from brokers.connection import DEFAULT_TIMEOUT, Connection, connect
 from brokers.naming import INITIAL, PROVIDER_URL, SECRET, Names
 from soapjms.addressing import jndi_entries
 from soapjms.protocol.errors import UsageError
-from soapjms.protocol.properties import Effective, Origin, Value
+from soapjms.protocol.properties import Effective, Origin
 from soapjms.protocol.uri import JmsUri
+from soapjms.protocol.values import Value
 from soapjms.protocol.wsdl import Port
 from soapjms.protocol.wsdl.addresses import read_uri
 

@@ -8,9 +8,10 @@ from typing import Any, Final
 
 from brokers.message import Message, MessageType, Property, queue, typed
 from soapjms.protocol.names import REC_2012, Mep, Profile, SoapVersion
-from soapjms.protocol.properties import Value, resolve
+from soapjms.protocol.properties import resolve
 from soapjms.protocol.requesting import Endpoint, RequestingNode
 from soapjms.protocol.uri import checked
+from soapjms.protocol.values import Value
 
 NOW: Final = 1_800_000_000_000
 QUEUE: Final = queue("in")

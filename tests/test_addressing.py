@@ -11,8 +11,9 @@ from brokers import Destination, DestinationKind, queue, topic
 from brokers.naming import NameNotFoundError, Names
 from soapjms.addressing import destination_of, reply_destination_of, reply_refusal
 from soapjms.protocol.errors import InvalidPropertyError, InvalidUriError, UsageError
-from soapjms.protocol.properties import Origin, Value
+from soapjms.protocol.properties import Origin
 from soapjms.protocol.uri import Mode, parse
+from soapjms.protocol.values import Value
 from soapjms.protocol.wsdl.addresses import read_uri
 
 NAMES = Names({"jms/orders": queue("orders"), "jms/news": topic("news")})

@@ -18,7 +18,6 @@ from soapjms.protocol.properties import (
     Origin,
     Source,
     Treatment,
-    Value,
     read_value,
     request_uri,
     resolve,
@@ -26,6 +25,7 @@ from soapjms.protocol.properties import (
     shown,
 )
 from soapjms.protocol.uri import parse
+from soapjms.protocol.values import Value
 
 VALUES = {
     Origin.ENVIRONMENT: "1",

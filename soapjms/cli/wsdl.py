@@ -17,8 +17,9 @@ from soapjms.cli import USAGE
 from soapjms.cli.terminal import console
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.names import DEFAULT_PROFILE, EDITIONS, SoapVersion
-from soapjms.protocol.properties import Origin, Value
+from soapjms.protocol.properties import Origin
 from soapjms.protocol.uri import visible
+from soapjms.protocol.values import Value
 from soapjms.protocol.wsdl import Description, Finding, Severity
 from soapjms.protocol.wsdl.lint import lint
 from soapjms.protocol.wsdl.showing import finding_members, members

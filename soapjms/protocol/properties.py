@@ -1,27 +1,25 @@
 """The binding properties: ONE table, from which everything else about them is derived.
 
-Parsing and checking of values, defaults, where a property may be set, the JMS header or `SOAPJMS_` property that it
-becomes, what the requestURI keeps of it, and the precedence of its sources.
+The type of its value, its default, where it may be set, the JMS header or `SOAPJMS_` property that it becomes, what the
+requestURI keeps of it, and the precedence of its sources.
 
 Spec: SOAP/JMS 2.2, 2.2.4, 3.4.4, 3.6.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from brokers.message import DEFAULT_PRIORITY, DeliveryMode
 from soapjms.protocol import names
 from soapjms.protocol.errors import InvalidPropertyError
-from soapjms.protocol.uri import JmsUri, fits_long
+from soapjms.protocol.uri import JmsUri
 from soapjms.protocol.uri.known import SAME_IN_JNDI
-
-Value: TypeAlias = str | int | bool
+from soapjms.protocol.values import BOOLEAN, DELIVERY_MODE, MILLISECONDS, PRIORITY, TEXT, Type, Value
 
 
 class Group(StrEnum):
@@ -67,48 +65,6 @@ class Carrier(StrEnum):
     REQUEST = "request"
     ONE_WAY = "one-way"
     RESPONSE = "response"
-
-
-_PRIORITY: Final = re.compile(r"0*[0-9]")
-
-
-def _delivery_mode(value: str) -> Value:
-    return DeliveryMode[value].value
-
-
-def _priority(value: str) -> Value:
-    if not _PRIORITY.fullmatch(value):
-        raise ValueError(value)
-    return int(value[-1])
-
-
-def _milliseconds(value: str) -> Value:
-    if not value.isascii() or not value.isdigit() or not fits_long(value):
-        raise ValueError(value)
-    return int(value)
-
-
-def _boolean(value: str) -> Value:
-    return {"true": True, "1": True, "false": False, "0": False}[value]
-
-
-def _as_it_is(value: Value) -> Value:
-    return value
-
-
-class Type(NamedTuple):
-    """The type of a property's value: how to say what is accepted, how to read it, how people want to see it."""
-
-    accepted: str
-    read: Callable[[str], Value]
-    shown: Callable[[Value], Value] = _as_it_is
-
-
-TEXT: Final = Type("any string", _as_it_is)
-DELIVERY_MODE: Final = Type("PERSISTENT or NON_PERSISTENT", _delivery_mode, lambda value: DeliveryMode(int(value)).name)
-PRIORITY: Final = Type("an integer from 0 to 9", _priority)
-MILLISECONDS: Final = Type("milliseconds, digits only, below 2 to the 63; 0 for no end", _milliseconds)
-BOOLEAN: Final = Type("true or false", _boolean)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

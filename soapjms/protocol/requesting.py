@@ -25,10 +25,11 @@ from soapjms.protocol.exchange import Exchange, Pattern
 from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
 from soapjms.protocol.mep import Input, Machine, State
 from soapjms.protocol.names import FailureReason, Mep, Profile, Role
-from soapjms.protocol.properties import BINDING_PROPERTIES, Carrier, Effective, Value, request_uri
+from soapjms.protocol.properties import BINDING_PROPERTIES, Carrier, Effective, request_uri
 from soapjms.protocol.reading import Reading
 from soapjms.protocol.record import EPOCH, Direction, Record
 from soapjms.protocol.uri import JmsUri
+from soapjms.protocol.values import Value
 from soapjms.protocol.writing import body_and_type, encoded, message_properties
 
 

@@ -16,10 +16,11 @@ from typing import Final, TypeAlias
 from brokers.message import DestinationKind
 from soapjms.protocol import names
 from soapjms.protocol.errors import UsageError
-from soapjms.protocol.properties import Effective, Value
+from soapjms.protocol.properties import Effective
 from soapjms.protocol.reading import Reading
 from soapjms.protocol.uri import JmsUri
 from soapjms.protocol.uri.showing import without_user_info
+from soapjms.protocol.values import Value
 from soapjms.protocol.wsdl import Description, Port
 from soapjms.protocol.wsdl.addresses import read_uri
 

@@ -15,7 +15,8 @@ from soapjms.protocol.attachments import Attachment, packaged
 from soapjms.protocol.content import ENCODERS, detect_encoding
 from soapjms.protocol.envelope import Envelope, serialize
 from soapjms.protocol.names import Profile, SoapVersion
-from soapjms.protocol.properties import BINDING_PROPERTIES, Carrier, Value
+from soapjms.protocol.properties import BINDING_PROPERTIES, Carrier
+from soapjms.protocol.values import Value
 
 
 def body_and_type(

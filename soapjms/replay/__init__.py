@@ -18,9 +18,9 @@ from soapjms.protocol.errors import UsageError
 from soapjms.protocol.exchange import DEFAULT_WINDOW
 from soapjms.protocol.names import DEFAULT_PROFILE, Profile
 from soapjms.protocol.names import profile as profile_of
-from soapjms.protocol.properties import Value
 from soapjms.protocol.senders import senders_of
 from soapjms.protocol.uri import JmsUri
+from soapjms.protocol.values import Value
 from soapjms.protocol.wsdl import Description, Port
 from soapjms.replay import report
 from soapjms.replay.errors import INSTALL_SPARK, NoInputError, SparkFailedError, SparkMissingError

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from soapjms.protocol.errors import InvalidUriError
-from soapjms.protocol.properties import Effective, Value, resolve
+from soapjms.protocol.properties import Effective, resolve
 from soapjms.protocol.uri import JmsUri, checked
+from soapjms.protocol.values import Value
 from soapjms.protocol.wsdl.model import Port
 
 

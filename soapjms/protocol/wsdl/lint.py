@@ -11,9 +11,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from soapjms.protocol.properties import Effective, Origin, Value, read_value
+from soapjms.protocol.properties import Effective, Origin, read_value
 from soapjms.protocol.uri.known import SAME_IN_JNDI
 from soapjms.protocol.uri.showing import holds_secret, is_secret_name
+from soapjms.protocol.values import Value
 from soapjms.protocol.wsdl.elements import Extension
 from soapjms.protocol.wsdl.findings import Finding, Severity, finding
 from soapjms.protocol.wsdl.model import Description, Port

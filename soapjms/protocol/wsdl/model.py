@@ -16,10 +16,11 @@ from typing import Final
 
 from soapjms.protocol.errors import InvalidWsdlError, UsageError
 from soapjms.protocol.names import CR_NAMESPACE, DEFAULT_PROFILE, EDITIONS, REC_NAMESPACE, Mep, Profile, SoapVersion
-from soapjms.protocol.properties import BINDING_PROPERTIES, Effective, Origin, Value, resolve
+from soapjms.protocol.properties import BINDING_PROPERTIES, Effective, Origin, resolve
 from soapjms.protocol.uri import JmsUri, Mode, parse
 from soapjms.protocol.uri import Severity as UriSeverity
 from soapjms.protocol.uri.showing import without_user_info
+from soapjms.protocol.values import Value
 from soapjms.protocol.wsdl.elements import Extension
 from soapjms.protocol.wsdl.findings import Finding, Place, Severity, finding
 

@@ -7,9 +7,10 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from soapjms.protocol.names import Mep
-from soapjms.protocol.properties import Effective, EffectiveValue, Value, shown
+from soapjms.protocol.properties import Effective, EffectiveValue, shown
 from soapjms.protocol.uri import REDACTED, parse
 from soapjms.protocol.uri.showing import holds_secret, is_secret_name
+from soapjms.protocol.values import Value
 from soapjms.protocol.wsdl.findings import Finding
 from soapjms.protocol.wsdl.model import Description, Port
 

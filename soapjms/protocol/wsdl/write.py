@@ -17,8 +17,9 @@ from lxml import etree
 from soapjms.protocol import xml
 from soapjms.protocol.errors import InvalidPropertyError, InvalidWsdlError, UsageError
 from soapjms.protocol.names import DEFAULT_PROFILE, Profile, SoapVersion
-from soapjms.protocol.properties import Origin, Source, Value, check_source, read_value, resolve, shown
+from soapjms.protocol.properties import Origin, Source, check_source, read_value, resolve, shown
 from soapjms.protocol.uri import Mode, checked
+from soapjms.protocol.values import Value
 from soapjms.protocol.wsdl.documents import WSDL11, WSDL20, Document, Load, load_documents, load_nothing
 from soapjms.protocol.wsdl.markup import Edit, Node, Scope, Text, is_xml
 from soapjms.protocol.wsdl.model import Binding, Description, WsdlVersion

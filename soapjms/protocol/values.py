@@ -1,0 +1,56 @@
+"""The types of the binding properties' values: how each is read from text, and how people want to see it.
+
+Spec: SOAP/JMS 2.2; RFC 6167 4.1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final, NamedTuple, TypeAlias
+
+from brokers.message import DeliveryMode
+from soapjms.protocol.uri import fits_long
+
+Value: TypeAlias = str | int | bool
+
+_PRIORITY: Final = re.compile(r"0*[0-9]")
+
+
+def _delivery_mode(value: str) -> Value:
+    return DeliveryMode[value].value
+
+
+def _priority(value: str) -> Value:
+    if not _PRIORITY.fullmatch(value):
+        raise ValueError(value)
+    return int(value[-1])
+
+
+def _milliseconds(value: str) -> Value:
+    if not value.isascii() or not value.isdigit() or not fits_long(value):
+        raise ValueError(value)
+    return int(value)
+
+
+def _boolean(value: str) -> Value:
+    return {"true": True, "1": True, "false": False, "0": False}[value]
+
+
+def _as_it_is(value: Value) -> Value:
+    return value
+
+
+class Type(NamedTuple):
+    """The type of a property's value: how to say what is accepted, how to read it, how people want to see it."""
+
+    accepted: str
+    read: Callable[[str], Value]
+    shown: Callable[[Value], Value] = _as_it_is
+
+
+TEXT: Final = Type("any string", _as_it_is)
+DELIVERY_MODE: Final = Type("PERSISTENT or NON_PERSISTENT", _delivery_mode, lambda value: DeliveryMode(int(value)).name)
+PRIORITY: Final = Type("an integer from 0 to 9", _priority)
+MILLISECONDS: Final = Type("milliseconds, digits only, below 2 to the 63; 0 for no end", _milliseconds)
+BOOLEAN: Final = Type("true or false", _boolean)
