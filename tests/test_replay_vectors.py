@@ -9,14 +9,18 @@ from typing import Any
 
 import pytest
 from replay_logs import rows
-from vector_kit import VECTORS, members_of, paired
+from vector_kit import VECTORS, members_of, paired, shows
 
+from soapjms.protocol.assertions import ASSERTIONS
 from soapjms.protocol.names import EDITIONS
 from soapjms.replay import replay
 from soapjms.replay.judging import ROW_OUTCOMES
 
 CASES = [case for vector in VECTORS.values() for case in vector["cases"] if "setting" not in case]
 """Those that a log alone shows: no sender's properties, no strict reader."""
+
+BY_WHAT_THE_SENDER_WAS_GIVEN = {"Protocol-2001", "Protocol-2018", "WSDLUsage-3001", "WSDLUsage-3002", "WSDLUsage-3003"}
+"""The assertions that a log alone cannot show broken and kept: all others are, three times each."""
 
 IDS = ("message_id", "correlation_id")
 
@@ -47,6 +51,18 @@ def expected(profile: str) -> dict[tuple[str, str], Counter[str]]:
             outcomes = outcome if isinstance(outcome, list) else [outcome]
             wanted[exchange.id, name] = Counter(each for each in outcomes if each in ROW_OUTCOMES)
     return wanted
+
+
+def test_the_log_shows_every_assertion_kept_and_broken() -> None:
+    """Of each assertion three cases that satisfy it and three that do not are in the log that the engines judge."""
+    fewer = set()
+    for row in ASSERTIONS:
+        if row.check is not None:
+            outcomes = [shows(row, case) for case in VECTORS[row.id]["cases"] if "setting" not in case]
+            kept = sum("passed" in each for each in outcomes)
+            broken = sum(bool(each & {"failed", "warning"}) for each in outcomes)
+            fewer |= {row.id} if min(kept, broken) < 3 else set()
+    assert fewer == BY_WHAT_THE_SENDER_WAS_GIVEN
 
 
 @pytest.mark.parametrize("profile", EDITIONS)

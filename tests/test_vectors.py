@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import pytest
-from vector_kit import BASE, CASES, VECTORS, exchange_of, setting_of
+from vector_kit import BASE, CASES, VECTORS, exchange_of, setting_of, shows
 
 from soapjms.protocol.assertions import ASSERTIONS, Assertion, judge
 from soapjms.protocol.exchange import Pattern
-from soapjms.protocol.names import EDITIONS
 from soapjms.protocol.record import from_members, to_members
 from soapjms.protocol.responding import RequestRefused, RespondingNode
 
@@ -47,23 +45,6 @@ def test_live_node(case: dict[str, Any], profile: str) -> None:
     assert [subcode] == (case["expected"][profile]["subcodes"] or [None])[:1]
     if isinstance(event, RequestRefused):
         assert event.one_way is (exchange.request.message.reply_to is None)
-
-
-def shows(row: Assertion, case: dict[str, Any]) -> set[str]:
-    """Return how an assertion ends in a case, in the editions where it has an id of its own."""
-    outcomes = set()
-    for profile in EDITIONS.values():
-        name = profile.assertion_id(row.id)
-        if name is not None and OWNERS[profile.name][name] == 1:
-            named = case["expected"][profile.name]["verdicts"][name]
-            outcomes.update(named if isinstance(named, list) else [named])
-    return outcomes
-
-
-OWNERS = {
-    profile.name: Counter(profile.assertion_id(row.id) for row in ASSERTIONS if row.check is not None)
-    for profile in EDITIONS.values()
-}
 
 
 @pytest.mark.parametrize("row", [row for row in ASSERTIONS if row.check is not None], ids=lambda row: row.id)

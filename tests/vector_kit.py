@@ -8,13 +8,14 @@ once; null where the edition has no such assertion.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from soapjms.protocol.assertions import Setting
+from soapjms.protocol.assertions import ASSERTIONS, Assertion, Setting
 from soapjms.protocol.exchange import Exchange, exchanges_of
 from soapjms.protocol.names import EDITIONS, Mep
 from soapjms.protocol.properties import Effective, Origin, resolve
@@ -84,3 +85,19 @@ def cases() -> Iterator[Any]:
 
 
 CASES = list(cases())
+
+OWNERS = {
+    profile.name: Counter(profile.assertion_id(row.id) for row in ASSERTIONS if row.check is not None)
+    for profile in EDITIONS.values()
+}
+
+
+def shows(row: Assertion, case: dict[str, Any]) -> set[str]:
+    """Return how an assertion ends in a case, in the editions where it has an id of its own."""
+    outcomes = set()
+    for profile in EDITIONS.values():
+        name = profile.assertion_id(row.id)
+        if name is not None and OWNERS[profile.name][name] == 1:
+            named = case["expected"][profile.name]["verdicts"][name]
+            outcomes.update(named if isinstance(named, list) else [named])
+    return outcomes
