@@ -164,8 +164,8 @@ def states_target_service(case: Case) -> bool:
 
 
 def states_soap_action(case: Case) -> bool:
-    """A soapAction is known to have been set."""
-    return case.stated("soapAction") is not None
+    """A soapAction is known to have been set; a URI parameter of that name is none, as it may not be set there."""
+    return case.setting.properties is not None and case.stated("soapAction") is not None
 
 
 def target_service(case: Case) -> str | None:

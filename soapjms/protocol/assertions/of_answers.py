@@ -52,6 +52,11 @@ RESPONSE_ASSERTIONS: Final = (
         check=pairs.expires_with_request,
     ),
     Assertion(
+        id="Protocol-2060", section="2.2.1", level=MUST, binds=Binds.IMPLEMENTATION, sees=Sees.PAIR,
+        title="the variant jndi is supported: no request with it is refused for its variant",
+        check=pairs.jndi_supported, applies=pairs.is_jndi, needs=(Need.BODY,),
+    ),
+    Assertion(
         id="Local-2.2.3-isFault", section="2.2.3", level=SHOULD, binds=Binds.RESPONDING, sees=Sees.RESPONSE,
         title="SOAPJMS_isFault is true on a fault, and on nothing else",
         check=messages.is_fault_stated, needs=(Need.BODY,), after=("Protocol-2029", "Protocol-2030"),

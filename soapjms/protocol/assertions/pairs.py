@@ -91,6 +91,21 @@ def expires_with_request(case: Case) -> str | None:
 
 # Faults
 
+
+def is_jndi(case: Case) -> bool:
+    """The request's lookup variant is jndi."""
+    request, _ = case.pair
+    return request.request_uri is not None and request.request_uri.variant == "jndi"
+
+
+def jndi_supported(case: Case) -> str | None:
+    """Spec: SOAP/JMS 2.2.1 lookupVariant; Protocol-2060. It can be refuted only."""
+    fault = case.message.fault
+    if fault is None or fault.subcode != Subcode.UNSUPPORTED_LOOKUP_VARIANT:
+        return None
+    return f"a request with the lookup variant jndi is answered with {fault.subcode}"
+
+
 SHAPES = {Soap11FaultShape.FAULTCODE: FaultShape.FAULTCODE, Soap11FaultShape.DETAIL: FaultShape.DETAIL}
 
 

@@ -40,7 +40,6 @@ UNSEEN: Final = (
         "Protocol-2041", "2.7.1", NONE, Binds.ONE_WAY_SENDER, "the table of a one-way message's values",
         f"its rows are judged one by one: Protocol-2005 to 2010, 2016, 2018, 2022, 2051{_BUT}",
     ),
-    _unseen("Protocol-2060", "2.2.1", MUST, Binds.IMPLEMENTATION, "supports the variant jndi", _CAPABILITY),
     _unseen("WSDLUsage-3004", "3.6", NONE, Binds.WSDL, "which properties may stand where", _BY_WSDL),
     _unseen(
         "Local-2.2-processed", "2.2", MUST, Binds.CLIENT, "a property that is present is processed as specified",
