@@ -190,6 +190,9 @@ def _part_version_problem(part: Part, case: Case) -> str | None:
     envelope, whole = case.message.envelope, case.message.content_type
     assert whole is not None
     kind = part.content_type or ContentType("")
+    known = {names.XOP, *names.VERSION_OF_MEDIA_TYPE, *case.setting.profile.media_types.values()}
+    if kind.media_type not in known:
+        return f"the media type of the SOAP part is {shown(kind.media_type)}; accepted are {', '.join(sorted(known))}"
     stated = {"the media type of the SOAP part": kind.media_type}
     if kind.media_type == names.XOP:
         stated = {
