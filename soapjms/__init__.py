@@ -19,6 +19,7 @@ from brokers.naming import Names
 from soapjms.client import Client
 from soapjms.dispatcher import Dispatcher
 from soapjms.opening import connect_uri
+from soapjms.policy import Policy
 from soapjms.protocol.attachments import Attachment, Attachments, Part, optimize
 from soapjms.protocol.errors import (
     CallFailedError,
@@ -31,6 +32,7 @@ from soapjms.protocol.errors import (
     InvalidWsdlError,
     SoapFaultError,
     SoapJmsError,
+    StoreError,
     UsageError,
 )
 from soapjms.protocol.limits import Limits
@@ -38,6 +40,7 @@ from soapjms.protocol.names import CR_2009, REC_2012, Profile, SoapVersion, Subc
 from soapjms.recorder import Recorder, Tap
 from soapjms.response import Response
 from soapjms.service import Reply, Request, Service
+from soapjms.sqlitestore import SqliteStore
 from soapjms.wsdl import read_wsdl
 
 __all__ = [
@@ -58,6 +61,7 @@ __all__ = [
     "Limits",
     "Names",
     "Part",
+    "Policy",
     "Profile",
     "Recorder",
     "Reply",
@@ -67,6 +71,8 @@ __all__ = [
     "SoapFaultError",
     "SoapJmsError",
     "SoapVersion",
+    "SqliteStore",
+    "StoreError",
     "Subcode",
     "Tap",
     "UsageError",

@@ -70,12 +70,12 @@ def edition(profile: Profile | str) -> Profile:
     return PROFILES[profile]
 
 
-def worker_count(workers: int) -> int:
-    """Return how many workers a dispatcher has.
+def at_least_one(name: str, value: int) -> int:
+    """Return a number of things of which there has to be one.
 
     Raises:
         UsageError: it is no integer of at least 1.
     """
-    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
-        raise UsageError(f"workers is {workers!r}; it is an integer, at least 1")
-    return workers
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise UsageError(f"{name} is {value!r}; it is an integer, at least 1")
+    return value

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from inspect import iscoroutinefunction
 from itertools import pairwise
 from typing import Any, Final, TypeAlias, TypeVar
@@ -16,6 +16,8 @@ from typing import Any, Final, TypeAlias, TypeVar
 from lxml import etree
 
 from brokers.message import Message, Properties
+from soapjms.idempotency import NO_STORE, Claim, Unstored
+from soapjms.policy import DEFAULT, Policy
 from soapjms.protocol.assertions import Verdict
 from soapjms.protocol.attachments import Attachment, Attachments
 from soapjms.protocol.envelope import Blame, Envelope, as_envelope, build_fault, wrap
@@ -37,10 +39,13 @@ class Request:
         soap_action: SOAPJMS_soapAction, None if it did not come.
         target_service: SOAPJMS_targetService, None if it did not come.
         one_way: nobody waits for a response; what the function returns is dropped.
-        delivery_count: 1 for the first delivery; None where the broker does not tell.
+        delivery_count: 1 for the first delivery; where the broker does not tell, how often the store saw the request
+            begun; None without a store.
+        redelivered: the request may have been worked on before.
         deadline: JMSExpiration in epoch milliseconds: after it nobody waits; None if the request never expires.
         attachments: the parts that came along.
         tolerated: the rules that the request breaks, and was let pass; each verdict names its assertion.
+        claim: the right to work on it, which `transaction` comes from.
     """
 
     element: etree._Element
@@ -50,9 +55,25 @@ class Request:
     target_service: str | None
     one_way: bool
     delivery_count: int | None
+    redelivered: bool
     deadline: int | None
     attachments: Attachments
-    tolerated: tuple[Verdict, ...] = ()
+    tolerated: tuple[Verdict, ...]
+    claim: Claim = field(repr=False, compare=False)
+
+    @property
+    def transaction(self) -> Any:
+        """The transaction of the store's own database that is committed together with the request: happens once.
+
+        With a `SqliteStore` it is a `sqlite3.Connection` to the store's file, for tables of the service's own. What is
+        written is kept if the function returns, a fault too, and undone if it raises. From the first use until the
+        function returns nobody else writes to the file: use it late, and call no other service after that.
+
+        Raises:
+            UsageError: there is no store, or nothing tells this request from its redelivery.
+            StoreError: the store cannot be written now.
+        """
+        return self.claim.transaction
 
     @property
     def name(self) -> str:
@@ -100,17 +121,48 @@ Operation: TypeAlias = Callable[[Request], Answer]
 F = TypeVar("F", bound=Callable[[Any], Any])
 
 
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a request's delivery adds to it; see `Request`."""
+
+    delivery_count: int | None = None
+    redelivered: bool = False
+    claim: Claim = field(default_factory=lambda: Unstored(NO_STORE).begin())
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What running a function came to.
+
+    Attributes:
+        prepared: the answer.
+        failure: what left the function, if the answer is not the function's own.
+        keeps_effects: the function returned, so what it wrote stands.
+    """
+
+    prepared: Prepared
+    failure: BaseException | None = None
+    keeps_effects: bool = False
+
+
 class Service:
-    """Functions by the name of the element that they answer. Register them before a dispatcher runs the service."""
+    """Functions by the name of the element that they answer. Register them before a dispatcher runs the service.
 
-    def __init__(self) -> None:
+    Args:
+        policy: what becomes of a request whose function fails, for operations that do not say it themselves.
+    """
+
+    def __init__(self, *, policy: Policy = DEFAULT) -> None:
         self._operations: dict[str, Operation] = {}
+        self._policies: dict[str, Policy] = {}
+        self._policy = _policy(policy)
 
-    def operation(self, name: str) -> Callable[[F], F]:
+    def operation(self, name: str, *, policy: Policy | None = None) -> Callable[[F], F]:
         """Register the decorated function for requests whose body element is called `name`.
 
         Args:
             name: in Clark notation, `{namespace}local`.
+            policy: what becomes of a request for which it fails; the service's where it is None.
 
         Raises:
             UsageError: the name is taken, or is no name; what is decorated is no function, or an `async` one.
@@ -123,11 +175,13 @@ class Service:
             raise UsageError(f"{name!r} is no name of an element; write it {{namespace}}local") from None
         if name in self._operations:
             raise UsageError(f"the operation {name} is registered already, as {self._operations[name]}")
+        chosen = self._policy if policy is None else _policy(policy)
 
         def register(function: F) -> F:
             if not callable(function) or iscoroutinefunction(function):
                 raise UsageError(f"the operation {name} is {function!r}; it is a function, and not an async one")
             self._operations[name] = function
+            self._policies[name] = chosen
             return function
 
         return register
@@ -137,34 +191,44 @@ class Service:
         """The functions by name."""
         return dict(self._operations)
 
-    def answer(self, accepted: RequestAccepted, delivery_count: int | None = None) -> Prepared:
-        """Run the function for a request and return the envelope to answer with and what goes along; never raises.
+    def policy_for(self, accepted: RequestAccepted) -> Policy:
+        """Return what holds for a request."""
+        return self._policies.get(_name_of(accepted.envelope.content), self._policy)
+
+    def answer(self, accepted: RequestAccepted, context: Context | None = None) -> Prepared:
+        """Run the function for a request and return the envelope to answer with and what goes along; never raises."""
+        return self.perform(accepted, context or Context()).prepared
+
+    def perform(self, accepted: RequestAccepted, context: Context) -> Outcome:
+        """Run the function for a request; never raises.
 
         A SoapFaultError that the function raises or returns becomes a fault, an attachment of the request that it could
-        not read a fault of the sender. Anything else that leaves it, SystemExit too, is logged and becomes a fault of
-        the receiver that tells nothing of it: the message would come again.
+        not read a fault of the sender. Anything else that leaves it, SystemExit too, is logged, and is a failure with
+        a fault of the receiver that tells nothing of it.
         """
         version = accepted.envelope.version
         try:
-            return self._answer(version, accepted, delivery_count)
-        except BaseException:
+            return self._answer(version, accepted, context)
+        except BaseException as error:
             log.exception("the function for %s failed", _name_of(accepted.envelope.content))
-            return service_failed(version), ()
+            return Outcome((service_failed(version), ()), failure=error)
 
-    def _answer(self, version: SoapVersion, accepted: RequestAccepted, delivery_count: int | None) -> Prepared:
+    def _answer(self, version: SoapVersion, accepted: RequestAccepted, context: Context) -> Outcome:
+        returned = False
         try:
-            answer = self._run(accepted, delivery_count)
+            answer = self._run(accepted, context)
+            returned = True
             if isinstance(answer, Reply):
-                return as_envelope_of(version, answer.content), answer.attachments
-            return as_envelope_of(version, answer), ()
+                return Outcome((as_envelope_of(version, answer.content), answer.attachments), keeps_effects=True)
+            return Outcome((as_envelope_of(version, answer), ()), keeps_effects=True)
         except SoapFaultError as error:
             if accepted.one_way:
                 log.warning("a one-way message is answered with a fault, which goes to nobody: %s", error)
-            return fault_of(version, error), ()
+            return Outcome((fault_of(version, error), ()), keeps_effects=returned)
         except InvalidAttachmentError as error:
-            return build_fault(version, str(error)), ()
+            return Outcome((build_fault(version, str(error)), ()))
 
-    def _run(self, accepted: RequestAccepted, delivery_count: int | None) -> Answer:
+    def _run(self, accepted: RequestAccepted, context: Context) -> Answer:
         element = accepted.envelope.content
         operation = self._operations.get(_name_of(element))
         if element is None or operation is None:
@@ -180,12 +244,20 @@ class Service:
                 soap_action=accepted.soap_action,
                 target_service=accepted.target_service,
                 one_way=accepted.one_way,
-                delivery_count=delivery_count,
+                delivery_count=context.delivery_count,
+                redelivered=context.redelivered,
                 deadline=accepted.message.expiration or None,
                 attachments=accepted.attachments,
                 tolerated=accepted.tolerated,
+                claim=context.claim,
             )
         )
+
+
+def _policy(policy: Policy) -> Policy:
+    if not isinstance(policy, Policy):
+        raise UsageError(f"policy is {policy!r}; it is a soapjms.Policy, as in Policy(retries=3)")
+    return policy
 
 
 def service_failed(version: SoapVersion) -> etree._Element:

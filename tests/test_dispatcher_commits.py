@@ -40,7 +40,7 @@ from brokers import (
 )
 from brokers.embedded import Broker
 from soapjms import Client, Dispatcher, Recorder
-from soapjms.dispatcher import MAX_GROUP
+from soapjms.committer import MAX_GROUP
 from soapjms.protocol.record import Direction, Node
 
 DEAD = queue("DLQ.greeter")
@@ -62,7 +62,7 @@ class Gate(Wrapped):
 
 def gathered(dispatcher: Dispatcher, requests: int) -> None:
     """Wait until so many requests are finished while the first waits for its commit."""
-    eventually(lambda: dispatcher._finished.qsize() == requests, "the others are finished")
+    eventually(lambda: dispatcher._committer.waiting == requests, "the others are finished")
 
 
 class TestGroups(Peers):
@@ -199,7 +199,7 @@ class TestUnusualFailures(Peers):
             other.send(request_message("greeter", GREETER))
             assert text_of(client.call(envelope("Ann"))) == "Hello Ann"
             eventually(lambda: broker.depth(DEAD) == 1, "the request is a dead letter")
-            eventually(lambda: dispatcher._under_way == 0, "nothing is under way")
+            eventually(lambda: dispatcher.under_way == 0, "nothing is under way")
             assert dispatcher.counts["lost"] == dispatcher.counts["rejected"] == 6
         assert "odd" in caplog.text
 
@@ -248,7 +248,7 @@ class TestUnusualFailures(Peers):
             for _ in range(3):
                 assert text_of(client.call(envelope("Ann"))) == "Hello Ann"
             eventually(lambda: dispatcher.counts["answered"] == 3, "all were counted")
-            eventually(lambda: dispatcher._under_way == 0, "nothing is under way")
+            eventually(lambda: dispatcher.under_way == 0, "nothing is under way")
             assert dispatcher.counts["lost"] == 0
         assert "no request" in caplog.text
         assert "no response" in caplog.text
@@ -335,7 +335,7 @@ class TestLostConnections(Peers):
         self, client: Client, other: Connection, error: Exception | None, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A commit that the broker does not confirm counts as lost; whether it was carried out is not known."""
-        monkeypatch.setattr("soapjms.dispatcher.COMMIT_TIMEOUT", 0.01)
+        monkeypatch.setattr("soapjms.committer.COMMIT_TIMEOUT", 0.01)
 
         class Unconfirmed(Wrapped):
             def begin(self) -> Transaction:

@@ -388,6 +388,22 @@ def test_no_response_without_a_request() -> None:
         node.respond(envelope())
 
 
+@PROFILES
+def test_the_same_response_again(profile: Profile) -> None:
+    """A request that is delivered again, perhaps with another JMSMessageID, gets the response that it was to get."""
+    request = started()[1]
+    node, _ = accepted(request, Setting(profile=profile))
+    first = node.respond(envelope())
+    again, _ = accepted(replace(request, message_id="ID:2", redelivered=True), Setting(profile=profile))
+    second = again.respond_again(replace(first, destination=None, correlation_id=None))
+    expected = "ID:2" if profile is CR_2009 else request.correlation_id
+    assert second == replace(first, destination=request.reply_to, correlation_id=expected)
+    again.sent()
+    assert again.machine.state is State.SUCCESS
+    with pytest.raises(LocalProtocolError):
+        again.respond_again(first)
+
+
 def test_a_response_that_cannot_be_sent() -> None:
     """A failure to send ends the exchange in Fail, transmissionFailure."""
     node, _ = accepted(started()[1])

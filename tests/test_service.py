@@ -15,6 +15,7 @@ from soapjms.protocol import names
 from soapjms.protocol.assertions import Setting
 from soapjms.protocol.envelope import Envelope, Fault, as_envelope, build_fault, read_fault, wrap
 from soapjms.protocol.responding import RequestAccepted, RespondingNode
+from soapjms.service import Context
 
 GREET = f"{{{NS}}}greetMe"
 
@@ -127,7 +128,7 @@ class TestRequest:
             properties={names.SOAP_ACTION: '"urn:greet"', names.TARGET_SERVICE: "a", "extra": 7},
             expiration=5,
         )
-        service.answer(event, 2)
+        service.answer(event, Context(delivery_count=2, redelivered=True))
         (request,) = seen
         assert request.name == GREET
         assert request.findtext(f"{{{NS}}}name") == "Ann"
@@ -139,6 +140,7 @@ class TestRequest:
         assert request.properties.value("extra") == 7
         assert (request.soap_action, request.target_service) == ("urn:greet", "a")
         assert (request.one_way, request.delivery_count, request.deadline) == (False, 2, 5)
+        assert request.redelivered
 
     def test_of_a_one_way_message(self) -> None:
         """Nothing is made up that did not come."""

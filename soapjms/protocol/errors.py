@@ -44,6 +44,18 @@ class LocalProtocolError(SoapJmsError):
     """A node was asked for a step that its state does not allow: a mistake in the program that drives it."""
 
 
+class StoreError(SoapJmsError):
+    """The store of requests cannot be opened, read or written; the message says which file, and why."""
+
+
+class OvertakenError(StoreError):
+    """A request was given to somebody else meanwhile, as who worked on it showed no sign of life."""
+
+
+class PingFailedError(SoapJmsError):
+    """A message through the broker did not come back in time, or could not be sent."""
+
+
 class CallFailedError(SoapJmsError):
     """A call ended in the state Fail; `reason` is the failure reason of the specification."""
 

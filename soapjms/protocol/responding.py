@@ -9,7 +9,7 @@ Spec: SOAP/JMS 2.6.2, 2.7.2, 2.8.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from lxml import etree
@@ -159,9 +159,8 @@ class RespondingNode:
         Spec: SOAP/JMS 2.6.2.3; Protocol-2036 to 2039.
         """
         parsed, octets = read_envelope(envelope, self.setting.limits)
-        if not self.machine.allows(Input.RESPONSE_READY) or self._reading is None:
-            raise LocalProtocolError(f"there is no request to respond to in state {self.machine.state}")
-        request, profile = self._reading.message, self.setting.profile
+        reading, profile = self._unanswered(), self.setting.profile
+        request = reading.message
         message_type = MessageType.TEXT if request.message_type is MessageType.TEXT else MessageType.BYTES
         body, kind = body_and_type(parsed, octets, message_type, profile=profile, attachments=attachments)
         encoding = None if attachments else self._encoding
@@ -177,7 +176,7 @@ class RespondingNode:
             properties=message_properties(
                 Carrier.RESPONSE,
                 {
-                    "requestURI": self._reading.text(names.REQUEST_URI),
+                    "requestURI": reading.text(names.REQUEST_URI),
                     "bindingVersion": names.BINDING_VERSION_VALUE,
                     "contentType": kind,
                     "contentEncoding": encoding,
@@ -186,6 +185,23 @@ class RespondingNode:
                 profile,
             ),
         )
+
+    def respond_again(self, response: Message) -> Message:
+        """Address a response that was made for an earlier delivery of the same request; it stays the same otherwise.
+
+        Raises:
+            LocalProtocolError: there is no request to respond to, or it was one-way.
+
+        Spec: SOAP/JMS 2.6.2.3; Protocol-2038.
+        """
+        request = self._unanswered().message
+        self.machine.step(Input.RESPONSE_READY)
+        return replace(response, destination=request.reply_to, correlation_id=self._correlation_id(request))
+
+    def _unanswered(self) -> Reading:
+        if not self.machine.allows(Input.RESPONSE_READY) or self._reading is None:
+            raise LocalProtocolError(f"there is no request to respond to in state {self.machine.state}")
+        return self._reading
 
     def _correlation_id(self, request: Message) -> str | None:
         """Spec: SOAP/JMS 2.6.2.3; Protocol-2038."""

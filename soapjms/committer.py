@@ -1,0 +1,313 @@
+"""Accepting requests and sending their answers together, on one thread for all workers of a dispatcher.
+
+All that is ready goes into one transaction, so that a request is accepted only with its answer. What must not be
+answered, or cannot be, goes to the dead letters.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass, replace
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Final
+
+from brokers.connection import Connection, Delivery
+from brokers.errors import BrokerError, ClosedError, ConnectionLostError, DestinationGoneError, SendFailedError
+from brokers.message import Destination, Message, typed
+from soapjms.protocol.mep import Input
+from soapjms.protocol.record import Direction, Node
+from soapjms.protocol.responding import RespondingNode
+from soapjms.recorder import Recorder, record
+from soapjms.tally import Tally
+
+log = logging.getLogger("soapjms.dispatcher")
+
+MAX_GROUP: Final = 64
+"""Requests that may be accepted and answered in one transaction."""
+
+COMMIT_TIMEOUT: Final = 30.0
+
+TOO_LATE: Final = "the dispatcher was closed meanwhile"
+
+MAX_REASON: Final = 1000
+"""Characters of a reason that a dead letter carries."""
+
+
+@dataclass(slots=True)
+class Finished:
+    """A request that was worked on: what is left is to accept it, together with its answer if there is one.
+
+    Attributes:
+        delivery: of the request.
+        node: of its exchange.
+        response: what to answer, None for nothing.
+        dead: why the request goes to the dead letters instead of being accepted; None if it does not.
+    """
+
+    delivery: Delivery
+    node: RespondingNode
+    response: Message | None
+    dead: str | None = None
+
+
+class Committer:
+    """Settles what is finished. One thread, which goes on whatever comes of a request, as all workers depend on it.
+
+    Args:
+        connection: to the broker.
+        tally: what happened is counted there.
+        recorder: writes the responses.
+        dead_letters: where dead letters go, with the reason; None to have the broker put them where it does.
+        on_done: told how many requests are settled.
+
+    Attributes:
+        too_late: set when nothing more is to be committed.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        tally: Tally,
+        recorder: Recorder | None,
+        dead_letters: Destination | None,
+        on_done: Callable[[int], None],
+    ) -> None:
+        self.too_late = False
+        self._connection = connection
+        self._tally = tally
+        self._recorder = recorder
+        self._dead_letters = dead_letters
+        self._on_done = on_done
+        self._transactions = connection.capabilities.transactions
+        self._most = MAX_GROUP if self._transactions else 1  # without transactions each is accepted for itself
+        self._finished: SimpleQueue[Finished | None] = SimpleQueue()
+        self._thread = Thread(target=self._commit_all, name="soapjms-committer", daemon=True)
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for their commit."""
+        return self._finished.qsize()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread.is_alive()
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def put(self, finished: Finished) -> None:
+        """Have a request settled soon."""
+        self._finished.put(finished)
+
+    def close(self, seconds: float) -> None:
+        """End the thread once all that was put is settled; wait so many seconds for it."""
+        self._finished.put(None)
+        if self._thread.is_alive():
+            self._thread.join(seconds)
+
+    def lose(self, group: Sequence[Finished], why: str) -> None:
+        """Count requests that are not accepted; the broker delivers them again."""
+        self._tally.add("lost", times=len(group))
+        log.warning("%d requests were not accepted, the broker delivers them again: %s", len(group), why)
+        for finished in group:
+            _fail(finished)
+
+    def _commit_all(self) -> None:
+        ending = False
+        while not ending:
+            group, ending = self._next_group()
+            for finished in group:
+                if finished.dead is not None:
+                    self._settle([finished], self._bury)
+            self._settle([finished for finished in group if finished.dead is None], self._commit_group)
+            self._on_done(len(group))
+
+    def _next_group(self) -> tuple[list[Finished], bool]:
+        """Wait for what is finished, and say whether the end follows."""
+        following = self._finished.get()
+        group: list[Finished] = []
+        while following is not None:
+            group.append(following)
+            if len(group) == self._most:
+                return group, False
+            try:
+                following = self._finished.get_nowait()
+            except Empty:
+                return group, False
+        return group, True
+
+    def _settle(self, group: list[Finished], how: Callable[[list[Finished]], None]) -> None:
+        """Settle a group; whatever comes of it, this thread goes on."""
+        if not group:
+            return
+        try:
+            how(group)
+        except BaseException as error:
+            log.exception("requests could not be settled")
+            self.lose(group, f"{error!r}")
+            for finished in group:
+                _release(finished.delivery)
+
+    # Answers
+
+    def _commit_group(self, group: list[Finished]) -> None:
+        """Commit a group; what cannot be committed is committed one by one, and what alone cannot is rejected."""
+        if self.too_late:
+            self.lose(group, TOO_LATE)
+            return
+        try:
+            refused = self._commit(group)
+        except (ConnectionLostError, FutureTimeoutError) as error:
+            self.lose(group, f"{error}" or "the broker did not confirm")
+        except Exception as error:
+            if len(group) > 1:
+                for finished in group:
+                    self._settle([finished], self._commit_group)
+            elif isinstance(error, ClosedError):
+                self.lose(group, f"{error}")
+            else:
+                self._reject(group[0], f"its answer could not be sent: {error}")
+        else:
+            self._tally.add("commits")
+            answered = (finished for finished in group if finished.response is not None)
+            for position, finished in enumerate(answered):
+                self._answered(finished, refused.get(position))
+
+    def _commit(self, group: list[Finished]) -> dict[int, SendFailedError]:
+        """Accept the requests with their answers; return the answers that the broker refused, by their position."""
+        if not self._transactions:
+            return self._send_then_accept(group[0])
+        transaction = self._connection.begin()
+        try:
+            for finished in group:
+                if finished.response is not None:
+                    transaction.send(finished.response)
+                transaction.accept(finished.delivery)
+        except BaseException:
+            transaction.abort()
+            raise
+        return {each.position: each.error for each in transaction.commit().result(COMMIT_TIMEOUT)}
+
+    def _send_then_accept(self, finished: Finished) -> dict[int, SendFailedError]:
+        """Do without transactions: accept the request once the broker has its answer, or refused it by itself."""
+        refused: dict[int, SendFailedError] = {}
+        if finished.response is not None:
+            error = self._send(finished.response)
+            if error is not None:
+                refused[0] = error
+        finished.delivery.accept()
+        return refused
+
+    def _send(self, response: Message) -> DestinationGoneError | None:
+        """Send a response by itself; return the error if its client is gone."""
+        try:
+            self._connection.send(response).result(COMMIT_TIMEOUT)
+        except DestinationGoneError as error:
+            return error
+        return None
+
+    def _answered(self, finished: Finished, error: SendFailedError | None) -> None:
+        assert finished.response is not None
+        if error is None:
+            finished.node.sent()
+            self._tally.add("answered")
+            record(self._recorder, finished.response, Direction.RESPONSE, Node.RESPONDING)
+            return
+        finished.node.send_failed()
+        self._tally.add("client gone" if isinstance(error, DestinationGoneError) else "answer refused")
+        log.warning("an answer was not delivered: %s", error)
+
+    # Dead letters
+
+    def _bury(self, group: list[Finished]) -> None:
+        """Put a request on the dead-letter destination; its caller gets the answer, if there is one, before that."""
+        (finished,) = group
+        if self.too_late:
+            self.lose(group, TOO_LATE)
+        elif self._dead_letters is not None and self._write_letter(finished, self._dead_letters):
+            self._tally.add("rejected")
+            self._commit_group(group)
+        else:
+            if finished.response is not None:
+                self._answer_first(finished, finished.response)
+            self._reject(finished, finished.dead or "")
+
+    def _write_letter(self, finished: Finished, dead_letters: Destination) -> bool:
+        """Send a copy with the reason; one that cannot be sent is left to the broker.
+
+        Not in the transaction that accepts the request: a send that the broker refuses there would be lost with it.
+        """
+        reason = finished.dead or ""
+        log.error("a request goes to %s: %s", dead_letters, reason)
+        try:
+            self._connection.send(_letter(finished, dead_letters, reason)).result(COMMIT_TIMEOUT)
+        except (BrokerError, ValueError, FutureTimeoutError) as error:
+            log.error("a dead letter could not be sent to %s, so the broker is told to: %s", dead_letters, error)
+            return False
+        return True
+
+    def _answer_first(self, finished: Finished, response: Message) -> None:
+        try:
+            self._answered(finished, self._send(response))
+        except (BrokerError, ValueError, FutureTimeoutError) as error:
+            log.warning("the answer for a dead letter could not be sent: %s", error)
+
+    def _reject(self, finished: Finished, reason: str) -> None:
+        """Have the broker put a request on its dead-letter destination: nothing is lost."""
+        self._tally.add("rejected")
+        log.error("a request was rejected: %s", reason)
+        _fail(finished)
+        try:
+            finished.delivery.reject(reason[:MAX_REASON])
+        except BrokerError as late:
+            self.lose([finished], f"{late}")
+
+
+def _letter(finished: Finished, dead_letters: Destination, reason: str) -> Message:
+    """Copy a request with why it is a dead letter, where it came from, and the fault that its caller got."""
+    message = finished.delivery.message
+    said = {
+        "dead_letter_reason": reason,
+        "dead_letter_destination": str(message.destination),
+        "dead_letter_message_id": message.message_id or "",
+        "dead_letter_fault": _text_of(finished.response),
+    }
+    added = [typed(name, value.replace("\0", "")[:MAX_REASON]) for name, value in said.items() if value]
+    return replace(
+        message,
+        destination=dead_letters,
+        properties=message.properties.merged(added),
+        expiration=0,
+        message_id=None,
+        redelivered=None,
+    )
+
+
+def _text_of(response: Message | None) -> str:
+    """Return the body of a response as text, nothing of one that is compressed."""
+    body = "" if response is None else response.body
+    try:
+        return body if isinstance(body, str) else body.decode("utf-8") if isinstance(body, bytes) else ""
+    except UnicodeDecodeError:
+        return ""
+
+
+def _release(delivery: Delivery) -> None:
+    """Give back what may not have been settled; what was, stays so."""
+    try:
+        delivery.release()
+    except Exception:
+        log.exception("a request could not be given back; it goes back with its connection")
+
+
+def _fail(finished: Finished) -> None:
+    """End the exchange at this node."""
+    machine = finished.node.machine
+    happened = Input.SENDING_FAILED if machine.allows(Input.SENDING_FAILED) else Input.RECEIVING_FAILED
+    if machine.allows(happened):  # a one-way message that was read has ended before
+        machine.step(happened)

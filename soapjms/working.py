@@ -1,0 +1,282 @@
+"""Working on one request, on the thread of its worker: from the delivery to what is to be committed.
+
+Here is what decides whether a request is run: rules of the protocol, expiration, where its reply would go, what the
+store knows of it, and the policy for failures. Nothing is accepted or sent here.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from threading import Event, Lock
+from typing import Final
+
+from brokers.connection import Delivery
+from brokers.message import Message
+from soapjms.addressing import reply_refusal
+from soapjms.committer import Finished
+from soapjms.idempotency import NO_KEY, NO_STORE, Answered, Claim, Store, Unstored, UnstoredClaim, key_of
+from soapjms.policy import Policy, Then, Unfinished
+from soapjms.protocol.assertions import Setting
+from soapjms.protocol.envelope import Blame, build_fault
+from soapjms.protocol.errors import OvertakenError, StoreError, UsageError
+from soapjms.protocol.record import Direction, Node
+from soapjms.protocol.responding import RequestAccepted, RequestRefused, RespondingNode
+from soapjms.recorder import Recorder, record
+from soapjms.service import Context, Outcome, Service, service_failed
+from soapjms.tally import Tally
+
+log = logging.getLogger("soapjms.dispatcher")
+
+FIRST_NAP: Final = 0.02
+LONGEST_NAP: Final = 0.5
+"""Seconds between two looks at a request that somebody else works on, or at a store that fails."""
+
+NOT_RUN_AGAIN: Final = "the request was begun before, and whether it was carried out is not known; it was not run again"
+POISONOUS: Final = "the request was delivered {} times, and never finished"
+
+
+@dataclass(slots=True)
+class Job:
+    """One request that keeps the rules.
+
+    Attributes:
+        delivery, event, node: of the request.
+        policy: what becomes of it.
+        tries: how often it was run in this delivery.
+        pause: seconds to wait before it is run again.
+    """
+
+    delivery: Delivery
+    event: RequestAccepted
+    node: RespondingNode
+    policy: Policy
+    tries: int = 0
+    pause: float = 0.0
+
+    def fault(self, reason: str | None) -> Message | None:
+        """Make a fault of the receiver; None where it would go to nobody. Without a reason it tells nothing."""
+        if self.event.one_way:
+            return None
+        version = self.event.envelope.version
+        return self.node.respond(
+            service_failed(version) if reason is None else build_fault(version, reason, blame=Blame.RECEIVER)
+        )
+
+    def start_over(self, setting: Setting) -> None:
+        """Forget the response that was made, which is not to be sent."""
+        self.node = RespondingNode(setting)
+        self.node.receive(self.delivery.message)
+        self.pause = FIRST_NAP
+
+
+class Worker:
+    """Works on requests; one object for all workers of a dispatcher.
+
+    Args:
+        service: answers requests.
+        setting: what to judge by.
+        store: what is known of requests, None to run every delivery.
+        stable_message_id: the broker's capability.
+        max_deliveries: a request that was delivered so often and never finished is a dead letter.
+        tally: what happened is counted there.
+        recorder: writes the requests.
+        closing: set when whoever waits has to stop.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        setting: Setting,
+        *,
+        store: Store | None,
+        stable_message_id: bool,
+        max_deliveries: int,
+        tally: Tally,
+        recorder: Recorder | None,
+        closing: Event,
+    ) -> None:
+        self._service = service
+        self._setting = setting
+        self._store = store
+        self._stable_message_id = stable_message_id
+        self._max_deliveries = max_deliveries
+        self._tally = tally
+        self._recorder = recorder
+        self._closing = closing
+        self._suspects = Lock()
+
+    def work_on(self, delivery: Delivery) -> Finished | None:
+        """Work on a request; None if it was given up because of `closing`, and is left to the broker."""
+        message, node = delivery.message, RespondingNode(self._setting)
+        if is_expired(message):
+            self._tally.add("expired")
+            log.info("a request was skipped, as it expired at %s", message.expiration)
+            return Finished(delivery, node, None)
+        event = node.receive(message)
+        direction, role = (Direction.ONE_WAY, Node.RECEIVING) if event.one_way else (Direction.REQUEST, Node.RESPONDING)
+        record(self._recorder, message, direction, role)
+        refusal = None if event.one_way else reply_refusal(message)
+        if refusal is not None:
+            self._tally.add("reply refused")
+            return Finished(delivery, node, None, dead=f"it must not be answered: {refusal}")
+        if event.one_way:
+            self._tally.add("one-way")
+        if isinstance(event, RequestRefused):
+            self._note_refusal(event)
+            return Finished(delivery, node, None if event.one_way else node.respond(event.fault))
+        self._tally.add("accepted")
+        if event.tolerated:
+            self._tally.add("tolerated")
+            log.info("a request was let pass that breaks %s", ", ".join(each.assertion for each in event.tolerated))
+        return self._serve(Job(delivery, event, node, self._service.policy_for(event)))
+
+    def _note_refusal(self, event: RequestRefused) -> None:
+        self._tally.add("refused", event.subcode or "no envelope")
+        if event.one_way:  # nobody else is told
+            log.warning("a one-way message was refused: %r (%s)", event.reason, event.subcode)
+        else:
+            log.info("a request was refused: %r (%s)", event.reason, event.subcode)
+
+    # Beginning
+
+    def _serve(self, job: Job) -> Finished | None:
+        """Run a request as often as it takes.
+
+        One that somebody died of or with is run alone of its kind: should it be what kills the process, it takes no
+        other such request along, again and again.
+        """
+        found = self._begin(job)
+        if not isinstance(found, Claim) or not found.deaths:
+            return self._serve_from(job, found)
+        found.abandon()
+        while not self._suspects.acquire(timeout=LONGEST_NAP):
+            if self._closing.is_set():
+                return None
+        try:
+            return self._serve_from(job, self._begin(job))
+        finally:
+            self._suspects.release()
+
+    def _serve_from(self, job: Job, found: Claim | Answered | None) -> Finished | None:
+        while isinstance(found, Claim):
+            finished = self._run(job, found)
+            if finished is not None or self._closing.wait(job.pause):
+                return finished
+            found = self._begin(job)
+        return None if found is None else self._answer_again(job, found.response)
+
+    def _begin(self, job: Job) -> Claim | Answered | None:
+        """Begin a request, when nobody else works on it and the store can be written; None because of `closing`."""
+        store, key = self._store_for(job.delivery.message)
+        nap = FIRST_NAP
+        while True:
+            try:
+                found = store.begin(key)
+                if found is not None:
+                    return found
+            except StoreError as error:
+                self._note_store_error(error)
+            if self._closing.wait(nap):
+                return None
+            nap = min(LONGEST_NAP, nap * 2)
+
+    def _store_for(self, message: Message) -> tuple[Store, bytes]:
+        if self._store is None:
+            return Unstored(NO_STORE), b""
+        key = key_of(message, stable_message_id=self._stable_message_id)
+        if key is None:
+            self._tally.add("without key")
+            return Unstored(NO_KEY), b""
+        return self._store, key
+
+    def _answer_again(self, job: Job, response: Message | None) -> Finished:
+        """Answer a request that was finished before, with what it was answered then; its function is not run."""
+        self._tally.add("repeated")
+        again = None if response is None or job.event.one_way else job.node.respond_again(response)
+        return Finished(job.delivery, job.node, again)
+
+    def _note_store_error(self, error: StoreError) -> None:
+        self._tally.add("overtaken" if isinstance(error, OvertakenError) else "store failed")
+        log.error("a request waits, as the store cannot be used: %s", error)
+
+    # Running
+
+    def _run(self, job: Job, claim: Claim) -> Finished | None:
+        """Run a request; None if it is to be begun again after `job.pause` seconds."""
+        job.tries += 1
+        try:
+            return self._decide(job, claim)
+        except StoreError as error:
+            self._note_store_error(error)
+            claim.abandon()
+            job.start_over(self._setting)
+            return None
+        except BaseException:
+            claim.abandon()
+            raise
+
+    def _decide(self, job: Job, claim: Claim) -> Finished | None:
+        delivered = max(job.delivery.delivery_count or 1, claim.deaths + 1)
+        if job.tries == 1 and delivered > self._max_deliveries:
+            self._tally.add("poison")
+            return self._bury(job, claim, POISONOUS.format(delivered - 1))
+        if claim.deaths and job.policy.unfinished == Unfinished.FAULT:
+            self._tally.add("not run again")
+            return self._finish(job, claim, job.fault(NOT_RUN_AGAIN))
+        outcome = self._service.perform(job.event, _context(job.delivery, claim))
+        response, failure = _response_of(job, outcome)
+        if failure is not None:
+            claim.roll_back()
+            return self._fail(job, claim, failure)
+        if not outcome.keeps_effects:
+            claim.roll_back()
+        return self._finish(job, claim, response)
+
+    def _fail(self, job: Job, claim: Claim, failure: BaseException) -> Finished | None:
+        """Do what the policy says for a function that failed."""
+        tries, policy = max(job.tries, claim.failures + 1), job.policy
+        if tries <= policy.retries and not is_expired(job.delivery.message):
+            self._tally.add("retried")
+            job.pause = policy.pause_after(tries)
+            claim.abandon(failed=True)
+            return None
+        self._tally.add("failed")
+        if policy.then == Then.DEAD_LETTER:
+            return self._bury(job, claim, f"its function failed {tries} times, at last with {failure!r}")
+        return self._finish(job, claim, job.fault(None))
+
+    def _finish(self, job: Job, claim: Claim, response: Message | None) -> Finished:
+        claim.finish(response)
+        return Finished(job.delivery, job.node, response)
+
+    def _bury(self, job: Job, claim: Claim, reason: str) -> Finished:
+        """Have a request become a dead letter, and forgotten: should somebody send it again, it starts anew."""
+        claim.forget()
+        return Finished(job.delivery, job.node, job.fault(None), dead=reason)
+
+
+def is_expired(message: Message) -> bool:
+    """Say whether nobody waits for the answer any more, by the clock of this machine; 0 is never."""
+    return 0 < (message.expiration or 0) <= time.time_ns() // 1_000_000
+
+
+def _context(delivery: Delivery, claim: Claim) -> Context:
+    told = delivery.delivery_count
+    return Context(
+        delivery_count=told if told is not None or isinstance(claim, UnstoredClaim) else claim.deaths + 1,
+        redelivered=bool(delivery.message.redelivered) or (told or 1) > 1 or claim.deaths > 0,
+        claim=claim,
+    )
+
+
+def _response_of(job: Job, outcome: Outcome) -> tuple[Message | None, BaseException | None]:
+    """Make the response, or say what failed: the function, or sending the attachments that it returned."""
+    if outcome.failure is not None or job.event.one_way:
+        return None, outcome.failure
+    try:
+        return job.node.respond(*outcome.prepared), None
+    except (UsageError, OSError) as error:
+        log.exception("the attachments of an answer cannot be sent")
+        return None, error

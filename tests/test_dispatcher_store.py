@@ -1,0 +1,326 @@
+"""A dispatcher with a store: what was finished is answered and not run again, and what it wrote happens once."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+from calling_kit import (
+    GREETER,
+    NS,
+    PATIENCE,
+    URI,
+    Peers,
+    Wrapped,
+    element,
+    envelope,
+    eventually,
+    request_message,
+    take_one,
+    text_of,
+)
+from lxml import etree
+
+from brokers import Capabilities, Connection, Transaction, queue
+from brokers.embedded import Broker
+from soapjms import Client, Dispatcher, Policy, Request, Service, SoapFaultError, SqliteStore, UsageError
+from soapjms.idempotency import Claim, Store
+
+GREET = f"{{{NS}}}greetMe"
+ANSWERS = queue("answers")
+
+
+class LosesCommits(Wrapped):
+    """A connection that is closed instead of each commit: all was done, and nobody was told."""
+
+    def begin(self) -> Transaction:
+        self.inner.close(0)
+        return self.inner.begin()
+
+
+class Unstable(Wrapped):
+    """A broker that keeps no JMSMessageID."""
+
+    @property
+    def capabilities(self) -> Any:
+        known: Capabilities = self.inner.capabilities
+        fields = {name: getattr(known, name) for name in known.__slots__}
+        return Capabilities(**fields | {"stable_message_id": False})
+
+
+class WithStore(Peers):
+    """A file for a store, and a service that writes a row for each run."""
+
+    @pytest.fixture
+    def path(self, tmp_path: Path) -> Path:
+        return tmp_path / "requests.db"
+
+    @pytest.fixture
+    def store(self, path: Path) -> Iterator[SqliteStore]:
+        with SqliteStore(path) as store:
+            yield store
+
+    @pytest.fixture
+    def seen(self) -> list[Request]:
+        return []
+
+    @pytest.fixture
+    def service(self, seen: list[Request]) -> Service:
+        service = Service()
+
+        @service.operation(GREET)
+        def greet(request: Request) -> etree._Element:
+            seen.append(request)
+            write(request)
+            return element("greetMeResponse", f"Hello {request.element.text} for the {len(seen)}. time")
+
+        return service
+
+
+def write(request: Request) -> None:
+    """Write a row of the service's own."""
+    request.transaction.execute("CREATE TABLE IF NOT EXISTS greeted (name TEXT)")
+    request.transaction.execute("INSERT INTO greeted VALUES (?)", (request.element.text,))
+
+
+def greeted(path: Path) -> list[str]:
+    """Read the service's rows."""
+    connection = sqlite3.connect(path)
+    try:
+        return [name for (name,) in connection.execute("SELECT name FROM greeted ORDER BY name")]
+    finally:
+        connection.close()
+
+
+class TestRedelivered(WithStore):
+    """Requests that come again."""
+
+    def test_answered_before(
+        self, client: Client, broker: Broker, service: Service, seen: list[Request], path: Path
+    ) -> None:
+        """A request whose commit was lost is answered from the store: one run, one effect, the answer of that run."""
+        with Dispatcher(LosesCommits(broker.connect()), URI, service, workers=1, store=path) as first:
+            future = client.submit(envelope("Ann"))
+            eventually(lambda: first.counts["lost"] == 1, "the commit was lost")
+        with broker.connect() as connection, Dispatcher(connection, URI, service, store=path) as second:
+            assert text_of(future.result(PATIENCE)) == "Hello Ann for the 1. time"
+            eventually(lambda: second.counts["answered"] == 1, "it was counted")
+            assert second.counts == {"accepted": 1, "repeated": 1, "answered": 1, "commits": 1}
+        assert greeted(path) == ["Ann"]
+        assert len(seen) == 1
+        assert broker.depth(GREETER) == 0
+
+    def test_unstable_message_id(
+        self, client: Client, broker: Broker, service: Service, seen: list[Request], path: Path
+    ) -> None:
+        """Where the JMSMessageID does not last, reply destination and JMSCorrelationID tell."""
+        with Dispatcher(Unstable(LosesCommits(broker.connect())), URI, service, workers=1, store=path) as first:
+            future = client.submit(envelope("Ann"))
+            eventually(lambda: first.counts["lost"] == 1, "the commit was lost")
+        with broker.connect() as connection, Dispatcher(Unstable(connection), URI, service, store=path):
+            assert text_of(future.result(PATIENCE)) == "Hello Ann for the 1. time"
+        assert greeted(path) == ["Ann"]
+
+    def test_one_way(self, client: Client, broker: Broker, service: Service, path: Path) -> None:
+        """A one-way message that comes again is accepted, and not run."""
+        with Dispatcher(LosesCommits(broker.connect()), URI, service, workers=1, store=path) as first:
+            client.send(envelope("Ann"))
+            eventually(lambda: first.counts["lost"] == 1, "the commit was lost")
+        with broker.connect() as connection, Dispatcher(connection, URI, service, store=path) as second:
+            eventually(lambda: second.counts["commits"] == 1, "it was accepted")
+            assert second.counts == {"accepted": 1, "one-way": 1, "repeated": 1, "commits": 1}
+        assert greeted(path) == ["Ann"]
+
+    def test_fault(self, client: Client, broker: Broker, path: Path) -> None:
+        """A fault is an answer like another; a function that failed is not run again either."""
+        service, runs = Service(), list[str]()
+
+        @service.operation(GREET)
+        def greet(request: Request) -> None:
+            runs.append("run")
+            raise ValueError("no")
+
+        with Dispatcher(LosesCommits(broker.connect()), URI, service, workers=1, store=path) as first:
+            future = client.submit(envelope("Ann"))
+            eventually(lambda: first.counts["lost"] == 1, "the commit was lost")
+        with broker.connect() as connection, Dispatcher(connection, URI, service, store=path):
+            fault = future.result(PATIENCE).fault
+        assert fault is not None
+        assert fault.reason == "the service failed"
+        assert len(runs) == 1
+
+    def test_at_work_elsewhere(
+        self, client: Client, other: Connection, service: Service, seen: list[Request], store: SqliteStore, path: Path
+    ) -> None:
+        """A request that somebody else works on waits for that, and is answered with what came of it."""
+        requests = Blocked(store)
+        with Dispatcher(other, URI, service, store=requests):
+            future = client.submit(envelope("Ann"))
+            assert requests.is_asked.wait(PATIENCE)
+            assert seen == []
+            requests.is_free.set()
+            assert text_of(future.result(PATIENCE)) == "Hello Ann for the 1. time"
+
+    def test_closing_while_waiting(
+        self, client: Client, other: Connection, service: Service, store: SqliteStore, broker: Broker
+    ) -> None:
+        """Closing does not wait for somebody else's work; the broker delivers the request again."""
+        requests = Blocked(store)
+        dispatcher = Dispatcher(other, URI, service, store=requests).start()
+        future = client.submit(envelope("Ann"))
+        assert requests.is_asked.wait(PATIENCE)
+        assert dispatcher.close(PATIENCE)
+        assert broker.depth(GREETER) == 1
+        requests.is_free.set()
+        with Dispatcher(other, URI, service, store=requests):
+            assert text_of(future.result(PATIENCE)) == "Hello Ann for the 1. time"
+
+    def test_not_run_again(self, client: Client, other: Connection, store: SqliteStore, path: Path) -> None:
+        """By policy, what was begun and never finished is answered with a fault, and not run again."""
+        service, runs = Service(policy=Policy(unfinished="fault")), list[str]()
+        service.operation(GREET)(lambda request: runs.append("run"))
+        with Dispatcher(other, URI, service, store=Died(store)) as dispatcher:
+            fault = client.call(envelope("Ann")).fault
+            assert dispatcher.counts["not run again"] == 1
+        assert fault is not None
+        assert "whether it was carried out is not known; it was not run again" in fault.reason
+        assert "Server" in fault.code
+        assert runs == []
+
+    def test_run_again(
+        self, client: Client, other: Connection, service: Service, seen: list[Request], store: SqliteStore
+    ) -> None:
+        """Else it is run again, and the function is told."""
+        with Dispatcher(other, URI, service, store=Died(store)):
+            assert text_of(client.call(envelope("Ann"))) == "Hello Ann for the 1. time"
+        assert [each.redelivered for each in seen] == [True]
+
+
+class Blocked(Store):
+    """A store whose requests somebody else works on until the test says otherwise."""
+
+    def __init__(self, inner: SqliteStore) -> None:
+        self.inner = inner
+        self.is_asked, self.is_free = Event(), Event()
+
+    def begin(self, key: bytes) -> Any:
+        if self.is_free.is_set():
+            return self.inner.begin(key)
+        self.is_asked.set()
+        return None
+
+    def close(self) -> None:
+        """Nothing; the inner one is the fixture's."""
+
+
+class Died(Store):
+    """A store whose requests were all begun by somebody who died."""
+
+    def __init__(self, inner: SqliteStore) -> None:
+        self.inner = inner
+
+    def begin(self, key: bytes) -> Any:
+        found = self.inner.begin(key)
+        if isinstance(found, Claim):
+            found.deaths = 1
+        return found
+
+    def close(self) -> None:
+        """Nothing; the inner one is the fixture's."""
+
+
+class TestTransaction(WithStore):
+    """`request.transaction`."""
+
+    @pytest.mark.parametrize(
+        ("answer", "kept"),
+        [
+            (lambda: None, True),
+            (lambda: SoapFaultError("no"), True),
+            (lambda: (_ for _ in ()).throw(SoapFaultError("no")), False),
+            (lambda: (_ for _ in ()).throw(ValueError("no")), False),
+            (lambda: "no answer", False),
+        ],
+        ids=["returned", "fault returned", "fault raised", "failed", "wrong type"],
+    )
+    def test_kept(self, client: Client, other: Connection, path: Path, answer: Any, kept: bool) -> None:
+        """What is written is kept if the function returns, a fault too, and undone if it raises or fails."""
+        service = Service()
+
+        @service.operation(GREET)
+        def greet(request: Request) -> Any:
+            write(request)
+            return answer()
+
+        @service.operation(f"{{{NS}}}first")
+        def first(request: Request) -> None:
+            write(request)
+
+        with Dispatcher(other, URI, service, store=path):
+            client.call(envelope("first", operation="first"))
+            client.call(envelope("Ann"))
+        assert greeted(path) == (["Ann", "first"] if kept else ["first"])
+
+    def test_without_store(self, client: Client, other: Connection, caplog: pytest.LogCaptureFixture) -> None:
+        """Without a store there is none; the log says how to get one, the caller gets a fault."""
+        service = Service()
+        service.operation(GREET)(write)
+        with Dispatcher(other, URI, service):
+            assert client.call(envelope("Ann")).fault is not None
+        assert "the dispatcher has no store; give it one" in caplog.text
+
+    def test_without_key(
+        self, other: Connection, service: Service, path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Nor for a request that nothing tells from its redelivery."""
+        with Dispatcher(Unstable(other), URI, service, store=path) as dispatcher:
+            other.send(request_message("greeter", ANSWERS, correlation_id=None))
+            take_one(other, ANSWERS)
+            assert dispatcher.counts["without key"] == 1
+        assert "a sender that sets a unique one is accepted" in caplog.text
+
+    @pytest.mark.parametrize("store", [7, Service(), SqliteStore])
+    def test_no_store(self, other: Connection, service: Service, store: Any) -> None:
+        """What is no store is refused."""
+        with pytest.raises(UsageError, match=r"it is a soapjms\.SqliteStore, the path of its file, or None"):
+            Dispatcher(other, URI, service, store=store)
+
+
+class TestFailingStore(WithStore):
+    """A store that cannot be written."""
+
+    def test_waits(self, client: Client, other: Connection, service: Service, path: Path) -> None:
+        """A request waits until it can, and is run then; nothing becomes a dead letter."""
+        holder = sqlite3.connect(path, isolation_level=None)
+        with SqliteStore(path, timeout=0.02) as store, Dispatcher(other, URI, service, store=store) as dispatcher:
+            holder.execute("BEGIN IMMEDIATE")
+            future = client.submit(envelope("Ann"))
+            eventually(lambda: dispatcher.counts["store failed"] > 1, "the store could not be written")
+            assert dispatcher.under_way == 1
+            holder.execute("ROLLBACK")
+            assert text_of(future.result(PATIENCE)) == "Hello Ann for the 1. time"
+        holder.close()
+        assert greeted(path) == ["Ann"]
+
+    def test_finishing_fails(
+        self, client: Client, other: Connection, seen: list[Request], service: Service, store: SqliteStore, path: Path
+    ) -> None:
+        """Where a request cannot be finished it is run again; what the first run wrote is gone."""
+        failures = [sqlite3.OperationalError("disk full"), SystemExit("odd")]
+        inner = store._note
+
+        def note(*arguments: Any) -> None:
+            if failures:
+                raise failures.pop(0)
+            inner(*arguments)
+
+        store._note = note  # type: ignore[method-assign]
+        with Dispatcher(other, URI, service, store=store) as dispatcher:
+            assert text_of(client.call(envelope("Ann"))) == "Hello Ann for the 3. time"
+            assert dispatcher.counts["store failed"] == 1
+        assert greeted(path) == ["Ann"]
+        assert [each.delivery_count for each in seen] == [1, 1, 2]

@@ -1,0 +1,66 @@
+"""What names a request, so that its redelivery is known and nothing else is taken for it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from calling_kit import request_message
+
+from brokers import Destination, DestinationKind, Message, MessageType, queue
+from soapjms import UsageError
+from soapjms.idempotency import NO_STORE, Unstored, key_of
+
+TEMPORARY = Destination(DestinationKind.TEMPORARY_QUEUE, "ID:client-1:1")
+REQUEST = request_message("greeter", TEMPORARY, message_id="ID:1", correlation_id="c", timestamp=7, redelivered=False)
+
+
+@pytest.mark.parametrize("stable", [True, False])
+def test_redelivered(stable: bool) -> None:
+    """A redelivery has the name of the first delivery; where the JMSMessageID changes, that is not in it."""
+    again = replace(REQUEST, redelivered=True, message_id="ID:1" if stable else "ID:2")
+    key = key_of(REQUEST, stable_message_id=stable)
+    assert key is not None
+    assert key == key_of(again, stable_message_id=stable)
+
+
+@pytest.mark.parametrize(
+    ("change", "stable", "tells"),
+    [
+        ({"message_id": "ID:2"}, True, True),
+        ({"destination": queue("copies")}, True, True),
+        ({"body": b"<other/>"}, True, True),
+        ({"reply_to": Destination(DestinationKind.TEMPORARY_QUEUE, None, "/temp-queue/1")}, True, False),
+        ({"correlation_id": "d"}, False, True),
+        ({"reply_to": queue("answers")}, False, True),
+        ({"timestamp": 8}, False, True),
+        ({"destination": queue("copies")}, False, True),
+        ({"body": "<other/>", "message_type": MessageType.TEXT}, False, True),
+        ({"body": None}, False, True),
+    ],
+)
+def test_told_apart(change: dict[str, Any], stable: bool, tells: bool) -> None:
+    """What belongs to the name tells requests apart; how a connection sees a temporary queue does not."""
+    other: Message = replace(REQUEST, **change)
+    assert (key_of(other, stable_message_id=stable) != key_of(REQUEST, stable_message_id=stable)) is tells
+
+
+@pytest.mark.parametrize(("change", "stable"), [({"message_id": None}, True), ({"correlation_id": ""}, False)])
+def test_nothing_tells(change: dict[str, Any], stable: bool) -> None:
+    """Without an id there is no name: another request may look the same."""
+    assert key_of(replace(REQUEST, **change), stable_message_id=stable) is None
+
+
+def test_unstored() -> None:
+    """Without a store every delivery is worked on, and there is no transaction; it says how to get one."""
+    store = Unstored(NO_STORE)
+    for _ in range(2):
+        claim = store.begin(b"k")
+        with pytest.raises(UsageError, match="it one, as in Dispatcher"):
+            claim.transaction  # noqa: B018 - reading it is the test
+        claim.roll_back()
+        claim.finish(None)
+        claim.abandon()
+        claim.forget()
+    store.close()
