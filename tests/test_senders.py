@@ -128,6 +128,7 @@ def test_the_same_twice_is_the_same() -> None:
         ),
         (["jms:queue:a?priority=11"], {}, InvalidPropertyError, "priority is '11' in URI; .* 0 to 9"),
         (["queue:a"], {}, InvalidUriError, "queue:a"),
+        ([5], {}, InvalidUriError, "uri is of type int; it is a jms: URI"),
         (["jms:queue:a"], {"priority": "high"}, InvalidPropertyError, "priority is 'high' in environment"),
         ([], {"priority": "8"}, UsageError, "no URI or WSDL says which senders"),
     ],

@@ -34,6 +34,9 @@ HTTP = "http://schemas.xmlsoap.org/soap/http"
 IN_OUT = '<interface name="LedgerPT"><operation name="post" pattern="http://www.w3.org/ns/wsdl/in-out"/></interface>'
 JNDI = "<j:jndiConnectionFactoryName>CF</j:jndiConnectionFactoryName>"
 
+XSD = "http://www.w3.org/2001/XMLSchema"
+SCHEMAS = f'<wsdl:types>\n<x:schema xmlns:x="{XSD}" targetNamespace="urn:types">\n{{refers}}</x:schema></wsdl:types>'
+
 # code, versions, parts that break the rule, the text at whose line it is reported, what it says, parts that keep it
 CASES = [
     ("missingAddress", VERSIONS, {"address": None}, 'name="Ledger" binding', "has no address; jms:…", {}),
@@ -139,6 +142,27 @@ CASES = [
         )
     ),
     ("badUri", VERSIONS, {"address": "jms:queue"}, "jms:queue", "(RFC 6167 3); write a URI as RFC 6167 has it", {}),
+    *(
+        ("remoteSchema", VERSIONS, {"head": SCHEMAS.format(refers=f'<x:{refers}/>')}, f"<x:{refers[:6]}", said,
+         {"head": SCHEMAS.format(refers=f'<x:{local}/>')})
+        for refers, said, local in (
+            ('import namespace="urn:a" schemaLocation="http://example/a.xsd"',
+             "the import of a schema for 'urn:a' from 'http://example/a.xsd' is passed over: nothing is fetched; save",
+             'import namespace="urn:a" schemaLocation="a.xsd"'),
+            ('include schemaLocation=" HTTPS://user:secret@example/a.xsd "',
+             "the include of a schema for 'urn:types' from 'HTTPS://***@example/a.xsd'",
+             'include schemaLocation="types/a.xsd"'),
+            ('redefine schemaLocation="//example/a.xsd"', "redefine of a schema", 'redefine schemaLocation="/a.xsd"'),
+            ('import schemaLocation="file://example/a.xsd"', "file://example", 'import schemaLocation="file:///a.xsd"'),
+            ('import schemaLocation="urn:a"', "urn:a", 'import schemaLocation="file://localhost/a.xsd"'),
+            ('import schemaLocation="ftp:a"', "ftp:a", 'import schemaLocation="file:a.xsd"'),
+            ('import schemaLocation="jar:y"', "jar:y", 'import schemaLocation="c:\\a.xsd"'),
+            ('import namespace="" schemaLocation="ftp:b"', "ftp:b", 'import namespace="urn:a"'),
+        )
+    ),
+    ("remoteSchema", [WSDL_20],
+     {"head": f'<types><x:import xmlns:x="{XSD}" namespace="urn:a" schemaLocation="http://example/a.xsd"/></types>'},
+     "<types", "'urn:a' from 'http://example/a.xsd'", {}),
     ("repeatedElement", VERSIONS, {"port": '<j:jndiContextParameter name="a.b" value="1"/>\n' * 2}, "<j:jndi",
      "jndiContextParameter 'a.b' is given 2 times", {}),
     ("overridden", VERSIONS,

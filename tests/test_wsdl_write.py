@@ -367,6 +367,67 @@ def test_what_is_refused(version: str, new: dict[str, Any], error: type[Exceptio
         added(wsdl(version), **new)
 
 
+HERE: dict[str, Any] = {
+    "service": "<j:priority>3</j:priority><j:jndiURL>tcp://a:1</j:jndiURL><j:replyToName>r</j:replyToName>",
+    "binding": "<j:timeToLive>60</j:timeToLive><j:deliveryMode>PERSISTENT</j:deliveryMode>",
+    "port": '<j:jndiContextParameter name="own" value="1"/>',
+}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(
+    ("values", "error", "said"),
+    [
+        (
+            {"priority": 4},
+            UsageError,
+            "priority of the service 'LedgerService' is to be 4, and priority is 3 there",
+        ),
+        (
+            {"jndi-java.naming.provider.url": "tcp://b:1"},
+            UsageError,
+            "is to be 'tcp://b:1', and jndiURL is 'tcp://a:1' there already .*; leave it out, or set it on the port",
+        ),
+        ({"topicReplyToName": "t"}, InvalidPropertyError, "replyToName is 'r' and topicReplyToName is 't' in one"),
+        (
+            {"timeToLive": 5},
+            UsageError,
+            "timeToLive 5 of the service would win over timeToLive 60 of the binding for the (port|endpoint) 'Ledg",
+        ),
+        ({"deliveryMode": "NON_PERSISTENT"}, UsageError, "would win over deliveryMode 'PERSISTENT' of the binding"),
+    ],
+)
+def test_a_property_of_the_service_that_contradicts_what_is_there(
+    version: str, values: dict[str, Any], error: type[Exception], said: str
+) -> None:
+    """The service has another value, or a port that is there already would have another than before."""
+    with pytest.raises(error, match=said):
+        added(wsdl(version, **HERE), properties={Origin.SERVICE: values})
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_property_of_the_service_that_is_there_already_is_not_repeated(version: str) -> None:
+    """The same value, however it is written; what a port has of its own stays in force for that port."""
+    before = wsdl(version, **HERE)
+    values = {"priority": "03", "replyToName": "r", "jndi-java.naming.provider.url": "tcp://a:1"}
+    after = added(before, properties={Origin.SERVICE: {**values, "timeToLive": 60, "jndi-own": "2", "jndi-new": "3"}})
+    assert after.count("priority>") == before.count("priority>")
+    assert after.count("jndiURL>") == before.count("jndiURL>")
+    assert "provider.url" not in after
+    old, new = port_of(after, "Ledger").effective(), port_of(after).effective()
+    assert (old["jndi-own"].value, new["jndi-own"].value) == ("1", "2")
+    assert (old["jndi-new"].value, new["timeToLive"].value) == ("3", 60)
+    assert (old["priority"].value, new["priority"].value) == (3, 3)
+
+
+def test_ports_that_cannot_be_used_do_not_count() -> None:
+    """What becomes of a port with an error, or of another transport, nobody can tell."""
+    for parts in ({"address": None}, {"transport": "urn:other", "address": "http://example/"}):
+        before = wsdl(WSDL_11, binding="<j:timeToLive>60</j:timeToLive>", **parts)
+        after = added(before, properties={Origin.SERVICE: {"timeToLive": 5}}, binding="New")
+        assert port_of(after).effective()["timeToLive"].value == 5
+
+
 def test_another_soap_version_of_a_binding_is_refused() -> None:
     """A binding has one."""
     with pytest.raises(UsageError, match="is there already, and other ports have it"):

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from soapjms.cli.terminal import console
+from soapjms.cli.wsdl import JSON_OPTION
 from soapjms.protocol.properties import request_uri
 from soapjms.protocol.uri import JmsUri, Mode, Severity, parse, visible
 from soapjms.protocol.uri.showing import without_user_info
@@ -36,7 +37,7 @@ def command() -> None:
     show_default=True,
     help="Grammar: strict is RFC 6167, draft-03 the draft before it, lenient what is sent in the field.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
+@JSON_OPTION
 def parse_command(uri: str, mode: str, as_json: bool) -> None:
     """Say what a jms: URI means and what is wrong with it.
 

@@ -27,7 +27,10 @@ from soapjms.protocol.wsdl.write import LEVELS, NewPort
 from soapjms.wsdl import add_jms_port, read_wsdl
 
 STYLES: Final = {Severity.ERROR: "bold red", Severity.WARNING: "yellow"}
-JSON_OPTION: Final = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
+JSON_OPTION: Final = click.option(
+    "--json", "as_json", is_flag=True,
+    help="Print one JSON object instead of tables; what looks like a secret is *** there too.",
+)  # fmt: skip
 ALLOW_OPTION: Final = click.option(
     "--allow", multiple=True, metavar="DIR", help="Another folder that imports may be read from; repeatable."
 )
@@ -182,6 +185,8 @@ def _by_level(given: dict[str, str]) -> dict[Origin, dict[str, Value]]:
 @ALLOW_OPTION
 def add_port_command(file: str, to: str, out: str, given: dict[str, str], allow: tuple[str, ...], **names: Any) -> None:
     """Add a SOAP/JMS port to a WSDL, with a binding if need be. The rest of the file stays as it is.
+
+    A property of the service counts for its other ports too; one that contradicts what these have is refused.
 
     Exit status: 0, or 2 if something is not as it must be; nothing is written then.
     """

@@ -97,6 +97,9 @@ RULES: Final[Mapping[str, Rule]] = MappingProxyType(
         "bindingType": Rule(_W, "WSDL 2.0 Adjuncts 5", "the type of the binding is {seen!r}",
                             "write type=\"http://www.w3.org/ns/wsdl/soap\""),
         "soapVersion": Rule(_E, "WSDL 2.0 Adjuncts 5.10", "wsoap:version is {seen!r}", "write 1.1 or 1.2"),
+        # schemas
+        "remoteSchema": Rule(_W, "XML Schema 1.0 4.3.2", "{what} from {seen!r} is passed over: nothing is fetched over "
+                             "a network", "save the schema beside this file and write its name as the schemaLocation"),
         # elements
         "badValue": Rule(_E, "SOAP/JMS 2.2.2", "{name} of the {inside} is {seen!r}", "write {accepted}"),
         "badContextParameter": Rule(_E, "SOAP/JMS 2.2.1", "a jndiContextParameter {seen}",

@@ -88,6 +88,10 @@ def _misplaced(description: Description) -> Iterator[Finding]:
         yield finding("wrongPlace", each.place, name=each.element, inside=each.inside, port=port)
 
 
+def _schemas(description: Description) -> Iterator[Finding]:
+    return (each.finding() for each in description.remote_schemas)
+
+
 # Ports that can be used
 
 
@@ -148,6 +152,7 @@ CHECKS: Final[Sequence[Callable[[Description], Iterator[Finding]]]] = (
     _problems,
     _elements,
     _misplaced,
+    _schemas,
     _contradictions,
     _replies,
     _ports,

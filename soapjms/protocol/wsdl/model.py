@@ -23,6 +23,7 @@ from soapjms.protocol.uri.showing import without_user_info
 from soapjms.protocol.values import Value
 from soapjms.protocol.wsdl.elements import Extension
 from soapjms.protocol.wsdl.findings import Finding, Place, Severity, finding
+from soapjms.protocol.wsdl.schemas import RemoteSchema
 
 PROFILE_OF_NAMESPACE: Final[Mapping[str, Profile]] = {each.namespace: each for each in EDITIONS.values()}
 
@@ -289,6 +290,7 @@ class Description:
         bindings: by name in Clark notation.
         ports: of all services, in order, those of other transports too.
         misplaced: soapjms elements where they count for nothing.
+        remote_schemas: schemas that would have to be fetched, which nobody does.
     """
 
     version: WsdlVersion
@@ -296,6 +298,7 @@ class Description:
     bindings: Mapping[str, Binding]
     ports: tuple[Port, ...]
     misplaced: tuple[Extension, ...]
+    remote_schemas: tuple[RemoteSchema, ...]
 
     def port(self, name: str | None = None) -> Port:
         """Return a port by its name, or by SERVICE/PORT; without a name the only one that is SOAP over JMS.

@@ -21,6 +21,7 @@ from soapjms.protocol.properties import Origin, Source, check_source, read_value
 from soapjms.protocol.uri import Mode, checked
 from soapjms.protocol.values import Value
 from soapjms.protocol.wsdl.documents import WSDL11, WSDL20, Document, Load, load_documents, load_nothing
+from soapjms.protocol.wsdl.levels import without_repeats
 from soapjms.protocol.wsdl.markup import Edit, Node, Scope, Text, is_xml
 from soapjms.protocol.wsdl.model import Binding, Description, WsdlVersion
 from soapjms.protocol.wsdl.nodes import binding11_node, binding20_node, endpoint_node, extension_nodes, port_node
@@ -46,7 +47,7 @@ class NewPort:
             SOAP 1.2 in WSDL 2.0.
         profile: whose namespace the transport and the elements have.
         properties: values by property name (`jndi-NAME` for a jndiContextParameter), for the levels port, service and
-            binding. Those of the service count for its other ports too.
+            binding. Those of the service count for its other ports too, and must not change what those have already.
     """
 
     address: str
@@ -71,7 +72,8 @@ def add_port(octets: bytes, new: NewPort, file: str = "WSDL", load: Load = load_
     Raises:
         InvalidWsdlError: the document cannot be read.
         InvalidUriError, InvalidPropertyError: the address or a property is not as it must be.
-        UsageError: a name that is taken, or is not there, or cannot be chosen without being told.
+        UsageError: a name that is taken, or is not there, or cannot be chosen without being told; a property of the
+            service that contradicts what is there.
     """
     checked(new.address, Mode.STRICT)
     values = {level: _written(level, new.properties.get(level, {})) for level in LEVELS}
@@ -124,6 +126,8 @@ class _Addition:
         place = self.document.place(self.service)
         name = self.service.get("name", "")
         self.ports = [each for each in description.ports if (each.service.place, each.service.name) == (place, name)]
+        here = next(each for each in description.services if (each.place, each.name) == (place, name))
+        self.of_service = without_repeats(values[Origin.SERVICE], here, self.ports)
 
     # Choices
 
@@ -216,7 +220,7 @@ class _Addition:
     def _service_edits(self, binding: str, version: SoapVersion) -> list[Edit]:
         """Put the service's elements first, behind its documentation, and the port behind all that is in it."""
         elements = []
-        for name, value in self.values[Origin.SERVICE].items():
+        for name, value in self.of_service.items():
             scope = Scope(self.service.nsmap)
             elements += [scope.complete(each) for each in extension_nodes(scope, self.new.profile, {name: value})]
         scope = Scope(self.service.nsmap)

@@ -1,0 +1,60 @@
+"""The schemas that a WSDL refers to: no schema is read here, so what is to be had over a network only is named.
+
+Spec: XML Schema 1.0 4.2.1, 4.2.3; WSDL 1.1 2.2; WSDL 2.0 3.1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from lxml import etree
+
+from soapjms.protocol.uri.showing import without_user_info
+from soapjms.protocol.wsdl.documents import SCHEMA, WSDL11, WSDL20, Document
+from soapjms.protocol.wsdl.findings import Finding, Place, finding
+
+_TYPES: Final = (f"{{{WSDL11}}}types", f"{{{WSDL20}}}types")
+_REFERRING: Final = tuple(SCHEMA.replace("}schema", f"}}{each}") for each in ("import", "include", "redefine"))
+_LOCAL: Final = re.compile(r"file:(?!//(?!/|localhost/))|(?![a-z][a-z0-9+.-]+:|//)", re.IGNORECASE)
+"""A path, or a file: URI of this machine. One letter and a colon are a drive, no scheme."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteSchema:
+    """A schema that is to be had over a network.
+
+    Attributes:
+        element: what refers to it: import, include or redefine.
+        namespace: of the schema, as far as that is said.
+        location: where it is to be had.
+        place: where the reference stands.
+    """
+
+    element: str
+    namespace: str
+    location: str
+    place: Place
+
+    def finding(self) -> Finding:
+        """Say that it is passed over."""
+        what = f"the {self.element} of a schema" + (f" for {self.namespace!r}" if self.namespace else "")
+        return finding("remoteSchema", self.place, what=what, seen=without_user_info(self.location))
+
+
+def read_remote_schemas(document: Document) -> Iterator[RemoteSchema]:
+    """Yield what the schemas in a document, and in WSDL 2.0 its types themselves, have from elsewhere.
+
+    Raises:
+        InvalidWsdlError: more references in one element than any real WSDL has.
+    """
+    for types in document.children(document.root, *_TYPES):
+        for holder in (types, *document.children(types, SCHEMA)):
+            for each in document.children(holder, *_REFERRING):
+                location = each.get("schemaLocation", "").strip()
+                if _LOCAL.match(location) is None:
+                    local = etree.QName(each).localname
+                    namespace = each.get("namespace") or holder.get("targetNamespace") or ""
+                    yield RemoteSchema(local, namespace, location, document.place(each))
