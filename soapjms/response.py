@@ -8,10 +8,13 @@ from typing import Self
 from lxml import etree
 
 from brokers.message import Message
-from soapjms.protocol.assertions import Setting, Verdict
+from soapjms.protocol.assertions import Setting, Verdict, habits_of
 from soapjms.protocol.attachments import Attachments
 from soapjms.protocol.envelope import Envelope, Fault
-from soapjms.protocol.requesting import Endpoint, ResponseReceived, findings
+from soapjms.protocol.properties import Carrier
+from soapjms.protocol.reading import Reading
+from soapjms.protocol.record import Direction
+from soapjms.protocol.requesting import Endpoint, ResponseReceived, capture_of, findings
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,3 +63,9 @@ class Response:
             profile=self.endpoint.profile, properties=self.endpoint.properties, limits=self.endpoint.limits
         )
         return findings(self.request, self.message, setting)
+
+    def notes(self) -> tuple[tuple[str, str], ...]:
+        """Name the habits of real stacks that the response shows, which break nothing: each a code and a text."""
+        record = capture_of(self.message, Direction.RESPONSE)
+        reading = Reading(record, self.endpoint.profile, self.endpoint.limits)
+        return tuple(habits_of(reading, Carrier.RESPONSE))

@@ -265,6 +265,33 @@ def test_a_loop_of_references() -> None:
         event.attachments.expand(event.envelope.root)
 
 
+MULTIPART_WITH_FIELDS = parts(b"A: b\r\nC: d\r\nE: f\r\n\r\nx")
+AT_LIMITS: dict[str, tuple[str, int, bytes | str, dict[str, Any]]] = {
+    "octets": ("size", len(envelope()), envelope(), {}),
+    "characters": ("size", len(envelope().decode()), envelope().decode(), {}),
+    "unpacked octets": ("unpacked", len(envelope()), gzip.compress(envelope()), GZIP),
+    "members": ("members", 2, gzip.compress(envelope()[:9]) + gzip.compress(envelope()[9:]), GZIP),
+    "parts": ("parts", 3, parts(b"\r\nx", b"\r\ny"), PARTS),
+    "header fields": ("part_headers", 3, MULTIPART_WITH_FIELDS, PARTS),
+    "octets of header fields": ("header_octets", len(ROOT.rstrip()), MULTIPART_WITH_FIELDS, PARTS),
+}
+
+
+@pytest.mark.parametrize("name", AT_LIMITS)
+def test_at_the_limit_and_one_more(name: str) -> None:
+    """At a limit a message is accepted, one more of it is refused by the limit's name; of markup see test_limits."""
+    limit, allowed, body, values = AT_LIMITS[name]
+    message = changed(replace(started()[1], body=body), **values)
+    if isinstance(body, str):
+        message = replace(message, message_type=MessageType.TEXT)
+    event = RespondingNode(Setting(limits=Limits(**{limit: allowed}))).receive(message)
+    assert isinstance(event, RequestAccepted), event
+    refused = RespondingNode(Setting(limits=Limits(**{limit: allowed - 1}))).receive(message)
+    assert isinstance(refused, RequestRefused)
+    assert refused.excess is not None
+    assert refused.excess.limit == limit
+
+
 def test_a_setting_has_limits_of_its_own() -> None:
     """What a user allows is allowed."""
     message = bad("100,000 nested elements", started()[1])

@@ -377,3 +377,17 @@ def test_a_call_over_a_broker(asks: str, answers: str, subcode: str | None) -> N
             fault = response.fault
             assert (None if fault is None else fault.subcode) == subcode
             assert fault is not None or response.element is not None
+
+
+def test_what_a_client_reads_over_is_noted() -> None:
+    """A caller learns what was odd in a response that broke no rule."""
+    service = soapjms.Service()
+    service.operation("{urn:x}x")(lambda request: etree.Element("{urn:x}y"))
+    with (
+        Broker("notes").connect() as connection,
+        soapjms.Dispatcher(connection, "jms:queue:in", service, profile="spring-ws"),
+        soapjms.Client(connection, "jms:queue:in", profile="spring-ws", timeout=20) as client,
+    ):
+        response = client.call(envelope())
+    assert response.findings() == ()
+    assert [code for code, _ in response.notes()] == ["noRequestURI", "noBindingVersion"]
