@@ -33,7 +33,6 @@ from brokers.message import (
 )
 from soapjms.protocol.assertions import Setting, habits, judge, violations
 from soapjms.protocol.envelope import FaultShape, as_envelope, read_fault, serialize
-from soapjms.protocol.envelope import parse_xml as parse_whole
 from soapjms.protocol.errors import InvalidRecordError
 from soapjms.protocol.exchange import Exchange, Pattern, exchanges_of, pair
 from soapjms.protocol.mep import State
@@ -41,6 +40,7 @@ from soapjms.protocol.names import CR_2009, PROFILES, REC_2012, Profile, SoapVer
 from soapjms.protocol.record import Direction, Record, capture, from_json, to_json
 from soapjms.protocol.requesting import ExchangeFailed, ResponseIgnored, ResponseReceived
 from soapjms.protocol.responding import RequestAccepted, RequestRefused, RespondingNode, reaction
+from soapjms.protocol.xml import parse as parse_whole
 
 MOST_SECONDS: Final = 2.0
 """Processor time that one message may take in all; it takes a few milliseconds."""

@@ -17,7 +17,7 @@ PURE = [path for path in PRODUCT if path.is_relative_to(PROTOCOL)]
 
 ORDER = (
     "names errors limits charsets content xml uri values properties wsdl envelope attachments members record exchange "
-    "reading assertions mep writing requesting responding senders"
+    "described reading assertions mep writing requesting responding senders"
 ).split()
 INSIDE_ASSERTIONS = (
     "model messages actions bodies headers precedence pairs of_messages of_answers unseen table judge habits".split()

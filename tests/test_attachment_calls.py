@@ -20,9 +20,9 @@ from protocol_kit import changed, endpoint, envelope, started
 import soapjms
 from brokers import Connection, Message, MessageType
 from soapjms import Attachment, Client, Dispatcher, Limits, Reply, Request, Service, SoapVersion
-from soapjms.protocol import names
+from soapjms.protocol import names, xml
 from soapjms.protocol.assertions import Setting
-from soapjms.protocol.envelope import as_envelope, parse_xml
+from soapjms.protocol.envelope import as_envelope
 from soapjms.protocol.errors import InvalidPropertyError, LocalProtocolError, UsageError
 from soapjms.protocol.names import CR_2009, REC_2012, Mep, Profile
 from soapjms.protocol.requesting import RequestingNode, ResponseReceived, findings
@@ -40,7 +40,7 @@ EACH_PROFILE = pytest.mark.parametrize("profile", [CR_2009, REC_2012], ids=lambd
 
 def including(version: SoapVersion, *attachments: Attachment) -> etree._Element:
     """Make an envelope that refers to attachments by xop:Include."""
-    root = parse_xml(envelope(version))
+    root = xml.parse(envelope(version))
     for each in attachments:
         etree.SubElement(root[0][0], "{urn:x}data").append(each.include())
     return root
@@ -262,7 +262,7 @@ def album() -> Service:
 
 def to_develop(attachment: Attachment) -> etree._Element:
     """Write a request whose content is an attachment."""
-    root = parse_xml(greeting("", operation="develop"))
+    root = xml.parse(greeting("", operation="develop"))
     root[0][0].append(attachment.include())
     return root
 

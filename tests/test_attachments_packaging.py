@@ -20,6 +20,7 @@ from requests_toolbelt.multipart.decoder import MultipartDecoder
 from zeep.wsdl.attachments import MessagePack
 from zeep.wsdl.messages.xop import process_xop
 
+from soapjms.protocol import xml
 from soapjms.protocol.attachments import (
     XOP_INCLUDE,
     Attachment,
@@ -30,7 +31,7 @@ from soapjms.protocol.attachments import (
     read_multipart,
 )
 from soapjms.protocol.content import parse_content_type
-from soapjms.protocol.envelope import as_envelope, parse_xml, serialize
+from soapjms.protocol.envelope import as_envelope, serialize
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.names import SoapVersion
 
@@ -44,7 +45,7 @@ def package(
     *attachments: Attachment, root: bytes = PLAIN, kind: str = TYPE_11, as_text: bool = False, **options: Any
 ) -> tuple[bytes | str, str]:
     """Put a body together."""
-    return packaged(root.decode() if as_text else root, kind, as_envelope(parse_xml(root)), attachments, **options)
+    return packaged(root.decode() if as_text else root, kind, as_envelope(xml.parse(root)), attachments, **options)
 
 
 def read_back(body: bytes | str, kind: str) -> Multipart:
@@ -54,7 +55,7 @@ def read_back(body: bytes | str, kind: str) -> Multipart:
 
 def with_includes(*attachments: Attachment, version: SoapVersion = SoapVersion.SOAP_11) -> bytes:
     """Write an envelope that refers to attachments."""
-    root = parse_xml(envelope(version))
+    root = xml.parse(envelope(version))
     for each in attachments:
         etree.SubElement(root[0][0], "{urn:x}data").append(each.include())
     return serialize(root)
@@ -131,7 +132,7 @@ def test_mtom(version: SoapVersion, kind: str, outer: dict[str, str], inner: dic
     assert found.root.content_type.media_type == "application/xop+xml" == parsed.parameters["type"]
     assert found.root.content_type.parameters == inner
     assert found.root.document == (root.decode() if as_text else root)
-    element = parse_xml(found.root.document)[0][0][0]
+    element = xml.parse(found.root.document)[0][0][0]
     assert found.attachments.octets_of(element) == OCTETS
 
 
@@ -299,7 +300,7 @@ def test_references() -> None:
 
 def test_optimize() -> None:
     """Base64 text becomes an attachment, with the type that the element names; expanded it is as before."""
-    root = parse_xml(envelope())
+    root = xml.parse(envelope())
     element = root[0][0]
     text = b64encode(OCTETS).decode()
     for kind in ("image/png", None):
@@ -315,7 +316,7 @@ def test_optimize() -> None:
     ]
     assert [each.get("href") for each in root.iter(XOP_INCLUDE)] == ["cid:pic-1@soapjms", "cid:pic-2@soapjms"]
     found = read_back(*package(*attachments, root=serialize(root)))
-    again = parse_xml(found.root.document)
+    again = xml.parse(found.root.document)
     assert [each.text for each in found.attachments.expand(again).iter("{urn:x}data")] == [text, text]
 
 
@@ -377,7 +378,7 @@ def test_zeep_reads_it(as_text: bool, mtom: bool) -> None:
     assert pack.get_by_content_id("<c@d>").content == b"text"
     assert [each.content_type for each in pack.attachments] == ["image/png", "text/plain"]
     if mtom:
-        document = parse_xml(pack.root.content)
+        document = xml.parse(pack.root.content)
         assert process_xop(document, pack)
         assert [each.text for each in document.iter("{urn:x}data")] == [
             b64encode(each).decode() for each in (content, b"text")

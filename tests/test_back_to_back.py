@@ -14,9 +14,10 @@ from lxml import etree
 from protocol_kit import changed, delivered, endpoint, envelope, started
 
 from brokers.message import MessageType, properties
+from soapjms.protocol import xml
 from soapjms.protocol.assertions import Setting, guess_dialect, judge
 from soapjms.protocol.attachments import Attachment
-from soapjms.protocol.envelope import Blame, build_fault, parse_xml, serialize
+from soapjms.protocol.envelope import Blame, build_fault, serialize
 from soapjms.protocol.exchange import Exchange, Pattern
 from soapjms.protocol.mep import State
 from soapjms.protocol.names import DIALECTS, PROFILES, Mep, Profile, SoapVersion, Subcode
@@ -86,7 +87,7 @@ def test_attachments(
     """Attachments go along in either pattern, as SwA and as MTOM, whatever the envelope is in; every rule is kept."""
     at = endpoint(URI, profile, message_type)
     setting = Setting(profile=profile, properties=at.properties)
-    root = parse_xml(written(version, "ä?", encoding))
+    root = xml.parse(written(version, "ä?", encoding))
     for each in (PICTURE, NOTE) if mtom else ():
         etree.SubElement(root[0][0], "{urn:x}data").append(each.include())
     body = etree.tostring(root, encoding=encoding, xml_declaration=True)
@@ -193,4 +194,4 @@ def test_a_captured_call(version: SoapVersion, message_type: MessageType, encodi
     ends = {str(each.outcome) for each in judge(exchange, Setting(profile=profile))}
     assert ends == {"passed", "notApplicable"}
     expected = profile.name if profile.name in DIALECTS else None
-    assert guess_dialect(Reading(asked, profile)) == expected
+    assert guess_dialect(Reading.of(asked, profile)) == expected

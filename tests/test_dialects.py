@@ -297,7 +297,7 @@ def test_a_fault_to_what_was_let_pass_has_its_cause(answered_as_if: dict[str, An
 
 def reading(message: Message, direction: Direction | None = Direction.REQUEST) -> Reading:
     """Read a message as one that was captured."""
-    return Reading(Record(message=message, time=EPOCH, direction=direction), REC_2012)
+    return Reading.of(Record(message=message, time=EPOCH, direction=direction), REC_2012)
 
 
 @pytest.mark.parametrize("name", STACKS)
@@ -325,7 +325,7 @@ def test_no_guess() -> None:
 def test_real_traffic_is_cxf() -> None:
     """Every message of the CXF log that has an action shows that it is of CXF, and none shows another stack."""
     records = [from_members(json.loads(line)) for line in CXF_LOG.read_text("utf-8").splitlines()]
-    guesses = [guess_dialect(Reading(record, REC_2012)) for record in records]
+    guesses = [guess_dialect(Reading.of(record, REC_2012)) for record in records]
     assert set(guesses) == {"cxf", None}
     assert guesses.count("cxf") >= len(records) // 2
 

@@ -31,8 +31,8 @@ import soapjms
 from brokers import Connection, Destination, Message, MessageType, queue, topic
 from brokers.embedded import Broker
 from soapjms import Client, Dispatcher, Names, Request, Service
-from soapjms.protocol import names
-from soapjms.protocol.envelope import as_envelope, parse_xml, read_fault
+from soapjms.protocol import names, xml
+from soapjms.protocol.envelope import as_envelope, read_fault
 from soapjms.protocol.exchange import pair
 from soapjms.protocol.record import Direction, Node, from_json
 
@@ -51,7 +51,7 @@ def serving(function: Callable[[Request], Any]) -> Service:
 def fault_in(message: Message) -> Any:
     """Return the fault that a message holds."""
     assert isinstance(message.body, bytes | str)
-    return read_fault(as_envelope(parse_xml(message.body)))
+    return read_fault(as_envelope(xml.parse(message.body)))
 
 
 class TestWorkers(Peers):

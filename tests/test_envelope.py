@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree
 
+from soapjms.protocol import xml
 from soapjms.protocol.envelope import (
     Blame,
     Envelope,
@@ -19,7 +20,6 @@ from soapjms.protocol.envelope import (
     FaultShape,
     as_envelope,
     build_fault,
-    parse_xml,
     read_envelope,
     read_fault,
     serialize,
@@ -35,7 +35,7 @@ EMPTY = f'<e:Envelope xmlns:e="{SOAP11}"><e:Body/></e:Envelope>'
 def fault_of(inside: str, version: SoapVersion = SoapVersion.SOAP_11) -> Fault | None:
     """Read the fault of an envelope with `inside` in its Fault element."""
     text = f'<e:Envelope xmlns:e="{version.namespace}"><e:Body><e:Fault>{inside}</e:Fault></e:Body></e:Envelope>'
-    return read_fault(as_envelope(parse_xml(text)))
+    return read_fault(as_envelope(xml.parse(text)))
 
 
 # Parsing
@@ -64,13 +64,13 @@ def fault_of(inside: str, version: SoapVersion = SoapVersion.SOAP_11) -> Fault |
 )
 def test_documents_in_many_encodings(octets: bytes, charset: str | None) -> None:
     """Byte order mark, declaration and first octets tell the encoding; the charset parameter where they do not."""
-    assert parse_xml(octets, charset).text in ("ä", "あ")
+    assert xml.parse(octets, charset).text in ("ä", "あ")
 
 
 @pytest.mark.parametrize("start", ["", "\ufeff", "<?xml version='1.0' encoding='utf-16'?>"])
 def test_text_has_no_encoding(start: str) -> None:
     """What an XML declaration says of the encoding of characters is ignored."""
-    assert parse_xml(f"{start}<e>ä</e>").text == "ä"
+    assert xml.parse(f"{start}<e>ä</e>").text == "ä"
 
 
 DEEP = "<a>" * 100_000
@@ -103,16 +103,16 @@ BOMB = (
 def test_broken_documents(text: str) -> None:
     """What is not well-formed, or nested or long beyond libxml2's limits, is refused: as text and as octets."""
     with pytest.raises(ValueError):  # noqa: PT011  # libxml2 words it
-        parse_xml(text)
+        xml.parse(text)
     with pytest.raises(ValueError):  # noqa: PT011
-        parse_xml(text.encode("utf-8", "surrogatepass"))
+        xml.parse(text.encode("utf-8", "surrogatepass"))
 
 
 @pytest.mark.parametrize("charset", ["x-unknown", "punycode", "a\0b", "\ud800", "ascii", "utf-16", "IBM037", "utf-7"])
 def test_charsets_that_do_not_help(charset: str) -> None:
     """A charset that is none, or in which the document is not, makes it unreadable."""
     with pytest.raises(ValueError):  # noqa: PT011
-        parse_xml("<e>ä</e>".encode(), charset)
+        xml.parse("<e>ä</e>".encode(), charset)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_charsets_that_do_not_help(charset: str) -> None:
 def test_document_types_are_refused(text: str) -> None:
     """SOAP forbids a document type: entities, and bombs made of them, come to nothing."""
     with pytest.raises(ValueError, match=r"document type|not well-formed"):
-        parse_xml(text)
+        xml.parse(text)
 
 
 @pytest.mark.parametrize("declaration", ["<!ENTITY x SYSTEM '{}'>", "<!ENTITY % x SYSTEM '{}'> %x;"])
@@ -143,7 +143,7 @@ def test_nothing_is_loaded(declaration: str) -> None:
             inside = declaration.format(where)
             for text in (f"<!DOCTYPE a [{inside}]><a>&x;</a>", f"<!DOCTYPE a SYSTEM '{where}'><a/>"):
                 with pytest.raises(ValueError):  # noqa: PT011
-                    parse_xml(text)
+                    xml.parse(text)
         with pytest.raises(BlockingIOError):
             listener.accept()
 
@@ -152,7 +152,7 @@ def test_nothing_is_loaded(declaration: str) -> None:
 def test_hostile_documents_raise_one_kind_of_error(body: bytes | str, charset: str | None) -> None:
     """Whatever arrives is parsed or refused with ValueError."""
     try:
-        parse_xml(body, charset)
+        xml.parse(body, charset)
     except ValueError as error:
         assert str(error)  # noqa: PT017  # either outcome is right
 
@@ -167,13 +167,13 @@ def test_envelope_of_each_version(version: SoapVersion) -> None:
         f'<e:Envelope xmlns:e="{version.namespace}"><e:Header><h/></e:Header>'
         "<e:Body><!-- c --><?p i?><x/><y/></e:Body></e:Envelope>"
     )
-    envelope = as_envelope(parse_xml(text))
+    envelope = as_envelope(xml.parse(text))
     assert envelope.version is version
     assert envelope.header is not None
     assert envelope.content is not None
     assert envelope.content.tag == "x"
-    assert as_envelope(parse_xml(EMPTY)).header is None
-    assert as_envelope(parse_xml(EMPTY)).content is None
+    assert as_envelope(xml.parse(EMPTY)).header is None
+    assert as_envelope(xml.parse(EMPTY)).content is None
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_envelope_of_each_version(version: SoapVersion) -> None:
 def test_what_is_no_envelope(text: str, why: str) -> None:
     """Another root, another namespace, or no Body in the same namespace is no SOAP envelope."""
     with pytest.raises(ValueError, match=why):
-        as_envelope(parse_xml(text))
+        as_envelope(xml.parse(text))
 
 
 def test_what_a_caller_may_send() -> None:
@@ -200,7 +200,7 @@ def test_what_a_caller_may_send() -> None:
     assert read_envelope(b"\n  " + EMPTY.encode() + b"\n")[1] == EMPTY.encode() + b"\n"
     assert read_envelope(EMPTY)[1] == EMPTY.encode()
     assert read_envelope("<?xml version='1.0' encoding='utf-16'?>" + EMPTY)[1] == EMPTY.encode()
-    inside = parse_xml(f"<outer>{EMPTY}tail</outer>")[0]
+    inside = xml.parse(f"<outer>{EMPTY}tail</outer>")[0]
     assert read_envelope(inside)[1] == EMPTY.encode()
 
 
@@ -214,7 +214,7 @@ def test_what_a_caller_may_not_send(envelope: bytes | str | etree._Element) -> N
 def test_wrapping() -> None:
     """An element is put into the body of an envelope; without one the body is empty."""
     wrapped = wrap(etree.Element("{urn:x}y"), SoapVersion.SOAP_12)
-    envelope = as_envelope(parse_xml(serialize(wrapped)))
+    envelope = as_envelope(xml.parse(serialize(wrapped)))
     assert envelope.version is SoapVersion.SOAP_12
     assert envelope.content is not None
     assert envelope.content.tag == "{urn:x}y"
@@ -297,14 +297,14 @@ def test_other_faults(version: SoapVersion, inside: str, code: str) -> None:
 
 def test_no_fault() -> None:
     """An envelope without a Fault of its own namespace holds none."""
-    assert read_fault(as_envelope(parse_xml(EMPTY))) is None
+    assert read_fault(as_envelope(xml.parse(EMPTY))) is None
     other = EMPTY.replace("<e:Body/>", f'<e:Body><f:Fault xmlns:f="{SOAP12}"/></e:Body>')
-    assert read_fault(as_envelope(parse_xml(other))) is None
+    assert read_fault(as_envelope(xml.parse(other))) is None
 
 
 def built(version: SoapVersion, profile: Profile, **options: object) -> tuple[Envelope, Fault]:
     """Build a fault, send it over the wire, and read it."""
-    envelope = as_envelope(parse_xml(serialize(build_fault(version, "why", profile=profile, **options))))  # type: ignore[arg-type]
+    envelope = as_envelope(xml.parse(serialize(build_fault(version, "why", profile=profile, **options))))  # type: ignore[arg-type]
     fault = read_fault(envelope)
     assert fault is not None
     return envelope, fault
@@ -356,7 +356,7 @@ def test_faults_of_an_application(version: SoapVersion, blame: Blame, code: str)
 def test_reasons_hold_any_text(version: SoapVersion) -> None:
     """Characters that XML cannot hold are replaced in a reason; the others, markup among them, arrive."""
     root = build_fault(version, "a\0b\x0bc\ud800d\ufffee <f> & \t\U0001f600")
-    fault = read_fault(as_envelope(parse_xml(serialize(root))))
+    fault = read_fault(as_envelope(xml.parse(serialize(root))))
     assert fault is not None
     assert fault.reason == "a�b�c�d�e <f> & \t\U0001f600"
 

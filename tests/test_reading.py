@@ -28,7 +28,7 @@ def read(body: Any = OCTETS, profile: Profile = REC_2012, *, truncated: bool = F
     kind = kinds.get(type(body), MessageType.MAP)
     named = {f"SOAPJMS_{name}": value for name, value in {"contentType": "text/xml", **values}.items()}
     message = Message(message_type=kind, body=body, properties=properties(named))
-    return Reading(Record(message=message, time=datetime(2026, 1, 1, tzinfo=UTC), truncated=truncated), profile)
+    return Reading.of(Record(message=message, time=datetime(2026, 1, 1, tzinfo=UTC), truncated=truncated), profile)
 
 
 def multipart(*parts: bytes, kind: str = 'multipart/related; boundary=b; type="text/xml"', **values: Any) -> Reading:
@@ -248,7 +248,7 @@ def test_soap_version(kind: str | None, body: bytes, version: SoapVersion | None
 def test_beyond_a_limit(limits: Limits, limit: str) -> None:
     """What goes beyond a limit has no envelope, and the limit is named."""
     message = read().message
-    reading = Reading(Record(message=message, time=EPOCH), REC_2012, limits)
+    reading = Reading.of(Record(message=message, time=EPOCH), REC_2012, limits)
     assert reading.envelope is None
     assert reading.excess is not None
     assert reading.excess.limit == limit
@@ -274,7 +274,7 @@ def test_types_that_the_wire_does_not_show(kind: MessageType, body: Any, truncat
     """An empty message of unknown type is none that can carry SOAP; one with a body may be Bytes or Text."""
     message = Message(message_type=kind, body=body)
     record = Record(message=message, time=datetime(2026, 1, 1, tzinfo=UTC), truncated=truncated)
-    assert Reading(record, REC_2012).type_known is known
+    assert Reading.of(record, REC_2012).type_known is known
 
 
 @given(

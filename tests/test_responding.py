@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from protocol_kit import NOW, REPLIES, changed, delivered, endpoint, envelope, started
 
-from brokers.message import Message, MessageType, PropertyValue, properties
+from brokers.message import Destination, Message, MessageType, PropertyValue, properties
+from soapjms.protocol import xml
 from soapjms.protocol.assertions import Setting
-from soapjms.protocol.envelope import Blame, FaultShape, as_envelope, build_fault, parse_xml, read_fault, serialize
+from soapjms.protocol.envelope import Blame, FaultShape, as_envelope, build_fault, read_fault, serialize
 from soapjms.protocol.errors import InvalidEnvelopeError, LocalProtocolError
 from soapjms.protocol.exchange import Exchange, Pattern
 from soapjms.protocol.mep import State
@@ -119,6 +120,15 @@ def test_one_way() -> None:
     with pytest.raises(LocalProtocolError):
         receiving.respond(envelope())
     assert findings(message, None, Setting()) == ()
+
+
+@pytest.mark.parametrize("reply_to", [REPLIES, None], ids=["request-response", "one-way"])
+def test_a_node_is_for_one_exchange(reply_to: Destination | None) -> None:
+    """A second message at the same node is a mistake of its driver."""
+    _, request = started(endpoint("jms:queue:in"))
+    node, _ = accepted(replace(request, reply_to=reply_to))
+    with pytest.raises(LocalProtocolError, match="for one exchange"):
+        node.receive(request)
 
 
 def test_a_fault_of_the_service() -> None:
@@ -443,7 +453,7 @@ def test_nothing_that_arrives_raises(
     event = node.receive(message)
     fault = event.fault if isinstance(event, RequestRefused) else envelope()
     response = node.respond(fault)
-    assert as_envelope(parse_xml(response.body)).version  # type: ignore[arg-type]
+    assert as_envelope(xml.parse(response.body)).version  # type: ignore[arg-type]
     findings(message, response, setting)
 
 

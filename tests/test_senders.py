@@ -24,7 +24,7 @@ PROPERTIES = read_wsdl(WSDLS / "echo-soap11-properties.wsdl")
 
 def found(senders: Senders, message: Message) -> str | None:
     """Return the address of the sender that a message is taken to be by, with its targetService."""
-    number = senders.find(Reading(capture(message, at(0)), REC_2012))
+    number = senders.find(Reading.of(capture(message, at(0)), REC_2012))
     if number is None:
         return None
     sender = senders.all[number]
@@ -83,7 +83,7 @@ def test_several_services_at_one_address(given: list[str], service: str | None, 
 def test_nothing_is_known_of_nobody() -> None:
     """No message, or no sender."""
     assert senders_of(["jms:queue:a"]).find(None) is None
-    assert senders_of([]).find(Reading(capture(request(1), at(0)), REC_2012)) is None
+    assert senders_of([]).find(Reading.of(capture(request(1), at(0)), REC_2012)) is None
 
 
 def test_a_wsdl_stands_for_its_jms_ports() -> None:

@@ -160,13 +160,16 @@ _DECLARATION_BEGINS: Final = re.compile(r"\ufeff?<\?xml\s")
 _LONGEST_DECLARATION: Final = 1024
 
 
+_PLAIN: Final = re.compile(rb"<(?![?\x00])")
+"""How nearly every document begins: without byte order mark and declaration, in an encoding that agrees with ASCII."""
+
 _UNDECLARED: Final = Encoding("ascii", "utf-8", False, None)
 
 
 def detect_encoding(octets: bytes) -> Encoding:
     """Tell the encoding of an XML document from its first octets, as XML 1.0 appendix F does. Protocol-2014."""
-    if octets[:1] == b"<" and octets[1:2] not in (b"?", b"\x00"):
-        return _UNDECLARED  # what nearly every message is
+    if _PLAIN.match(octets):
+        return _UNDECLARED
     for table, marked in ((_MARKS, True), (_FIRST_OCTETS, False)):
         for first, family, codec in table:
             if octets.startswith(first):
@@ -220,6 +223,8 @@ def document_encoding(octets: bytes, charset: str | None = None) -> str:
 
     Spec: XML 1.0 4.3.3, appendix F.
     """
+    if _PLAIN.match(octets):
+        return charset or "utf-8"
     seen = detect_encoding(octets)
     if seen.family in ("ebcdic", "ucs-4"):
         named = f" ({seen.declared})" if seen.declared else ""
@@ -241,7 +246,7 @@ def charset_disagreement(charset: str, octets: bytes) -> str | None:
     Spec: SOAP/JMS 2.2.3 contentType; XML 1.0 appendix F; Protocol-2012.
     """
     seen = detect_encoding(octets)
-    if seen is _UNDECLARED and not is_ebcdic(charset):
+    if seen is _UNDECLARED and (charset == "utf-8" or not is_ebcdic(charset)):
         return _undeclared(charset, charset, octets)
     if (problem := contradiction(seen)) is not None:
         return problem

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from lxml import etree
 
@@ -17,26 +17,8 @@ from soapjms.protocol.errors import InvalidEnvelopeError, SoapFaultError
 from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
 from soapjms.protocol.names import Profile, Soap11FaultShape, SoapVersion, Subcode
 
-# XML
 
-
-def parse_xml(body: bytes | str, charset: str | None = None, limits: Limits = DEFAULT_LIMITS) -> etree._Element:
-    """Parse the XML of a message, which may be hostile: see `soapjms.protocol.xml`.
-
-    Args:
-        body: octets, or characters, whose declared encoding then says nothing.
-        charset: encoding to use where the octets do not tell one.
-        limits: how much is read.
-
-    Raises:
-        LimitExceededError: it goes beyond a limit.
-        ValueError: not well-formed, has a document type, or in an encoding that is unknown.
-    """
-    return xml.parse(body, charset, limits)
-
-
-@dataclass(frozen=True, slots=True)
-class Envelope:
+class Envelope(NamedTuple):
     """A SOAP envelope that was parsed: version, root, header and body elements."""
 
     version: SoapVersion
@@ -94,9 +76,11 @@ def read_envelope(envelope: bytes | str | etree._Element, limits: Limits = DEFAU
         InvalidEnvelopeError: it is none.
     """
     try:
-        if isinstance(envelope, bytes | str):
-            parsed = as_envelope(parse_xml(envelope, limits=limits))
-            return parsed, envelope.lstrip() if isinstance(envelope, bytes) else serialize(parsed.root)
+        if isinstance(envelope, bytes):
+            return as_envelope(xml.parse(envelope, None, limits)), envelope.lstrip()
+        if isinstance(envelope, str):
+            root = xml.parse(envelope, None, limits)
+            return as_envelope(root), serialize(root)
         if not isinstance(envelope, etree._Element):
             raise ValueError(f"it is of type {type(envelope).__name__}; accepted are bytes, str, or an lxml element")
         return as_envelope(envelope), serialize(envelope)
@@ -188,13 +172,14 @@ def read_fault(envelope: Envelope) -> Fault | None:
 
     Spec: SOAP/JMS 2.8.
     """
-    space = envelope.version.namespace
-    element = next(envelope.body.iterchildren(f"{{{space}}}Fault"), None)
-    if element is None:
-        return None
-    if envelope.version is SoapVersion.SOAP_12:
-        return _read_soap12(element, f"{{{space}}}")
-    return _read_soap11(element)
+    wanted = _FAULTS[envelope.version]
+    for element in envelope.body:
+        if element.tag == wanted:
+            return _read_soap12(element) if envelope.version is SoapVersion.SOAP_12 else _read_soap11(element)
+    return None
+
+
+_FAULTS: Final[Mapping[SoapVersion, str]] = {each: f"{{{each.namespace}}}Fault" for each in SoapVersion}
 
 
 def _read_soap11(element: etree._Element) -> Fault:
@@ -210,7 +195,8 @@ def _read_soap11(element: etree._Element) -> Fault:
     return Fault(SoapVersion.SOAP_11, code, reason, element)
 
 
-def _read_soap12(element: etree._Element, env: str) -> Fault:
+def _read_soap12(element: etree._Element) -> Fault:
+    env = f"{{{SoapVersion.SOAP_12.namespace}}}"
     code = _qname(element.find(f"{env}Code/{env}Value"))
     reason = (element.findtext(f"{env}Reason/{env}Text") or "").strip()
     space, local = _split(_qname(element.find(f"{env}Code/{env}Subcode/{env}Value")))

@@ -126,7 +126,7 @@ _ATTRIBUTE: Final = re.compile(rb"""(?<![^\s=/"'])([^\s=/"']++)\s*+=\s*+("[^"]*+
 def check_markup(octets: bytes, limits: Limits) -> None:
     """Refuse an XML document with too many elements or attributes, or too long names or text, before it is parsed.
 
-    Nothing is looked at in a document too small to break a limit, and of others only the tags and texts that are long.
+    Only the tags and texts that are long are looked at. A document of up to `limits.harmless` octets breaks no limit.
     Of what is not well-formed the parser tells.
 
     Args:
@@ -136,8 +136,6 @@ def check_markup(octets: bytes, limits: Limits) -> None:
     Raises:
         LimitExceededError: a limit on markup is broken.
     """
-    if len(octets) <= limits.harmless:
-        return
     tags = octets
     if len(octets) > 4 * limits.elements:
         tags = _check_elements(octets, limits)

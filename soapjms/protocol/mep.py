@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from types import MappingProxyType
 from typing import Final
 
 from soapjms.protocol.errors import LocalProtocolError
@@ -52,58 +51,46 @@ class Input(StrEnum):
 
 Table = Mapping[State, Mapping[Input, State]]
 
-REQUESTING_NODE: Final[Table] = MappingProxyType(
-    {  # SOAP/JMS 2.6.1
-        State.INIT: {Input.REQUEST_STARTED: State.REQUESTING, Input.SENDING_FAILED: State.FAIL},
-        State.REQUESTING: {
-            Input.RESPONSE_ARRIVED: State.SENDING_RECEIVING,
-            Input.RECEIVING_FAILED: State.FAIL,
-            Input.SENDING_FAILED: State.FAIL,
-        },
-        State.SENDING_RECEIVING: {Input.RESPONSE_READ: State.SUCCESS, Input.RESPONSE_BROKEN: State.FAIL},
-        State.SUCCESS: {},
-        State.FAIL: {},
-    }
-)
-RESPONDING_NODE: Final[Table] = MappingProxyType(
-    {  # SOAP/JMS 2.6.2
-        State.INIT: {Input.REQUEST_ARRIVED: State.RECEIVING},
-        State.RECEIVING: {Input.RESPONSE_READY: State.RECEIVING_SENDING, Input.RECEIVING_FAILED: State.FAIL},
-        State.RECEIVING_SENDING: {Input.RESPONSE_SENT: State.SUCCESS, Input.SENDING_FAILED: State.FAIL},
-        State.SUCCESS: {},
-        State.FAIL: {},
-    }
-)
-SENDING_NODE: Final[Table] = MappingProxyType(
-    {  # SOAP/JMS 2.7.1
-        State.INIT: {Input.MESSAGE_SENT: State.SUCCESS, Input.SENDING_FAILED: State.FAIL},
-        State.SUCCESS: {},
-        State.FAIL: {},
-    }
-)
-RECEIVING_NODE: Final[Table] = MappingProxyType(
-    {  # SOAP/JMS 2.7.2
-        State.INIT: {Input.REQUEST_ARRIVED: State.RECEIVING},
-        State.RECEIVING: {Input.MESSAGE_READ: State.SUCCESS, Input.RECEIVING_FAILED: State.FAIL},
-        State.SUCCESS: {},
-        State.FAIL: {},
-    }
-)
-TABLES: Final[Mapping[Role, Table]] = MappingProxyType(
-    {
-        Role.REQUESTING: REQUESTING_NODE,
-        Role.RESPONDING: RESPONDING_NODE,
-        Role.SENDING: SENDING_NODE,
-        Role.RECEIVING: RECEIVING_NODE,
-    }
-)
-FAILURES: Final[Mapping[Input, FailureReason]] = MappingProxyType(
-    {
-        Input.SENDING_FAILED: FailureReason.TRANSMISSION_FAILURE,
-        Input.RECEIVING_FAILED: FailureReason.RECEPTION_FAILURE,
-        Input.RESPONSE_BROKEN: FailureReason.RECEPTION_FAILURE,
-    }
-)
+REQUESTING_NODE: Final[Table] = {  # SOAP/JMS 2.6.1
+    State.INIT: {Input.REQUEST_STARTED: State.REQUESTING, Input.SENDING_FAILED: State.FAIL},
+    State.REQUESTING: {
+        Input.RESPONSE_ARRIVED: State.SENDING_RECEIVING,
+        Input.RECEIVING_FAILED: State.FAIL,
+        Input.SENDING_FAILED: State.FAIL,
+    },
+    State.SENDING_RECEIVING: {Input.RESPONSE_READ: State.SUCCESS, Input.RESPONSE_BROKEN: State.FAIL},
+    State.SUCCESS: {},
+    State.FAIL: {},
+}
+RESPONDING_NODE: Final[Table] = {  # SOAP/JMS 2.6.2
+    State.INIT: {Input.REQUEST_ARRIVED: State.RECEIVING},
+    State.RECEIVING: {Input.RESPONSE_READY: State.RECEIVING_SENDING, Input.RECEIVING_FAILED: State.FAIL},
+    State.RECEIVING_SENDING: {Input.RESPONSE_SENT: State.SUCCESS, Input.SENDING_FAILED: State.FAIL},
+    State.SUCCESS: {},
+    State.FAIL: {},
+}
+SENDING_NODE: Final[Table] = {  # SOAP/JMS 2.7.1
+    State.INIT: {Input.MESSAGE_SENT: State.SUCCESS, Input.SENDING_FAILED: State.FAIL},
+    State.SUCCESS: {},
+    State.FAIL: {},
+}
+RECEIVING_NODE: Final[Table] = {  # SOAP/JMS 2.7.2
+    State.INIT: {Input.REQUEST_ARRIVED: State.RECEIVING},
+    State.RECEIVING: {Input.MESSAGE_READ: State.SUCCESS, Input.RECEIVING_FAILED: State.FAIL},
+    State.SUCCESS: {},
+    State.FAIL: {},
+}
+TABLES: Final[Mapping[Role, Table]] = {
+    Role.REQUESTING: REQUESTING_NODE,
+    Role.RESPONDING: RESPONDING_NODE,
+    Role.SENDING: SENDING_NODE,
+    Role.RECEIVING: RECEIVING_NODE,
+}
+FAILURES: Final[Mapping[Input, FailureReason]] = {
+    Input.SENDING_FAILED: FailureReason.TRANSMISSION_FAILURE,
+    Input.RECEIVING_FAILED: FailureReason.RECEPTION_FAILURE,
+    Input.RESPONSE_BROKEN: FailureReason.RECEPTION_FAILURE,
+}
 """The failure reason that each input which leads to Fail sets."""
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Self
 
 CR_NAMESPACE: Final = "http://www.w3.org/2008/07/soap/bindings/JMS/"
 REC_NAMESPACE: Final = "http://www.w3.org/2010/soapjms/"
@@ -28,30 +28,28 @@ IS_FAULT: Final = "SOAPJMS_isFault"
 
 
 class SoapVersion(StrEnum):
-    """SOAP 1.1 and 1.2; the value is how people write it."""
+    """SOAP 1.1 and 1.2; the value is how people write it.
 
-    SOAP_11 = "1.1"
-    SOAP_12 = "1.2"
+    Attributes:
+        namespace: of the envelope.
+        media_type: of an envelope without attachments (SOAP/JMS 2.4).
+    """
 
-    @property
-    def namespace(self) -> str:
-        """The namespace of the envelope."""
-        return SOAP_NAMESPACES[self]
+    namespace: str
+    media_type: str
 
-    @property
-    def media_type(self) -> str:
-        """The media type of an envelope without attachments (SOAP/JMS 2.4)."""
-        return SOAP_MEDIA_TYPES[self]
+    SOAP_11 = "1.1", "http://schemas.xmlsoap.org/soap/envelope/", "text/xml"
+    SOAP_12 = "1.2", "http://www.w3.org/2003/05/soap-envelope", "application/soap+xml"
+
+    def __new__(cls, value: str, namespace: str = "", media_type: str = "") -> Self:
+        """Make a member of its text, with what goes with it."""
+        version = str.__new__(cls, value)
+        version._value_ = value
+        version.namespace, version.media_type = namespace, media_type
+        return version
 
 
-SOAP_NAMESPACES: Final[Mapping[SoapVersion, str]] = {
-    SoapVersion.SOAP_11: "http://schemas.xmlsoap.org/soap/envelope/",
-    SoapVersion.SOAP_12: "http://www.w3.org/2003/05/soap-envelope",
-}
-SOAP_MEDIA_TYPES: Final[Mapping[SoapVersion, str]] = {
-    SoapVersion.SOAP_11: "text/xml",
-    SoapVersion.SOAP_12: "application/soap+xml",
-}
+SOAP_MEDIA_TYPES: Final[Mapping[SoapVersion, str]] = {version: version.media_type for version in SoapVersion}
 VERSION_OF_MEDIA_TYPE: Final[Mapping[str, SoapVersion]] = {kind: version for version, kind in SOAP_MEDIA_TYPES.items()}
 MULTIPART: Final = "multipart/related"
 XOP: Final = "application/xop+xml"

@@ -8,10 +8,9 @@ Spec: SOAP/JMS 2.6.1, 2.7.1.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any
+from typing import Final
 
 from lxml import etree
 
@@ -25,12 +24,12 @@ from soapjms.protocol.exchange import Exchange, Pattern
 from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
 from soapjms.protocol.mep import Input, Machine, State
 from soapjms.protocol.names import FailureReason, Mep, Profile, Role
-from soapjms.protocol.properties import BINDING_PROPERTIES, Carrier, Effective, request_uri
+from soapjms.protocol.properties import Carrier, Effective, request_uri
 from soapjms.protocol.reading import Reading
 from soapjms.protocol.record import EPOCH, Direction, Record
 from soapjms.protocol.uri import JmsUri
 from soapjms.protocol.values import Value
-from soapjms.protocol.writing import body_and_type, encoded, message_properties
+from soapjms.protocol.writing import message_properties, written_body
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +42,10 @@ class Endpoint:
         profile: the edition to write by.
         message_type: BYTES or TEXT.
         request_uri: what SOAPJMS_requestURI says.
-        headers: the JMS headers that somebody set, by field of a `Message`; the others are left to the provider.
+        delivery_mode: the JMS header if somebody set it, None to leave it to the provider.
+        priority: the same.
+        soap_action: what requests have that name no other.
+        target_service: what SOAPJMS_targetService says, None for nothing.
         time_to_live: milliseconds that a request lives, 0 for no end.
         content_encoding: what a body of one part is sent in, None for identity.
         limits: how much of a response is read.
@@ -54,7 +56,10 @@ class Endpoint:
     profile: Profile
     message_type: MessageType
     request_uri: str
-    headers: Mapping[str, int]
+    delivery_mode: int | None
+    priority: int | None
+    soap_action: str | None
+    target_service: str | None
     time_to_live: int
     content_encoding: str | None = None
     limits: Limits = DEFAULT_LIMITS
@@ -73,28 +78,43 @@ class Endpoint:
         Raises:
             InvalidPropertyError: a contentEncoding that the profile or the message type does not have.
         """
-        live = properties.value("timeToLive")
         return cls(
             uri,
             properties,
             profile,
             message_type,
             request_uri(uri),
-            headers=_stated_headers(properties),
-            time_to_live=live if isinstance(live, int) else 0,
+            delivery_mode=_number(properties.stated("deliveryMode")),
+            priority=_number(properties.stated("priority")),
+            soap_action=_text(properties.value("soapAction")),
+            target_service=_text(properties.value("targetService")),
+            time_to_live=_number(properties.value("timeToLive")) or 0,
             content_encoding=_content_encoding(properties, profile, message_type),
             limits=limits,
         )
 
+    def message_properties(
+        self, carrier: Carrier, content_type: str, content_encoding: str | None, soap_action: str | None
+    ) -> Properties:
+        """Return the SOAPJMS_ properties of a request or one-way message."""
+        return message_properties(
+            carrier,
+            self.profile.name,
+            self.request_uri,
+            content_type,
+            content_encoding,
+            False,
+            soap_action,
+            self.target_service,
+        )
 
-def _stated_headers(properties: Effective) -> Mapping[str, int]:
-    """Return the headers that were set and do not hang on the clock. Spec: SOAP/JMS 2.6.1.1."""
-    headers: dict[str, int] = {}
-    for name in ("deliveryMode", "priority"):
-        value, header = properties.stated(name), BINDING_PROPERTIES[name].header
-        if isinstance(value, int) and header is not None:
-            headers[header] = value
-    return MappingProxyType(headers)
+
+def _number(value: Value | None) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+def _text(value: Value | None) -> str | None:
+    return None if value is None else str(value)
 
 
 def _content_encoding(properties: Effective, profile: Profile, message_type: MessageType) -> str | None:
@@ -154,6 +174,9 @@ class ResponseIgnored:
     text: str
 
 
+_CARRIERS: Final = (Carrier.REQUEST, Carrier.ONE_WAY)
+
+
 class RequestingNode:
     """One exchange at the side that asks. Not thread-safe: one driver at a time.
 
@@ -194,26 +217,26 @@ class RequestingNode:
             attachments: what goes along. Such a message has no content encoding, as the REC defines none for it.
 
         Raises:
-            InvalidEnvelopeError: `envelope` is no SOAP envelope.
-            UsageError, OSError: the attachments do not fit the envelope or each other, or one could not be read.
+            InvalidEnvelopeError, UsageError, OSError: no SOAP envelope; attachments that do not fit or cannot be read.
             LocalProtocolError: started before, or JMSReplyTo does not fit the pattern.
 
         Spec: SOAP/JMS 2.6.1.1, 2.7.1; Protocol-2005 to 2010, 2016 to 2024, 2034, 2040, 2050, 2051.
         """
-        one_way = self._check_start(reply_to)
-        parsed, octets = read_envelope(envelope, self.endpoint.limits)
-        action = soap_action or _text(self.endpoint.properties.value("soapAction"))
-        at = self.endpoint
-        body, kind = body_and_type(parsed, octets, at.message_type, action, at.profile, attachments)
-        encoding = None if attachments else at.content_encoding
+        one_way, at = self._check_start(reply_to), self.endpoint
+        action = soap_action or at.soap_action
+        body, kind, encoding = written_body(
+            *read_envelope(envelope, at.limits), at.message_type, action, at.profile, attachments, at.content_encoding
+        )
         self.request = Message(
             message_type=at.message_type,
-            body=encoded(body, encoding),
+            body=body,
             destination=destination,
             reply_to=reply_to,
             correlation_id=correlation_id,
-            properties=self._properties(kind, action, encoding),
-            **self._headers(now),
+            delivery_mode=at.delivery_mode,
+            priority=at.priority,
+            expiration=now + at.time_to_live if at.time_to_live else None,
+            properties=at.message_properties(_CARRIERS[one_way], kind, encoding, action),
         )
         if not one_way:
             self.machine.step(Input.REQUEST_STARTED)
@@ -229,25 +252,6 @@ class RequestingNode:
             rule = "a one-way message has no JMSReplyTo (Protocol-2051)" if one_way else "a request has a JMSReplyTo"
             raise LocalProtocolError(f"{rule}; given was {reply_to}")
         return one_way
-
-    def _properties(self, content_type: str, action: str | None, content_encoding: str | None) -> Properties:
-        values = {
-            "requestURI": self.endpoint.request_uri,
-            "bindingVersion": names.BINDING_VERSION_VALUE,
-            "contentType": content_type,
-            "contentEncoding": content_encoding,
-            "soapAction": action,
-            "targetService": self.endpoint.properties.value("targetService"),
-            "isFault": False,
-        }
-        carrier = Carrier.ONE_WAY if self.machine.role is Role.SENDING else Carrier.REQUEST
-        return message_properties(carrier, values, self.endpoint.profile)
-
-    def _headers(self, now: int) -> dict[str, Any]:
-        """The JMS headers that somebody set; the others are left to the provider (SOAP/JMS 2.6.1.1)."""
-        if not self.endpoint.time_to_live:
-            return dict(self.endpoint.headers)
-        return {**self.endpoint.headers, "expiration": now + self.endpoint.time_to_live}
 
     def sent(self) -> None:
         """Tell that the broker has the message. Ends a one-way exchange."""
@@ -279,7 +283,7 @@ class RequestingNode:
         if message.correlation_id is None or message.correlation_id not in ours:
             return ResponseIgnored(message, f"JMSCorrelationID {message.correlation_id!r} is of another exchange")
         self.machine.step(Input.RESPONSE_ARRIVED)
-        reading = Reading(capture_of(message, Direction.RESPONSE), self.endpoint.profile, self.endpoint.limits)
+        reading = Reading(message, self.endpoint.profile, self.endpoint.limits, direction=Direction.RESPONSE)
         if reading.envelope is None:
             self.machine.step(Input.RESPONSE_BROKEN)
             text = f"the response is no SOAP envelope: {reading.envelope_problem}"
@@ -305,10 +309,6 @@ class RequestingNode:
         if self.deadline is None or now < self.deadline:
             return None
         return self.receive_failed("no correlated response came in time")
-
-
-def _text(value: Value | None) -> str | None:
-    return None if value is None else str(value)
 
 
 def capture_of(message: Message, direction: Direction) -> Record:

@@ -27,8 +27,7 @@ from soapjms.protocol.names import FailureReason, Role, SoapVersion, Subcode
 from soapjms.protocol.properties import Carrier
 from soapjms.protocol.reading import Reading
 from soapjms.protocol.record import Direction
-from soapjms.protocol.requesting import capture_of
-from soapjms.protocol.writing import body_and_type, encoded, message_properties
+from soapjms.protocol.writing import message_properties, written_body
 
 NO_ENVELOPE: Final = frozenset({"Protocol-2014", "Protocol-2029", "Protocol-2030"})
 """The assertions on reading a body: whose breach has no subcode, and leaves nothing to hand on."""
@@ -40,21 +39,31 @@ class RequestAccepted:
 
     Attributes:
         message: as it came.
-        envelope: parsed.
         one_way: nobody waits for a response.
-        soap_action: without the quotes that some stacks put around it.
-        target_service: as it came.
         tolerated: what was broken and let pass; each names its assertion.
         reading: the message as the rules look at it.
     """
 
     message: Message
-    envelope: Envelope
     one_way: bool
-    soap_action: str | None
-    target_service: str | None
     tolerated: tuple[Verdict, ...]
     reading: Reading = field(compare=False, repr=False)
+
+    @property
+    def envelope(self) -> Envelope:
+        """The SOAP envelope, parsed."""
+        assert self.reading.envelope is not None
+        return self.reading.envelope
+
+    @property
+    def soap_action(self) -> str | None:
+        """SOAPJMS_soapAction without the quotes that some stacks put around it."""
+        return self.reading.soap_action
+
+    @property
+    def target_service(self) -> str | None:
+        """SOAPJMS_targetService."""
+        return self.reading.described.target_service
 
     @property
     def attachments(self) -> Attachments:
@@ -109,28 +118,36 @@ class RespondingNode:
     def receive(self, message: Message) -> RequestAccepted | RequestRefused:
         """Take a request or a one-way message. Never raises for what is in it.
 
+        Raises:
+            LocalProtocolError: the node has received a message before.
+
         Spec: SOAP/JMS 2.6.2.2, 2.8.
         """
+        if self._reading is not None:
+            raise LocalProtocolError("a node is for one exchange, and this one has received its message; make another")
         one_way = message.reply_to is None
-        self.machine = Machine(Role.RECEIVING if one_way else Role.RESPONDING)
+        if one_way:
+            self.machine = Machine(Role.RECEIVING)
         self.machine.step(Input.REQUEST_ARRIVED)
         carrier = Carrier.ONE_WAY if one_way else Carrier.REQUEST
-        record = capture_of(message, Direction.ONE_WAY if one_way else Direction.REQUEST)
-        self._reading = reading = Reading(record, self.setting.profile, self.setting.limits)
+        self._reading = reading = Reading(
+            message,
+            self.setting.profile,
+            self.setting.limits,
+            direction=Direction.ONE_WAY if one_way else Direction.REQUEST,
+        )
         tolerated: list[Verdict] = []
         for verdict in judge_request(reading, carrier, self.setting):
             if verdict.expected_subcodes:
                 return self._refuse(reading, verdict.expected_subcodes[0], verdict.reason or "", verdict)
             tolerated.append(verdict)
-        envelope = reading.envelope
-        if envelope is None:
+        if reading.envelope is None:
             broken_body = next((each for each in tolerated if each.assertion in NO_ENVELOPE), None)
             return self._refuse(reading, None, reading.envelope_problem or "", broken_body)
         if one_way:
             self.machine.step(Input.MESSAGE_READ)
         self._encoding = reading.content_encoding
-        target = reading.text(names.TARGET_SERVICE)
-        return RequestAccepted(message, envelope, one_way, reading.soap_action, target, tuple(tolerated), reading)
+        return RequestAccepted(message, one_way, tuple(tolerated), reading)
 
     def _refuse(
         self, reading: Reading, subcode: Subcode | None, reason: str, verdict: Verdict | None
@@ -161,28 +178,25 @@ class RespondingNode:
         parsed, octets = read_envelope(envelope, self.setting.limits)
         reading, profile = self._unanswered(), self.setting.profile
         request = reading.message
+        make_properties = message_properties if reading.described.is_short else message_properties.__wrapped__
         message_type = MessageType.TEXT if request.message_type is MessageType.TEXT else MessageType.BYTES
-        body, kind = body_and_type(parsed, octets, message_type, profile=profile, attachments=attachments)
-        encoding = None if attachments else self._encoding
+        body, kind, encoding = written_body(parsed, octets, message_type, None, profile, attachments, self._encoding)
         self.machine.step(Input.RESPONSE_READY)
         return Message(
             message_type=message_type,
-            body=encoded(body, encoding),
+            body=body,
             destination=request.reply_to,
             correlation_id=self._correlation_id(request),
             delivery_mode=request.delivery_mode,
             priority=request.priority,
             expiration=request.expiration or None,
-            properties=message_properties(
+            properties=make_properties(
                 Carrier.RESPONSE,
-                {
-                    "requestURI": reading.text(names.REQUEST_URI),
-                    "bindingVersion": names.BINDING_VERSION_VALUE,
-                    "contentType": kind,
-                    "contentEncoding": encoding,
-                    "isFault": read_fault(parsed) is not None,
-                },
-                profile,
+                profile.name,
+                reading.text(names.REQUEST_URI),
+                kind,
+                encoding,
+                read_fault(parsed) is not None,
             ),
         )
 
@@ -275,11 +289,11 @@ def reaction(exchange: Exchange, setting: Setting) -> Reaction | None:
 
 
 def _captured_fault(exchange: Exchange, setting: Setting) -> Fault | None:
-    return None if exchange.response is None else Reading(exchange.response, setting.profile, setting.limits).fault
+    return None if exchange.response is None else Reading.of(exchange.response, setting.profile, setting.limits).fault
 
 
 def _fitting(exchange: Exchange, setting: Setting) -> tuple[str, ...]:
     assert exchange.request is not None
-    reading = Reading(exchange.request, setting.profile, setting.limits)
+    reading = Reading.of(exchange.request, setting.profile, setting.limits)
     verdicts = judge_readings(setting, {Carrier.REQUEST: reading}, REQUEST_FAULTS)
     return tuple(dict.fromkeys(str(each) for verdict in verdicts for each in verdict.expected_subcodes))

@@ -19,23 +19,25 @@ from soapjms.protocol.properties import BINDING_PROPERTIES, Carrier
 from soapjms.protocol.values import Value
 
 
-def body_and_type(
+def written_body(
     parsed: Envelope,
     octets: bytes,
     message_type: MessageType,
     action: str | None = None,
     profile: Profile = names.DEFAULT_PROFILE,
     attachments: Sequence[Attachment] = (),
-) -> tuple[bytes | str, str]:
-    """Return the body for a message type, and its content type.
+    encoding: str | None = None,
+) -> tuple[bytes | str, str, str | None]:
+    """Return the body for a message type, its content type, and the content encoding that it is in.
 
     A BytesMessage gets the octets as they are, with their own encoding as charset; a TextMessage the characters,
-    without XML declaration, which would say nothing. With attachments that becomes the first part.
+    without XML declaration, which would say nothing. With attachments that becomes the first part, and there is no
+    content encoding.
 
     Raises:
         UsageError, OSError: see `packaged`.
 
-    Spec: SOAP/JMS 2.2.3 contentType, 2.4; REC 2.4.1.
+    Spec: SOAP/JMS 2.2.3 contentType, 2.4; REC 2.4.1, 2.2.3 contentEncoding.
     """
     body: bytes | str = octets
     if message_type is MessageType.TEXT:
@@ -44,14 +46,14 @@ def body_and_type(
         seen = detect_encoding(octets)
         charset = seen.declared or ("utf-8" if seen.family == "ascii" else seen.family)
     kind = content_type(profile.media_types[parsed.version], charset, action)
-    return packaged(body, kind, parsed, attachments) if attachments else (body, kind)
+    if attachments:
+        return *packaged(body, kind, parsed, attachments), None
+    if encoding is not None and isinstance(body, bytes):
+        return ENCODERS[encoding](body), kind, encoding
+    return body, kind, None
 
 
-def encoded(body: bytes | str, encoding: str | None) -> bytes | str:
-    """Put octets into a content encoding, None for identity. Spec: REC 2.2.3 contentEncoding."""
-    return body if encoding is None or isinstance(body, str) else ENCODERS[encoding](body)
-
-
+@lru_cache(maxsize=256)
 def content_type(media_type: str, charset: str, action: str | None = None) -> str:
     """Write a content type as SOAP over HTTP has it; the action parameter is that of application/soap+xml."""
     text = f"{media_type}; charset={charset}"
@@ -86,30 +88,42 @@ _CARRIED: Final[Mapping[tuple[str, Carrier], _Carried]] = {
 }
 
 
+@lru_cache(maxsize=1024)
 def message_properties(
-    carrier: Carrier, values: Mapping[str, Value | None], profile: Profile = names.DEFAULT_PROFILE
+    carrier: Carrier,
+    profile_name: str,
+    request_uri: str | None,
+    content_type: str,
+    content_encoding: str | None,
+    is_fault: bool = False,
+    soap_action: str | None = None,
+    target_service: str | None = None,
 ) -> Properties:
     """Return the SOAPJMS_ properties of a message: those of the table that it carries and that have a value.
 
-    A dialect has other names for some; what it has no property for is dropped.
+    A dialect has other names for some; what it has no property for is dropped. Most messages of a program have the same
+    ones, so those made of late are remembered; `message_properties.__wrapped__` makes them anew, for a value as long as
+    a peer likes.
     """
-    carried = _CARRIED[profile.name, carrier]
-    return _properties(carried, tuple([values.get(name) for name, _ in carried.properties]))
+    values: Mapping[str, Value | None] = {
+        "requestURI": request_uri,
+        "bindingVersion": names.BINDING_VERSION_VALUE,
+        "contentType": content_type,
+        "contentEncoding": content_encoding,
+        "soapAction": soap_action,
+        "targetService": target_service,
+        "isFault": is_fault,
+    }
+    carried = _CARRIED[profile_name, carrier]
+    written = [
+        _property(spelled, value, quoted=carried.quotes_action and name == "soapAction")
+        for name, spelled in carried.properties
+        if (value := values.get(name)) is not None
+    ]
+    return Properties((*written, *carried.constants))
 
 
-@lru_cache(maxsize=1024)
-def _properties(carried: _Carried, values: tuple[Value | None, ...]) -> Properties:
-    """Make the properties of a message; most messages of a client have the same ones."""
-    return Properties(
-        (
-            *(
-                Property(spelled, PropertyType.BOOLEAN, value)
-                if isinstance(value, bool)
-                else Property(spelled, PropertyType.STRING, f'"{value}"' if quoted else value)
-                for (name, spelled), value in zip(carried.properties, values, strict=True)
-                if value is not None
-                for quoted in (carried.quotes_action and name == "soapAction",)
-            ),
-            *carried.constants,
-        )
-    )
+def _property(name: str, value: Value, *, quoted: bool) -> Property:
+    if isinstance(value, bool):
+        return Property(name, PropertyType.BOOLEAN, value)
+    return Property(name, PropertyType.STRING, f'"{value}"' if quoted else value)

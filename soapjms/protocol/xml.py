@@ -38,7 +38,9 @@ def _parser() -> etree.XMLParser:
 
     So libxml2 needs none of its own, which would refuse a text of ten million octets.
     """
-    return etree.XMLParser(encoding="utf-8", resolve_entities=False, no_network=True, load_dtd=False, huge_tree=True)
+    return etree.XMLParser(
+        encoding="utf-8", resolve_entities=False, no_network=True, load_dtd=False, huge_tree=True, collect_ids=False
+    )
 
 
 @lru_cache(maxsize=16)
@@ -62,10 +64,16 @@ def parse(document: bytes | str, charset: str | None = None, limits: Limits = DE
 
     Spec: XML 1.0; SOAP 1.1 3; SOAP 1.2 Part 1 5 (no document type).
     """
-    octets = document.encode("utf-8") if isinstance(document, str) else _in_utf8(document, charset)
-    if _DOCTYPE in octets and any(found[1] for found in _MARKUP.finditer(octets)):
+    if isinstance(document, str):
+        octets = document.encode("utf-8")
+    else:
+        label = document_encoding(document, charset)
+        # Of UTF-8 libxml2 finds the octets that are none.
+        octets = document if label in ("utf-8", "UTF-8") else decode(document, label).removeprefix("\ufeff").encode()
+    if b"!" in octets and _DOCTYPE in octets and any(found[1] for found in _MARKUP.finditer(octets)):
         raise DocumentTypeError
-    check_markup(octets, limits)
+    if len(octets) > limits.harmless:
+        check_markup(octets, limits)
     try:
         root = etree.fromstring(octets, _parser())
     except etree.XMLSyntaxError as error:
@@ -74,10 +82,3 @@ def parse(document: bytes | str, charset: str | None = None, limits: Limits = DE
     if len(octets) > 7 * limits.depth + 3 and _deeper_than(limits.depth)(root):  # a level takes 7 octets or more
         raise too_deep(limits)
     return root
-
-
-def _in_utf8(octets: bytes, charset: str | None) -> bytes:
-    label = document_encoding(octets, charset)
-    if label == "utf-8" or label == "UTF-8":
-        return octets  # libxml2 finds the octets that are none
-    return decode(octets, label).removeprefix("\ufeff").encode("utf-8")

@@ -23,10 +23,10 @@ from soapjms.protocol.content import (
 
 def has_charset(case: Case) -> bool:
     """A charset that can be compared: under the REC the declaration of a TextMessage says nothing."""
-    kind = case.message.content_type
-    if kind is None or kind.charset is None or not is_simple(case) or not starts_as_xml(case.message.body):
+    body = case.message.body
+    if case.message.charset is None or not case.message.is_simple or not starts_as_xml(body):
         return False
-    return isinstance(case.message.body, bytes) or not case.setting.profile.text_encoding_ignored
+    return isinstance(body, bytes) or not case.setting.profile.text_encoding_ignored
 
 
 def charset_matches_encoding(case: Case) -> str | None:
@@ -34,11 +34,10 @@ def charset_matches_encoding(case: Case) -> str | None:
 
     Spec: SOAP/JMS 2.2.3 contentType; Protocol-2012, Protocol-2013.
     """
-    kind, body = case.message.content_type, case.message.body
-    assert kind is not None
-    assert kind.charset is not None
+    charset, body = case.message.charset, case.message.body
+    assert charset is not None
     assert body is not None
-    return charset_disagreement(kind.charset, body) if isinstance(body, bytes) else _of_text(kind.charset, body)
+    return charset_disagreement(charset, body) if isinstance(body, bytes) else _of_text(charset, body)
 
 
 def _of_text(charset: str | None, document: str) -> str | None:
@@ -66,22 +65,15 @@ def text_charset_disagreement(case: Case) -> str | None:
 
 def is_text_with_charset(case: Case) -> bool:
     """A TextMessage whose content type names a charset, or that has parts, each with a content type of its own."""
-    kind = case.message.content_type
-    if kind is None or not isinstance(case.message.body, str):
+    if not isinstance(case.message.body, str):
         return False
-    return is_multipart(case) or (is_simple(case) and kind.charset is not None)
+    return is_multipart(case) or (is_simple(case) and case.message.charset is not None)
 
 
 def has_no_charset(case: Case) -> bool:
     """Octets of an XML document whose encoding has to be inferred."""
-    kind, body = case.message.content_type, case.message.body
-    return (
-        is_simple(case)
-        and kind is not None
-        and kind.charset is None
-        and isinstance(body, bytes)
-        and starts_as_xml(body)
-    )
+    body = case.message.body
+    return is_simple(case) and case.message.charset is None and isinstance(body, bytes) and starts_as_xml(body)
 
 
 def reads_as_inferred(case: Case) -> str | None:
@@ -117,8 +109,7 @@ def first_is_xml(case: Case) -> str | None:
 
 def has_ebcdic_charset(case: Case) -> bool:
     """The charset is a code page of EBCDIC, in which a document without declaration begins as nothing else does."""
-    kind = case.message.content_type
-    return kind is not None and kind.charset is not None and is_ebcdic(kind.charset)
+    return case.message.charset is not None and is_ebcdic(case.message.charset)
 
 
 def starts_as_xml(body: bytes | str | None) -> bool:

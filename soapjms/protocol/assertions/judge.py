@@ -8,10 +8,12 @@ Spec: capture record, "Verdicts".
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
-from brokers.message import Message, MessageType, Properties
+from brokers.message import Message, MessageType
+from soapjms.protocol.assertions.messages import is_multipart, is_simple
 from soapjms.protocol.assertions.model import (
     BROKEN,
     CARRIERS,
@@ -27,11 +29,11 @@ from soapjms.protocol.assertions.model import (
 )
 from soapjms.protocol.assertions.of_messages import BODY_ASSERTIONS, PROPERTY_ASSERTIONS
 from soapjms.protocol.assertions.table import ASSERTIONS, REQUEST_FAULTS
+from soapjms.protocol.described import Described
 from soapjms.protocol.exchange import Exchange, Pattern
 from soapjms.protocol.names import Profile, Subcode, profile
 from soapjms.protocol.properties import Carrier
 from soapjms.protocol.reading import Reading
-from soapjms.protocol.record import EPOCH, Record
 
 Ended = dict[str, Outcome]
 """How the rows so far ended that neither passed nor were not applicable."""
@@ -55,7 +57,7 @@ def readings(exchange: Exchange, setting: Setting) -> dict[Carrier, Reading]:
     first = Carrier.ONE_WAY if exchange.pattern is Pattern.ONE_WAY else Carrier.REQUEST
     found = ((first, exchange.request), (Carrier.RESPONSE, exchange.response))
     return {
-        carrier: Reading(record, setting.profile, setting.limits) for carrier, record in found if record is not None
+        carrier: Reading.of(record, setting.profile, setting.limits) for carrier, record in found if record is not None
     }
 
 
@@ -84,43 +86,33 @@ def judge_request(reading: Reading, carrier: Carrier, setting: Setting) -> Itera
     The rows on properties see nothing of the body, and which others apply hangs on the properties too. So what is left
     to judge is remembered by the properties: most senders send the same ones again and again.
     """
-    message = reading.message
+    described, message = reading.described, reading.message
     rows = None
-    if message.size and reading.content_encoding is None and _is_short(message.properties):
-        rows = _rows_left(
-            setting.profile.name, setting.variants, setting.strict, carrier, message.message_type, message.properties
-        )
+    if described.is_short and message.body and described.content_encoding is None:
+        rows = _rows_left(described, setting.variants, setting.strict, carrier, message.message_type)
     if rows is None:
         rows = _rows_for(REQUEST_FAULTS, carrier, setting.profile.name)
     return _judge_case(Case(setting, reading, carrier, request=reading), rows, only_broken=True)
 
 
-SHORT: Final = 2048
-"""Characters that the properties of a message may have altogether to be remembered."""
-
-
-def _is_short(properties: Properties) -> bool:
-    return sum([len(each.value) for each in properties if isinstance(each.value, str)]) <= SHORT
-
-
 @lru_cache(maxsize=1024)
 def _rows_left(
-    profile_name: str,
-    variants: frozenset[str],
-    strict: bool,
-    carrier: Carrier,
-    message_type: MessageType,
-    properties: Properties,
+    described: Described, variants: frozenset[str], strict: bool, carrier: Carrier, message_type: MessageType
 ) -> tuple[Assertion, ...] | None:
     """Return the rows on the body of a message with these properties, None if a row on the properties is not kept."""
+    edition = described.profile
     body = "<" if message_type is MessageType.TEXT else b"<"
-    record = Record(message=Message(message_type=message_type, body=body, properties=properties), time=EPOCH)
-    setting = Setting(profile=profile(profile_name), variants=variants, strict=strict)
-    case = Case(setting, Reading(record, setting.profile), carrier)
-    verdicts = _judge_case(case, _rows_for(PROPERTY_ASSERTIONS, carrier, profile_name), only_broken=False)
+    message = Message(message_type=message_type, body=body, properties=described.properties)
+    case = Case(Setting(profile=edition, variants=variants, strict=strict), Reading(message, edition), carrier)
+    verdicts = _judge_case(case, _rows_for(PROPERTY_ASSERTIONS, carrier, edition.name), only_broken=False)
     if any(each.outcome not in (Outcome.PASSED, Outcome.NOT_APPLICABLE) for each in verdicts):
         return None
-    return tuple(row for row in _rows_for(BODY_ASSERTIONS, carrier, profile_name) if row.applies(case))
+    rows = (row for row in _rows_for(BODY_ASSERTIONS, carrier, edition.name) if row.applies(case))
+    return tuple(replace(row, applies=always) if row.applies in BY_PROPERTIES else row for row in rows)
+
+
+BY_PROPERTIES: Final = frozenset({is_simple, is_multipart})
+"""Tests that hang on the properties alone, so that a row need not ask again for the next message with the same ones."""
 
 
 @lru_cache(maxsize=256)
@@ -142,8 +134,11 @@ def _judge_case(case: Case, rows: tuple[Assertion, ...], only_broken: bool = Fal
     """Judge one message or pair; with `only_broken` nothing is yielded for what holds."""
     ended: Ended = {}
     for row in rows:
-        outcome, reason = _outcome(row, case, ended)
-        if outcome is not Outcome.PASSED and outcome is not Outcome.NOT_APPLICABLE:
+        found = _outcome(row, case, ended)
+        if only_broken and (found is PASSED or found is NOT_APPLICABLE):
+            continue  # nearly always
+        outcome, reason = found
+        if found is not PASSED and found is not NOT_APPLICABLE:
             if outcome not in BROKEN or row.blocks is always or row.blocks(case):
                 ended[row.id] = outcome
             if outcome in BROKEN:
@@ -189,7 +184,7 @@ def _expected(row: Assertion, case: Case) -> tuple[Subcode, ...]:
 def _outcome(row: Assertion, case: Case, ended: Ended) -> tuple[Outcome, str | None]:
     if row.reaction_to and not any(each in case.subcodes for each in row.reaction_to):
         return NOT_APPLICABLE
-    if row.sees is Sees.PAIR and (case.request is None or case.response is None):
+    if case.is_pair and (case.request is None or case.response is None):
         half = "request" if case.request is None else "response"
         return Outcome.MISSING_INPUT, f"the {half} was not captured"
     if row.applies is not always and not row.applies(case):

@@ -54,7 +54,7 @@ def message_format(case: Case) -> str | None:
     message = case.message.message
     if message.message_type not in PAYLOAD_TYPES:
         return f"the message is of type {message.message_type}; accepted are BytesMessage and TextMessage"
-    if message.body is None and not case.message.record.truncated:
+    if message.body is None and not case.message.truncated:
         return f"the body of the {message.message_type} message is null"
     return None
 

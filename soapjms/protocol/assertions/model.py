@@ -180,7 +180,7 @@ def _both_destinations(case: Case) -> bool:
 
 
 MET: Final[Mapping[Need, Callable[[Case], bool]]] = {
-    Need.BODY: _every(lambda reading: not reading.record.truncated and reading.excess is None),
+    Need.BODY: lambda case: case.message.is_whole and (not case.is_pair or case.pair[0].is_whole),
     Need.MESSAGE_TYPE: _every(lambda reading: reading.type_known),
     Need.TYPES: _every(lambda reading: not reading.message.untyped),
     Need.DELIVERY_MODE: _known("delivery_mode"),
