@@ -39,7 +39,11 @@ DEFAULT_TIMEOUT: Final = 30.0
 
 
 class ConnectionState(StrEnum):
-    """What a connection reports to those who `watch` it."""
+    """Where a connection is in its life, as it reports to those who `watch` it.
+
+    LOST may become CONNECTED again: consumers go on then, but for those of temporary destinations, and the connection
+    has another generation. What was under way when it was lost has failed. CLOSED is the end.
+    """
 
     CONNECTED = "connected"
     LOST = "lost"
@@ -231,9 +235,27 @@ class Connection(ABC):
     def generation(self) -> int:
         """Counts connections made under this object, from 1; a temporary destination and a delivery belong to one."""
 
+    @property
+    @abstractmethod
+    def state(self) -> ConnectionState:
+        """Where the connection is in its life."""
+
     @abstractmethod
     def watch(self, on_state: OnState) -> None:
-        """Call `on_state` at every change of the connection's state, on the connection's executor."""
+        """Call `on_state` at every change of the connection's state, in order, on the connection's executor."""
+
+    @abstractmethod
+    def unwatch(self, on_state: OnState) -> None:
+        """End `watch`: nothing refers to `on_state` any more. It may be called once more, by a change under way."""
+
+    @abstractmethod
+    def wait_connected(self, timeout: float | None = None) -> None:
+        """Return once the connection can be used: at once, or when it was made again after it was lost.
+
+        Raises:
+            ConnectionLostError: that did not happen within `timeout` seconds, or nobody makes it again.
+            ClosedError: it never will.
+        """
 
     @abstractmethod
     def send(self, message: Message, transaction: Transaction | None = None) -> Completion[SendResult]:
@@ -305,6 +327,7 @@ class Connection(ABC):
 
 SCHEMES: Final[Mapping[str, str]] = {
     "embedded": "brokers.embedded",
+    "failover": "brokers.stomp",
     "stomp": "brokers.stomp",
 }
 """URL scheme to the module that serves it; the module has `connect(url, timeout=…)`."""

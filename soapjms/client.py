@@ -355,6 +355,7 @@ class Client:
     def close(self) -> None:
         """Stop listening for replies; calls under way fail. The connection stays open. Idempotent."""
         self._closed = True
+        self._connection.unwatch(self._on_state)
         self._give_up_all("the client was closed")
         self._deadlines.close()
         self._replies.close()

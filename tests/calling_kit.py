@@ -233,8 +233,18 @@ class Wrapped(Connection):
     def generation(self) -> int:
         return self.inner.generation
 
+    @property
+    def state(self) -> Any:
+        return self.inner.state
+
     def watch(self, on_state: Any) -> None:
         self.inner.watch(on_state)
+
+    def unwatch(self, on_state: Any) -> None:
+        self.inner.unwatch(on_state)
+
+    def wait_connected(self, timeout: float | None = None) -> None:
+        self.inner.wait_connected(timeout)
 
     def send(self, message: Message, transaction: Transaction | None = None) -> Completion[SendResult]:
         return self.inner.send(message, transaction)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from math import inf
 from queue import SimpleQueue
 
 import pytest
@@ -17,7 +18,6 @@ from stomp_kit import (
     send,
 )
 
-import brokers
 from brokers import (
     ClosedError,
     ConnectionState,
@@ -33,13 +33,13 @@ from brokers.stomp import StompConnection
 
 def writes(connection: StompConnection, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """Record what is written to the socket, each write an entry."""
-    transport = connection._link._engine.transport
+    transport = connection._link._wire
     written: list[bytes] = []
     through = transport.send
 
-    def send_and_note(data: bytes) -> None:
+    def send_and_note(data: bytes, until: float = inf) -> None:
         written.append(data)
-        through(data)
+        through(data, until)
 
     monkeypatch.setattr(transport, "send", send_and_note)
     return written
@@ -190,16 +190,16 @@ class TestDeliveries(Fixtures):
         transaction = connection.begin()
         transaction.accept(inbox.next())
         transaction.send(message_to(gone))
-        transport = connection._link._engine.transport
+        transport = connection._link._wire
         through = transport.send
         receipt_of_send = re.compile(rb"(SEND\n[^\0]*)receipt:[^\n]*\n")
-        monkeypatch.setattr(transport, "send", lambda data: through(receipt_of_send.sub(rb"\1", data)))
+        monkeypatch.setattr(transport, "send", lambda data, _: through(receipt_of_send.sub(rb"\1", data)))
         with pytest.raises(SendFailedError, match="rollback only"):
             transaction.commit().result(PATIENCE)
         assert states.get(timeout=PATIENCE) is ConnectionState.LOST
-        again = accepting()
-        with brokers.connect(activemq.stomp_url) as another, another.consume(queue(name), again):
-            assert again.next().message.redelivered
+        again = inbox.next()
+        assert again.message.redelivered
+        assert again.generation == 2
 
     def test_accepting_twice_in_one_way_or_another(
         self, connection: StompConnection, other: StompConnection, name: str

@@ -46,7 +46,7 @@ class TestMessages(Fixtures):
         assert not connection.capabilities.release
         assert "admin" not in repr(connection)
         assert connection.generation == 1
-        nagle = connection._link._engine.transport.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        nagle = connection._link._wire._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         assert nagle != 0
 
     def test_owner_sees_its_temporary_queue_as_it_made_it(

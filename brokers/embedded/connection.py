@@ -27,6 +27,7 @@ from brokers.connection import (
 from brokers.embedded.core import Core
 from brokers.embedded.model import Batch, Holding, Subscription
 from brokers.errors import ClosedError, SendFailedError, UnsupportedError
+from brokers.life import Life
 from brokers.message import Destination, DestinationKind, Message
 
 log = logging.getLogger(__name__)
@@ -193,11 +194,11 @@ class EmbeddedConnection(Connection):
         self._on_close = on_close
         self._callbacks = Callbacks(name)
         self._lock = Lock()
-        self._watchers: list[OnState] = []
+        self._life = Life(self._callbacks)
+        self._life.become(ConnectionState.CONNECTED)
         self._consumers: set[EmbeddedConsumer] = set()
         self._transactions: set[EmbeddedTransaction] = set()
         self._is_closing = False
-        self._is_closed = False
         core.attach(self)
 
     @property
@@ -210,11 +211,22 @@ class EmbeddedConnection(Connection):
         """Always 1."""
         return GENERATION
 
+    @property
+    def state(self) -> ConnectionState:
+        """Connected, or closed."""
+        return self._life.state
+
     def watch(self, on_state: OnState) -> None:
         """Call `on_state` on the executor when the connection is closed; it is never lost."""
-        with self._lock:
-            self._require_open()
-            self._watchers.append(on_state)
+        self._life.watch(on_state)
+
+    def unwatch(self, on_state: OnState) -> None:
+        """End `watch`."""
+        self._life.unwatch(on_state)
+
+    def wait_connected(self, timeout: float | None = None) -> None:
+        """Return at once, or raise ClosedError."""
+        self._life.wait_connected(timeout)
 
     def send(self, message: Message, transaction: Transaction | None = None) -> Completion[SendResult]:
         """Send; the future is done when this returns, with the message id.
@@ -309,15 +321,13 @@ class EmbeddedConnection(Connection):
         for consumer in consumers:
             consumer.join(until)
         with self._lock:
-            self._is_closed = True
+            self._life.become(ConnectionState.CLOSED, "the connection was closed")
             transactions = list(self._transactions)
         for transaction in transactions:
             transaction.abort()
         for consumer in consumers:
             consumer.close()
         self._core.detach(self)
-        for on_state in self._watchers:
-            self._callbacks.call(partial(on_state, ConnectionState.CLOSED))
         self._callbacks.close(until)
         self._on_close()
 
@@ -335,8 +345,8 @@ class EmbeddedConnection(Connection):
         return transaction
 
     def _require_open(self) -> None:
-        if self._is_closed:
-            raise ClosedError("the connection was closed")
+        if self.state is not ConnectionState.CONNECTED:
+            raise self._life.failure()
 
     def _require_not_closing(self) -> None:
         if self._is_closing:

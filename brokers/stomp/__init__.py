@@ -1,4 +1,4 @@
-"""STOMP 1.2 brokers, on stomp.py: `stomp://USER:PASSWORD@HOST:PORT`. ActiveMQ Classic is known.
+"""STOMP 1.2 brokers, on stomp.py: `stomp://USER:PASSWORD@HOST:PORT`, or several. ActiveMQ Classic is known.
 
 Needs the extra `stomp`: `pip install soapjms[stomp]`.
 """
@@ -10,30 +10,41 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from brokers.connection import DEFAULT_TIMEOUT
 from brokers.stomp.connection import StompConnection
+from brokers.stomp.failover import read_failover
 from brokers.stomp.login import Login
+from brokers.stomp.reconnect import Reconnect
 
-__all__ = ["StompConnection", "connect"]
+__all__ = ["Reconnect", "StompConnection", "connect"]
 
 DEFAULT_PORT: Final = 61613
 DEFAULT_HEARTBEAT: Final = 10.0
 FORM: Final = "write stomp://USER:PASSWORD@HOST:PORT"
 
 
-def connect(url: str, *, timeout: float = DEFAULT_TIMEOUT, heartbeat: float = DEFAULT_HEARTBEAT) -> StompConnection:
-    """Connect to a STOMP broker.
+def connect(
+    url: str,
+    *,
+    timeout: float = DEFAULT_TIMEOUT,
+    heartbeat: float = DEFAULT_HEARTBEAT,
+    reconnect: Reconnect | bool = True,
+) -> StompConnection:
+    """Connect to a STOMP broker, or to the first that answers of several.
 
     Args:
         url: `stomp://USER:PASSWORD@HOST:PORT`; user and password may be left out, and are percent-encoded where they
-            hold what a URL gives a meaning. The port is 61613 unless given.
+            hold what a URL gives a meaning. The port is 61613 unless given. Several brokers, and options for how to
+            reconnect, are written as in `brokers.stomp.failover`.
         timeout: seconds that connecting may take, and later subscribing.
         heartbeat: seconds between two signs of life, each way; 0 for none. The connection counts as lost when the
             broker gave none for one and a half times as long.
+        reconnect: make a lost connection again, and how; False for not at all.
 
     Raises:
         ConnectionFailedError: nobody answers there, the credentials were refused, or it is a broker that is not known.
         ValueError: a URL with a path or query, without a host, or with a port that there is not.
     """
-    connection = StompConnection(login_of(url, heartbeat), timeout)
+    urls, plan = read_failover(url, reconnect)
+    connection = StompConnection([login_of(each, heartbeat) for each in urls], timeout, plan)
     connection.open()
     return connection
 

@@ -1,9 +1,9 @@
-"""A STOMP broker as a `brokers.Connection`: state, life cycle and capabilities around one `Link`."""
+"""A STOMP broker as a `brokers.Connection`: state, life cycle and capabilities around one `Link` after the other."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
 from secrets import token_hex
@@ -27,18 +27,26 @@ from brokers.connection import (
 from brokers.crew import Crew
 from brokers.deadlines import Deadlines
 from brokers.errors import BrokerError, ClosedError, ConnectionLostError, StaleDestinationError, UnsupportedError
+from brokers.life import Life
 from brokers.message import DeliveryMode, Destination, DestinationKind, Message
 from brokers.stomp.consumer import Shared, StompConsumer, StompDelivery
+from brokers.stomp.endpoints import Endpoints
 from brokers.stomp.frames import Headers, to_frame
 from brokers.stomp.link import Link, Settle, pack
 from brokers.stomp.login import Login
+from brokers.stomp.reconnect import Reconnect, Reconnector
 from brokers.stomp.releases import Releases
 from brokers.stomp.transaction import StompTransaction
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 SENT: Final = SendResult()
 """STOMP never tells a sender the JMSMessageID."""
+
+ATTEMPT: Final = 20.0
+"""Seconds that one attempt to reconnect may take, with all the brokers together."""
 
 FAREWELL_SHARE: Final = 0.25
 """The part of `close`'s deadline that is kept for taking leave of the broker."""
@@ -47,43 +55,46 @@ FAREWELL_SHARE: Final = 0.25
 class StompConnection(Connection):
     """One program's way to a STOMP broker. `brokers.connect` makes it."""
 
-    def __init__(self, login: Login, timeout: float) -> None:
-        self._login = login
+    def __init__(self, logins: Sequence[Login], timeout: float, reconnect: Reconnect | None) -> None:
+        self._name = name = ",".join(map(str, logins))
+        self._endpoints = Endpoints(
+            logins, self._session_ended, randomize=reconnect is not None and reconnect.randomize
+        )
         self._timeout = timeout
-        self._callbacks = Callbacks(f"{login}")
-        self._crew = Crew(f"{login}")
-        self._deadlines = Deadlines(f"{login} pauses")
+        self._reconnector = None if reconnect is None else Reconnector(name, reconnect, self._resume, self._give_up)
+        self._callbacks = Callbacks(name)
+        self._life = Life(self._callbacks)
+        self._crew = Crew(name)
+        self._deadlines = Deadlines(f"{name} pauses")
         self._ids = count(1)
         self._shared = Shared(self.new_id, timeout, self._crew, Releases(), self._later, self._forget)
         self._lock = Lock()
-        self._telling = Lock()
-        self._news: deque[tuple[OnState, ConnectionState]] = deque()
-        self._watchers: list[OnState] = []
-        self._consumers: set[StompConsumer] = set()
-        self._temporaries: dict[str, int] = {}
+        self._consumers: dict[StompConsumer, None] = {}  # in the order in which they subscribed
+        self._temporaries: set[str] = set()
         self._is_closing = False
-        self._state: ConnectionState | None = None
         self._generation = 0
-        self._link = Link(login, timeout, self._session_ended)
+        self._link = Link(logins[0], self._session_ended)  # never opened: before the first, there is none
         self._written: Completion[SendResult] = self.completion()  # of every send that waits for no answer
         self._written.set_result(SENT)
 
     def open(self) -> None:
-        """Make the first session. A later generation is another `Link` in the same place.
+        """Make the first session.
 
         Raises:
             ConnectionFailedError: nobody answers in time, or the broker refused the login.
             ValueError: a login that cannot be put in a frame.
         """
-        self._link.open()
-        with self._lock:
-            self._generation += 1
-            self._state = ConnectionState.CONNECTED
-        if not self._link.is_up:  # it ended before anybody was there to notice
-            self._session_ended()
+        link = self._endpoints.open(self._timeout)
+        self._adopt(link)
+        self._be_connected(link)
 
     def __repr__(self) -> str:
-        return f"<StompConnection {self._login} {self._state} generation {self._generation}>"
+        return f"<StompConnection {self._name} {self.state} generation {self._generation}>"
+
+    @property
+    def state(self) -> ConnectionState:
+        """Where the connection is in its life."""
+        return self._life.state
 
     @property
     def capabilities(self) -> Capabilities:
@@ -109,9 +120,15 @@ class StompConnection(Connection):
 
     def watch(self, on_state: OnState) -> None:
         """Call `on_state` on the executor, for one change at a time and in their order."""
-        self._session()
-        with self._lock:
-            self._watchers.append(on_state)
+        self._life.watch(on_state)
+
+    def unwatch(self, on_state: OnState) -> None:
+        """End `watch`."""
+        self._life.unwatch(on_state)
+
+    def wait_connected(self, timeout: float | None = None) -> None:
+        """Return once there is a session; a lost connection that is not made again raises at once."""
+        self._life.wait_connected(0.0 if self._reconnector is None else timeout)
 
     def send(self, message: Message, transaction: Transaction | None = None) -> Completion[SendResult]:
         """Send. The broker is asked for a receipt unless the message is NON_PERSISTENT; then a refusal is only logged.
@@ -175,11 +192,16 @@ class StompConnection(Connection):
             shared=self._shared,
         )
         with self._lock:
-            self._consumers.add(consumer)
+            is_late = self._is_closing or link is not self._link
+            generation = self._generation
+            if not is_late:
+                self._consumers[consumer] = None
+        if is_late:
+            raise self.failure(link) or ClosedError("the connection is being closed")
         try:
-            consumer.start(link, self._generation)
+            consumer.start(link, generation)
         except BaseException:
-            self._forget(consumer)
+            consumer.close()
             raise
         return consumer
 
@@ -198,7 +220,7 @@ class StompConnection(Connection):
         link = self._session(to_begin=True)
         address = f"{link.dialect.own_prefixes[kind]}r-{token_hex(16)}"
         with self._lock:
-            self._temporaries[address] = self._generation
+            self._temporaries.add(address)
         return Destination(kind, None, address=address)
 
     def close(self, deadline: float = 5.0) -> None:
@@ -213,15 +235,18 @@ class StompConnection(Connection):
                 return
             self._is_closing = True
             consumers = list(self._consumers)
+        if self._reconnector is not None:
+            self._reconnector.stop()
+            self._endpoints.close()
+            if self.state is ConnectionState.LOST:
+                self._link.drop()
+            self._reconnector.join(until)
         for consumer in consumers:
             consumer.stop()
         for consumer in consumers:
             consumer.join(until - deadline * FAREWELL_SHARE)
-        farewell = b"".join(consumer.end() for consumer in consumers)
-        with self._lock:
-            self._state = ConnectionState.CLOSED
-        self._link.close(until, farewell)
-        self._tell(ConnectionState.CLOSED)
+        self._life.become(ConnectionState.CLOSED, "the connection was closed")
+        self._link.close(until, lambda: b"".join(consumer.end() for consumer in consumers))
         self._callbacks.close(until)
         self._deadlines.close()
         self._crew.close()
@@ -237,11 +262,13 @@ class StompConnection(Connection):
 
     def failure(self, link: Link) -> BrokerError | None:
         """Say why nothing can be done over a session any more, or None."""
-        if self._state is ConnectionState.CLOSED:
-            return ClosedError("the connection was closed")
-        if not link.is_up:
-            return ConnectionLostError(f"the connection to {self._login} was lost")
-        return None
+        if link.is_up and self.state is not ConnectionState.CLOSED:
+            return None
+        if link is self._link:
+            self._session_ended(link)  # whoever notices first
+        if self.state is not ConnectionState.CONNECTED:
+            return self._life.failure()
+        return ConnectionLostError(f"the connection to {link} was lost, and made again since")
 
     def new_id(self, what: str) -> str:
         """Make an identifier that this connection used for nothing else."""
@@ -256,12 +283,16 @@ class StompConnection(Connection):
         return isinstance(delivery, StompDelivery) and delivery.consumer.owner is self
 
     def _session(self, *, to_begin: bool = False) -> Link:
+        """Return the session. While consumers are made to go on what they are given may be answered, nothing begun."""
+        link = self._link
         if to_begin and self._is_closing:
             raise ClosedError("the connection is being closed, or was")
-        failure = self.failure(self._link)
+        if to_begin and self.state is not ConnectionState.CONNECTED:
+            raise self._life.failure()
+        failure = self.failure(link)
         if failure is not None:
             raise failure
-        return self._link
+        return link
 
     def _own(self, transaction: Transaction) -> StompTransaction:
         if not isinstance(transaction, StompTransaction) or transaction.owner is not self:
@@ -273,7 +304,7 @@ class StompConnection(Connection):
         return prefix is not None and destination.address is not None and destination.address.startswith(prefix)
 
     def _require_own(self, destination: Destination) -> None:
-        if destination.address is None or self._temporaries.get(destination.address) != self._generation:
+        if destination.address not in self._temporaries:
             raise StaleDestinationError(
                 f"{destination} was not made by this connection, or by an earlier generation of it"
             )
@@ -284,29 +315,58 @@ class StompConnection(Connection):
 
     def _forget(self, consumer: StompConsumer) -> None:
         with self._lock:
-            self._consumers.discard(consumer)
+            self._consumers.pop(consumer, None)
 
-    def _session_ended(self) -> None:
+    # Sessions come and go
+
+    def _adopt(self, link: Link) -> list[StompConsumer]:
+        """Begin a generation, and return the consumers that are to go on in it."""
         with self._lock:
-            if self._state is not ConnectionState.CONNECTED:
+            if self._is_closing:
+                raise ClosedError("the connection was closed meanwhile")
+            self._link = link
+            self._generation += 1
+            self._temporaries.clear()
+            return list(self._consumers)
+
+    def _be_connected(self, link: Link) -> None:
+        self._life.become(ConnectionState.CONNECTED)
+        if not link.is_up:  # it ended before it could be lost
+            self._session_ended(link)
+
+    def _resume(self) -> None:
+        """Make another session, and have the consumers go on there.
+
+        Raises:
+            BrokerError: nobody lets us in, a consumer was refused, or the session was lost again.
+        """
+        link = self._endpoints.open(min(self._timeout, ATTEMPT))
+        try:
+            for consumer in self._adopt(link):
+                consumer.resume(link, self._generation)
+        except BaseException:
+            link.drop()
+            raise
+        self._be_connected(link)
+
+    def _give_up(self, cause: str) -> None:
+        log.error("%s, so the connection is closed", cause)
+        self._life.become(ConnectionState.CLOSED, cause)
+        self.close()
+
+    def _session_ended(self, link: Link) -> None:
+        """Note that a session has ended, by itself or by `close`, while connecting or later; that is known once."""
+        with self._lock:
+            if link is not self._link or not self._life.become(
+                ConnectionState.LOST, f"the connection to {link} was lost"
+            ):
                 return
-            self._state = ConnectionState.LOST
-            consumers = list(self._consumers)
-        for consumer in consumers:
-            consumer.stop()
-        self._tell(ConnectionState.LOST)
-
-    def _tell(self, state: ConnectionState) -> None:
-        with self._lock:
-            self._news.extend((on_state, state) for on_state in self._watchers)
-            tasks = len(self._watchers)
-        for _ in range(tasks):
-            self._callbacks.call(self._tell_next)
-
-    def _tell_next(self) -> None:
-        with self._telling:  # the executor has several threads, and the order matters
-            on_state, state = self._news.popleft()
-            on_state(state)
+            for consumer in [each for each in self._consumers if each.is_temporary]:
+                del self._consumers[consumer]
+            is_over = self._is_closing or self._reconnector is None
+        log.warning("the connection to %s was lost%s", link, "" if is_over else ", and is made again")
+        if self._reconnector is not None and not is_over:
+            self._reconnector.start()
 
 
 def _check_wishes(prefetch: int, durable_name: str | None) -> None:

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
+from threading import Lock
 from typing import Final, NamedTuple, TypeAlias
 
 from brokers.connection import Consumer, Delivery, OnDelivery
@@ -34,11 +35,17 @@ AUTO_PREFETCH: Final = 1000
 
 @dataclass(slots=True, eq=False)
 class Subscription:
-    """One SUBSCRIBE and its end. `is_live` changes only while the link's `writing` is held."""
+    """One SUBSCRIBE and its end. What is true of it changes only while the link's `writing` is held.
+
+    Attributes:
+        is_begun: SUBSCRIBE was written.
+        is_live: it was not ended.
+    """
 
     id: str
     link: Link
     generation: int
+    is_begun: bool = False
     is_live: bool = True
 
 
@@ -75,6 +82,11 @@ class StompDelivery(Delivery):
         """Whether the message is still this consumer's to settle."""
         subscription = self.arrival.subscription
         return self.fate is Fate.HELD and subscription.is_live and subscription.link.is_up
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether the broker was told so; what it was told in a session that was lost, it may not have heard."""
+        return self.fate is Fate.ACCEPTED and self.arrival.subscription.link.is_up
 
     def accept(self) -> None:
         """Acknowledge. Does nothing if this was settled before, or if the message went back with its subscription."""
@@ -162,8 +174,14 @@ class StompConsumer(Consumer):
         self._selector = selector
         self._shared = shared
         self._turns: Turns[Arrival] = Turns(at_once if inline else shared.crew.submit, self._take)
+        self._replacing = Lock()
         self._is_stopped = False
         self._subscription: Subscription | None = None
+
+    @property
+    def is_temporary(self) -> bool:
+        """Whether it ends with the session, as its destination does."""
+        return self._destination.kind.is_temporary
 
     def start(self, link: Link, generation: int) -> None:
         """Subscribe, wait for the broker's receipt, and begin to call `on_delivery`.
@@ -172,17 +190,37 @@ class StompConsumer(Consumer):
             BrokerError: the broker refused, as it does a selector that it cannot read.
             ConnectionLostError: the connection was lost meanwhile.
         """
-        receipt = self._shared.new_id("receipt")
-        self._subscription = subscription = self._route(link, generation)
         try:
-            link.ask(
-                pack("SUBSCRIBE", self._headers(subscription) | {"receipt": receipt}), receipt, self._shared.timeout
-            )
-        except BrokerError as error:
+            if not self.resume(link, generation):
+                raise ConnectionLostError(f"the connection to {link} was lost")
+        except SendFailedError as error:
+            raise BrokerError(f"cannot consume from {self._destination}: {error}") from error
+
+    def resume(self, link: Link, generation: int) -> bool:
+        """Subscribe in a session and wait for the broker's receipt; False if this was closed, or subscribed by then.
+
+        Raises:
+            BrokerError: as `start` has it.
+        """
+        before = self._subscription
+        if before is not None and before.generation >= generation:
+            return False
+        subscription = self._replace(before, link, generation)
+        if subscription is None:
+            return False
+        receipt = self._shared.new_id("receipt")
+        with link.writing:
+            if self._is_stopped or not subscription.is_live:
+                return False
+            subscription.is_begun = True
+            wait = link.begin_to_ask(pack("SUBSCRIBE", self._headers(subscription) | {"receipt": receipt}), receipt)
+        try:
+            wait(self._shared.timeout)
+        except BrokerError:
+            subscription.is_live = False
             link.unroute(subscription.id)
-            if isinstance(error, SendFailedError):
-                raise BrokerError(f"cannot consume from {self._destination}: {error}") from error
             raise
+        return True
 
     def close(self) -> None:
         """End the subscription; what is not accepted goes back at once, from an `on_delivery` under way too."""
@@ -196,14 +234,18 @@ class StompConsumer(Consumer):
 
     def end(self, headers: Headers | None = None) -> bytes:
         """Make all that is held void, and return the UNSUBSCRIBE frame to write; empty if that was done before."""
-        if self._subscription is None:
+        subscription = self._subscription
+        if subscription is None:
             return b""
-        with self._subscription.link.writing:
-            subscription = self._subscription  # not before: what is given back begins another
+        with subscription.link.writing:
+            if subscription is not self._subscription:  # what is given back begins another
+                return self.end(headers)
             if not subscription.is_live:
                 return b""
             subscription.is_live = False
             subscription.link.unroute(subscription.id)
+            if not subscription.is_begun:
+                return b""
         return pack("UNSUBSCRIBE", {"id": subscription.id} | (headers or {}))
 
     def stop(self) -> None:
@@ -227,17 +269,25 @@ class StompConsumer(Consumer):
         if self._destination.kind.is_topic:
             self._turns.put(arrival._replace(headers={**arrival.headers, "redelivered": "true"}))
             return
-        link = arrival.subscription.link
-        with link.writing:
-            if self._is_stopped or not arrival.subscription.is_live:
+        before = arrival.subscription
+        with before.link.writing:
+            if self._is_stopped or not before.is_live or before is not self._subscription:
                 return
             farewell = self.end()
-            self._subscription = self._route(link, arrival.subscription.generation)
+            subscription = self._replace(before, before.link, before.generation)
+            if subscription is None:
+                return
+            subscription.is_begun = True
             with suppress(ConnectionLostError):  # then the broker delivers it again anyway
-                link.write(farewell + pack("SUBSCRIBE", self._headers(self._subscription)))
+                before.link.write(farewell + pack("SUBSCRIBE", self._headers(subscription)))
 
-    def _route(self, link: Link, generation: int) -> Subscription:
+    def _replace(self, before: Subscription | None, link: Link, generation: int) -> Subscription | None:
+        """Make a subscription in place of another; None if that was done already."""
         subscription = Subscription(self._shared.new_id("subscription"), link, generation)
+        with self._replacing:
+            if self._subscription is not before:
+                return None
+            self._subscription = subscription
         turns = self._turns
         link.route(subscription.id, lambda headers, body: turns.put(Arrival(subscription, headers, body)))
         return subscription
@@ -263,7 +313,8 @@ class StompConsumer(Consumer):
         return "client" if self._prefetch == 1 else "client-individual"
 
     def _take(self, arrival: Arrival) -> None:
-        if arrival.subscription.is_live and not self._is_stopped:
+        subscription = arrival.subscription
+        if subscription.is_live and subscription.link.is_up and not self._is_stopped:
             self._deliver(StompDelivery(self, arrival))
 
     def _deliver(self, delivery: StompDelivery) -> None:

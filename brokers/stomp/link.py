@@ -1,30 +1,26 @@
-"""One STOMP session: the only file that touches stomp.py, and the only one that sees its errors.
+"""One STOMP session: login, frames out and in, and who waits for which receipt.
 
-stomp.py connects, reads, parses frames and keeps the heart-beats. This file adds what it leaves open: an answer to a
-login that never comes, TCP_NODELAY, several frames in one write, and who waits for which receipt. Nothing about
-messages or consumers belongs here.
+The socket is in `brokers.stomp.wire`. Nothing about messages or consumers belongs here.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-import socket
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
+from math import inf
 from queue import Empty, SimpleQueue
-from threading import Event, Lock, RLock, Thread, current_thread
+from threading import Event, Lock, current_thread
 from time import monotonic
 from typing import Any, Final, TypeAlias
-
-import stomp
-from stomp.exception import StompException
 
 from brokers.errors import BrokerError, ConnectionFailedError, ConnectionLostError
 from brokers.stomp.dialect import ACTIVEMQ_CLASSIC, Dialect, dialect_of
 from brokers.stomp.frames import refusal
 from brokers.stomp.login import Login
+from brokers.stomp.wire import Wire
 
 log = logging.getLogger(__name__)
 
@@ -34,11 +30,19 @@ Settle: TypeAlias = Callable[[BrokerError | None], None]
 Receive: TypeAlias = Callable[[Mapping[str, str], bytes], None]
 """Given headers and body of a MESSAGE, by the reading thread. It must not block."""
 
-FOREIGN: Final = (StompException, OSError, AttributeError)
-"""What stomp.py raises on a connection that is gone; AttributeError when its socket vanished in between."""
+PROMISE: Final = 2
+"""How often in the time that we promised the broker a sign of life it gets one: brokers differ in their patience."""
+
+SILENCE: Final = 3
+"""A broker is gone that gives no sign of life for so many of the intervals that it promised.
+
+ActiveMQ, which looks once an interval whether it wrote anything since, may be silent for nearly two.
+"""
 
 BROKER_CLOSES: Final = 0.5
-"""Seconds that the broker gets to close the socket after it confirmed our leave."""
+"""Seconds that the broker gets to close the socket after it confirmed our leave: its log shows no error then."""
+
+BEATS: Final = re.compile(r"[0-9]{1,9},[0-9]{1,9}")
 
 SPECIAL: Final = re.compile(r"[\\\n\r:]")
 ESCAPES: Final = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r", ":": "\\c"})
@@ -76,41 +80,33 @@ def _encode(command: str, headers: Mapping[str, str], body: bytes = b"") -> byte
 class Link:
     """One session with one broker, from `open` until it ends; it is never opened again.
 
+    Args:
+        login: where to, and who asks.
+        on_end: told once when the session has ended, by whichever thread notices; it must not block.
+
     Attributes:
         writing: held while frames are written. Who must act on a state and write in one step holds it around both.
         server: what the broker calls itself.
         dialect: how that broker speaks.
     """
 
-    def __init__(self, login: Login, timeout: float, on_end: Callable[[], None]) -> None:
-        self.writing = RLock()
+    def __init__(self, login: Login, on_end: Callable[[Link], None]) -> None:
         self.server = ""
         self.dialect: Dialect = ACTIVEMQ_CLASSIC
         self._login = login
-        self._timeout = timeout
         self._on_end = on_end
         self._state = Lock()
         self._has_ended = False
         self._waiting: dict[str, Settle] = {}
         self._receivers: dict[str, Receive] = {}
         self._greeting: SimpleQueue[Mapping[str, str] | BrokerError] = SimpleQueue()
-        self._threads: list[Thread] = []
-        self._engine: Any = stomp.StompConnection12(
-            [(login.host, login.port)],
-            prefer_localhost=False,
-            try_loopback_connect=False,
-            reconnect_attempts_max=1,
-            reconnect_sleep_initial=0.0,
-            timeout=timeout,
-            heartbeats=(login.heartbeat, login.heartbeat),
-            auto_decode=False,
-            auto_content_length=False,
-        )
-        self._engine.transport.override_threading(self._start_reader)
-        # stomp.py calls its listeners in the order of their names; heart-beats first.
-        self._engine.set_listener("session", self)
+        self._wire = Wire(login, self)
+        self.writing = self._wire.writing
 
-    def open(self) -> None:
+    def __str__(self) -> str:
+        return f"{self._login}"
+
+    def open(self, timeout: float) -> None:
         """Connect and log in.
 
         Raises:
@@ -118,38 +114,41 @@ class Link:
             ValueError: a login that cannot be put in a frame.
         """
         try:
-            self._log_in(_encode("CONNECT", self._login.headers()))  # STOMP leaves these headers unescaped
-        except FOREIGN as error:
-            self.close(monotonic() + self._timeout)
-            raise ConnectionFailedError(f"no connection to {self._login}: {reason(error)}") from error
+            self._log_in(timeout)
+        except OSError as error:
+            self._abandon()
+            raise ConnectionFailedError(f"no connection to {self._login}: {error}") from error
         except BaseException:
-            self.close(monotonic() + self._timeout)
+            self._abandon()
             raise
 
-    def _log_in(self, hello: bytes) -> None:
-        transport = self._engine.transport
-        transport.start()
-        transport.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # Not by stomp.py's connect, which writes the password to its log at level DEBUG.
-        transport.send(hello)
+    def _log_in(self, timeout: float) -> None:
+        until = monotonic() + timeout
+        # We promise fewer signs of life than we give, and ask for more than we need.
+        beats = {"heart-beat": f"{self._login.heartbeat},{self._login.heartbeat // PROMISE}"}
+        hello = _encode("CONNECT", self._login.headers() | beats)  # STOMP leaves these headers unescaped
+        self._wire.open(timeout)
+        self._wire.send(hello, until)
         try:
-            answer = self._greeting.get(timeout=self._timeout)
+            answer = self._greeting.get(timeout=max(0.0, until - monotonic()))
         except Empty:
-            raise ConnectionFailedError(f"{self._login} did not answer within {self._timeout} s") from None
+            raise ConnectionFailedError(f"{self._login} did not answer within {timeout:.1f} s") from None
         if isinstance(answer, BrokerError):
             raise answer
-        if self._engine.heartbeat_thread is not None:
-            self._threads.append(self._engine.heartbeat_thread)
         self.dialect = dialect_of(answer.get("server", ""))
         self.server = answer["server"]
+
+    def _abandon(self) -> None:
+        self.drop()
+        self._join(monotonic() + BROKER_CLOSES)
 
     @property
     def is_up(self) -> bool:
         """Whether frames can still be written and answered."""
         return not self._has_ended
 
-    def write(self, data: bytes) -> None:
-        """Write encoded frames in one piece.
+    def write(self, data: bytes, until: float = inf) -> None:
+        """Write encoded frames in one piece; what is not written when the monotonic clock shows `until` ends this.
 
         Raises:
             ConnectionLostError: the session has ended, or ended by this.
@@ -158,12 +157,12 @@ class Link:
             if self._has_ended:
                 raise self._lost()
             try:
-                self._engine.transport.send(data)
-            except FOREIGN as error:
+                self._wire.send(data, until)
+            except OSError as error:
                 self.drop()
                 raise self._lost() from error
 
-    def request(self, data: bytes, receipts: Mapping[str, Settle]) -> None:
+    def request(self, data: bytes, receipts: Mapping[str, Settle], until: float = inf) -> None:
         """Write encoded frames that ask for receipts; each is told once, at the latest when the session ends."""
         with self._state:
             is_too_late = self._has_ended
@@ -174,7 +173,7 @@ class Link:
                 settle(self._lost())
             return
         with suppress(ConnectionLostError):  # those who wait were told when the session ended
-            self.write(data)
+            self.write(data, until)
 
     def forget(self, receipt: str) -> None:
         """Stop waiting for a receipt; when it comes it is dropped."""
@@ -182,15 +181,22 @@ class Link:
             self._waiting.pop(receipt, None)
 
     def ask(self, data: bytes, receipt: str, timeout: float) -> None:
-        """Write encoded frames and wait for the receipt of one of them.
+        """Write encoded frames and wait for the receipt of one of them; see `begin_to_ask`."""
+        self.begin_to_ask(data, receipt)(timeout)
 
-        Raises:
+    def begin_to_ask(self, data: bytes, receipt: str) -> Callable[[float], None]:
+        """Write encoded frames, and return what waits for the receipt of one of them for so many seconds.
+
+        It raises:
             SendFailedError: the broker answered with an ERROR.
             ConnectionLostError: the session ended before the answer.
-            BrokerError: no answer within `timeout` seconds.
+            BrokerError: no answer in time.
         """
         answers: SimpleQueue[BrokerError | None] = SimpleQueue()
         self.request(data, {receipt: answers.put})
+        return partial(self._wait_for, answers, receipt)
+
+    def _wait_for(self, answers: SimpleQueue[BrokerError | None], receipt: str, timeout: float) -> None:
         try:
             error = answers.get(timeout=max(0.0, timeout))
         except Empty:
@@ -207,38 +213,31 @@ class Link:
         """Drop what still arrives for a subscription: the broker delivers it again."""
         self._receivers.pop(subscription, None)
 
-    def close(self, until: float, farewell: bytes = b"") -> None:
-        """Write `farewell`, take leave, end the session and its threads before the monotonic clock shows `until`."""
-        if self.is_up and self.server and self.writing.acquire(timeout=max(0.0, until - monotonic())):
+    def close(self, until: float, farewell: Callable[[], bytes]) -> None:
+        """Write `farewell()`, take leave, end the session and its thread before the monotonic clock shows `until`."""
+        if self.is_up and self.writing.acquire(timeout=max(0.0, until - monotonic())):
+            gone = Event()
             try:
-                gone = Event()
-                leave = pack("DISCONNECT", {"receipt": "leave"})
-                self.request(farewell + leave, {"leave": lambda _: gone.set()})
+                data = farewell() + pack("DISCONNECT", {"receipt": "leave"})
+                self.request(data, {"leave": lambda _: gone.set()}, until)
             finally:
                 self.writing.release()
             gone.wait(max(0.0, until - monotonic()))
-            # Then the broker closes the socket; closing it here at the same moment makes stomp.py log a warning.
+            # Then the broker closes the socket; were it closed here first, the broker might log that as a failure.
             self._join(min(until, monotonic() + BROKER_CLOSES))
         if self.is_up:
             self.drop()
-        self._join(until)
+        self._join(max(until, monotonic() + BROKER_CLOSES))
 
     def _join(self, until: float) -> None:
-        for thread in self._threads:
-            if thread is not current_thread():
-                thread.join(max(0.0, until - monotonic()))
+        reader = self._wire.reader
+        if reader is not None and reader is not current_thread():
+            reader.join(max(0.0, until - monotonic()))
 
     def drop(self) -> None:
-        """Close the socket. Everybody who waits is told."""
-        with suppress(*FOREIGN):  # the reading thread may be closing it too
-            self._engine.transport.disconnect_socket()
+        """End at once, waiting for nothing. Everybody who waits is told."""
+        self._wire.drop()
         self._end()
-
-    def _start_reader(self, loop: Callable[[], None]) -> Thread:
-        thread = Thread(target=loop, name=f"{self._login} reader", daemon=True)
-        self._threads.append(thread)
-        thread.start()
-        return thread
 
     def _lost(self) -> ConnectionLostError:
         return ConnectionLostError(f"the connection to {self._login} was lost")
@@ -253,12 +252,13 @@ class Link:
         self._greeting.put(ConnectionFailedError(f"{self._login} closed the connection at login"))
         for settle in waiting.values():
             settle(self._lost())
-        self._on_end()
+        self._on_end(self)
 
     # What stomp.py calls, on its reading thread.
 
     def on_connected(self, frame: Any) -> None:
-        """Pass the broker's greeting to `open`."""
+        """Pass the broker's greeting to `open`, and begin to give signs of life."""
+        self._wire.beat(*heartbeats(self._login.heartbeat / 1000, frame.headers.get("heart-beat", "")))
         self._greeting.put(frame.headers)
 
     def on_message(self, frame: Any) -> None:
@@ -283,10 +283,6 @@ class Link:
         """Take note that the socket is closed, by whichever side."""
         self._end()
 
-    def on_heartbeat_timeout(self) -> None:
-        """Log why; stomp.py has closed the socket already."""
-        log.warning("%s: no heart-beat from the broker in time", self._login)
-
     def _settle(self, receipt: str | None, error: BrokerError | None) -> bool:
         with self._state:
             settle = self._waiting.pop(receipt, None) if receipt is not None else None
@@ -295,6 +291,17 @@ class Link:
         return settle is not None
 
 
-def reason(error: BaseException) -> str:
-    """Say in words why stomp.py could not connect; its own errors carry none."""
-    return str(error) or "nobody listens there, or not any more"
+def heartbeats(ours: float, theirs: str) -> tuple[float, float]:
+    """Return after how many seconds to give a sign of life, and after what silence the broker is gone; 0 for never.
+
+    Args:
+        ours: seconds in which we promised a sign of life; asked was for one in `ours / PROMISE`.
+        theirs: the header `heart-beat` of CONNECTED: what the broker can promise, and what it asks for, in
+            milliseconds. One that cannot be read counts as absent: then nothing was agreed.
+
+    Spec: STOMP 1.2, heart-beating.
+    """
+    promised, asked = (int(number) / 1000 for number in theirs.split(",")) if BEATS.fullmatch(theirs) else (0.0, 0.0)
+    send_every = max(ours, asked) / PROMISE if ours and asked else 0.0
+    silence = max(ours / PROMISE, promised) * SILENCE if ours and promised else 0.0
+    return send_every, silence

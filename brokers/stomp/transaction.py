@@ -105,7 +105,7 @@ class StompTransaction(Transaction):
         with self._link.writing, self._lock:
             self._require_open()
             self._has_ended = True
-            pending = [delivery for delivery in self._deliveries if delivery.fate is not Fate.ACCEPTED]
+            pending = [delivery for delivery in self._deliveries if not delivery.is_accepted]
             failure = self.owner.failure(self._link) or self._void(pending)
             if failure is not None:
                 future.set_exception(failure)

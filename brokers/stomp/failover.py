@@ -1,0 +1,107 @@
+"""URLs that name several brokers, and how to go on when one goes: as ActiveMQ's own clients write them.
+
+`stomp://USER:PASSWORD@HOST:PORT,HOST:PORT?maxReconnectAttempts=20` or `failover:(stomp://HOST:PORT,stomp://HOST:PORT)`.
+What one broker's URL says is read elsewhere.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+from brokers.stomp.reconnect import Reconnect
+
+FAILOVER: Final = re.compile(r"failover:(?://)?(?:\((?P<inner>[^()]*)\)|(?P<bare>[^()?]*))(?:\?(?P<query>.*))?", re.I)
+
+NEXT_URL: Final = re.compile(r",(?=[A-Za-z][A-Za-z0-9+.-]*:)")
+
+SEVERAL: Final = re.compile(r"(?P<scheme>[^:/?#]+://)(?P<login>[^/?#]*@)?(?P<hosts>[^/?#@]*)(?P<rest>.*)")
+
+
+def _seconds(value: str) -> float:
+    return int(value) / 1000
+
+
+def _attempts(value: str) -> int | None:
+    return None if value == "-1" else int(value)
+
+
+def _flag(value: str) -> bool:
+    return {"true": True, "false": False}[value]
+
+
+OPTIONS: Final[Mapping[str, tuple[str, Callable[[str], object], str]]] = {
+    "initialReconnectDelay": ("initial", _seconds, "milliseconds"),
+    "maxReconnectDelay": ("maximum", _seconds, "milliseconds"),
+    "maxReconnectAttempts": ("attempts", _attempts, "a number, -1 for no end, 0 for no reconnecting"),
+    "randomize": ("randomize", _flag, "true or false"),
+}
+"""What ActiveMQ calls an option, what we call it, how its value is read, and what it may be."""
+
+
+KNOWN: Final = f"known options are: {', '.join(OPTIONS)}"
+
+
+class Failover(NamedTuple):
+    """The URLs of the brokers, in the order in which they are tried, and how to reconnect, or None for not at all."""
+
+    urls: tuple[str, ...]
+    reconnect: Reconnect | None
+
+
+def read_failover(url: str, reconnect: Reconnect | bool) -> Failover:
+    """Take apart a URL of one or more brokers. No error message repeats what may be a password.
+
+    An option of `stomp://` that is not known stays in the URL, for who reads that.
+
+    Args:
+        url: of either form. In `stomp://` user and password stand once, before the first host, and count for all.
+        reconnect: what holds where the URL has no option; False wins over the URL.
+
+    Raises:
+        ValueError: no broker, an option of `failover:` that is not known, or a value that cannot be.
+    """
+    listed = FAILOVER.fullmatch(url)
+    if listed is None:
+        urls, found = _hosts_of(url)
+    else:
+        inner = listed["inner"] if listed["inner"] is not None else listed["bare"]
+        urls = tuple(each.strip() for each in NEXT_URL.split(inner) if each.strip())
+        found, unknown = _options(listed["query"])
+        if unknown or not urls:
+            raise ValueError(f"write failover:(stomp://HOST:PORT,stomp://HOST:PORT)?OPTION=VALUE; {KNOWN}")
+    attempts = found.get("attempts")
+    if reconnect is False or attempts == 0:
+        return Failover(urls, None)
+    plan = Reconnect() if reconnect is True else reconnect
+    return Failover(urls, replace(plan, **found))
+
+
+def _hosts_of(url: str) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """Return a URL for each host, and the options."""
+    parts = SEVERAL.fullmatch(url)
+    if parts is None:
+        return (url,), {}
+    path, mark, query = parts["rest"].partition("?")
+    found, unknown = _options(query)
+    rest = path + mark * bool(unknown or not found) + unknown
+    return tuple(f"{parts['scheme']}{parts['login'] or ''}{host}{rest}" for host in parts["hosts"].split(",")), found
+
+
+def _options(query: str | None) -> tuple[dict[str, Any], str]:
+    """Read what is known of a query, and return the rest as it is."""
+    found: dict[str, Any] = {}
+    unknown = []
+    for each in (query or "").split("&"):
+        name, _, value = each.partition("=")
+        if name in OPTIONS:
+            ours, read, form = OPTIONS[name]
+            try:
+                found[ours] = read(value)
+            except (ValueError, KeyError):
+                raise ValueError(f"{name} is {form}, not {value!r}") from None
+        elif each:
+            unknown.append(each)
+    return found, "&".join(unknown)

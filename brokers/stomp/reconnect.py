@@ -1,0 +1,116 @@
+"""When to try again after a session was lost: how long between two attempts, how often, and on which thread.
+
+What an attempt is, the connection says. A library for retries would sleep through the connection's end.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import count
+from threading import Event, Thread, current_thread
+from time import monotonic
+from typing import Final
+
+from brokers.errors import BrokerError
+
+log = logging.getLogger(__name__)
+
+DOUBLINGS: Final = 30
+"""After so many, no pause is longer than any maximum that makes sense."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reconnect:
+    """How a lost connection is made again.
+
+    Attributes:
+        initial: seconds that the first pause lasts at most; each later one twice as long.
+        maximum: seconds that no pause exceeds.
+        attempts: after so many in a row that failed the connection is closed; None for never.
+        randomize: of several brokers try any first; else in the order in which they are listed.
+
+    Raises:
+        ValueError: a pause that is not positive and finite, fewer than one attempt.
+    """
+
+    initial: float = 0.1
+    maximum: float = 30.0
+    attempts: int | None = None
+    randomize: bool = False
+
+    def __post_init__(self) -> None:
+        for seconds in (self.initial, self.maximum):
+            if not 0 < seconds < float("inf"):
+                raise ValueError(f"a pause before an attempt to reconnect must be positive and finite, not {seconds} s")
+        if self.attempts is not None and self.attempts < 1:
+            raise ValueError(f"{self.attempts} attempts to reconnect: write reconnect=False for none")
+
+    def pauses(self) -> Iterator[float]:
+        """Yield the pause before each attempt: any up to a bound that doubles, so that clients come one by one."""
+        for number in count():
+            bound = min(self.maximum, self.initial * 2.0 ** min(number, DOUBLINGS))
+            yield random.uniform(0.0, bound)  # noqa: S311  # no secret
+
+
+class Reconnector:
+    """Makes attempts, on a thread of its own that lives while the connection is lost.
+
+    Args:
+        name: of the connection, for the log.
+        plan: when and how often.
+        attempt: makes one; what it raises is why it failed.
+        give_up: told the cause when there will be no more.
+    """
+
+    def __init__(self, name: str, plan: Reconnect, attempt: Callable[[], None], give_up: Callable[[str], None]) -> None:
+        self._name = name
+        self._plan = plan
+        self._attempt = attempt
+        self._give_up = give_up
+        self._stopped = Event()
+        self._thread: Thread | None = None
+
+    def start(self) -> None:
+        """Begin. The connection is lost, and the thread of an earlier loss has done its work."""
+        if not self._stopped.is_set():
+            thread = Thread(target=self._run, name=f"{self._name} reconnector", daemon=True)
+            thread.start()
+            self._thread = thread
+
+    def stop(self) -> None:
+        """Begin no further attempt."""
+        self._stopped.set()
+
+    def join(self, until: float) -> None:
+        """Wait for the attempt under way, until the monotonic clock shows `until`."""
+        if self._thread is not None and self._thread is not current_thread():
+            self._thread.join(max(0.0, until - monotonic()))
+
+    def _run(self) -> None:
+        lost, why = monotonic(), ""
+        for number, pause in enumerate(self._plan.pauses(), 1):
+            if self._stopped.wait(pause):
+                return
+            try:
+                self._attempt()
+            except Exception as error:  # whatever it is, the next attempt may fare better
+                if self._stopped.is_set():
+                    return
+                why = self._note_failure(number, error, why)
+            else:
+                log.warning("%s: connected again after %.1f s", self._name, monotonic() - lost)
+                return
+            if number == self._plan.attempts:
+                self._give_up(f"{self._name} was not reached again in {number} attempts: {why}")
+                return
+
+    def _note_failure(self, number: int, error: Exception, before: str) -> str:
+        """Log why an attempt failed: as a warning once, however often the same follows."""
+        why = f"{error}" or repr(error)
+        level = logging.DEBUG if why == before else logging.WARNING
+        ours = error if not isinstance(error, BrokerError) else None  # a mistake, so its traceback is of use
+        log.log(level, "%s: attempt %d failed: %s", self._name, number, why, exc_info=ours)
+        return why

@@ -1,0 +1,194 @@
+"""The socket under a STOMP session: dialling, reading, writing, heart-beats. The only file that touches stomp.py.
+
+stomp.py reads in a loop and parses frames. The socket is ours, and never blocks, so that three things hold that
+stomp.py leaves open: a session that nobody answers on ends in time even while a write waits; ending it waits for
+nothing; and TLS is used by one thread at a time. Nothing about frames belongs here.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from math import inf
+from selectors import EVENT_READ, EVENT_WRITE, DefaultSelector
+from threading import Lock, RLock, Thread
+from time import monotonic
+from typing import Any, Final
+
+from stomp.transport import BaseTransport
+
+from brokers.errors import ConnectionLostError
+from brokers.stomp.login import Login
+
+log = logging.getLogger(__name__)
+
+CHUNK: Final = 65_536
+"""Octets that are read at once."""
+
+LOOK: Final = 0.5
+"""Seconds after which one who waits looks whether the socket is still there."""
+
+BEAT: Final = b"\n"
+
+NOT_NOW: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
+    """One socket, from `open` to `drop`.
+
+    Args:
+        login: where to.
+        listener: what stomp.py calls with what was read, on the thread that reads.
+
+    Attributes:
+        writing: held by who writes.
+        reader: the thread that reads, once there is one.
+    """
+
+    def __init__(self, login: Login, listener: object) -> None:
+        super().__init__(auto_decode=False)
+        self.writing = RLock()
+        self.reader: Thread | None = None
+        self._login = login
+        self._using = Lock()
+        self._socket: Any = None
+        self._readable: Any = None
+        self._is_down = False
+        self._send_every = self._silence = 0.0
+        self._heard = self._sent = 0.0
+        self.override_threading(self._start_reader)
+        self.set_listener("session", listener)
+
+    def open(self, timeout: float) -> None:
+        """Connect within `timeout` seconds and begin to read.
+
+        Raises:
+            OSError: nobody answers there, or `drop` was called meanwhile.
+        """
+        self._socket = self._dial(monotonic() + timeout)
+        self._socket.setblocking(False)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._readable = DefaultSelector()
+        self._readable.register(self._socket, EVENT_READ)
+        self.start()
+
+    def beat(self, send_every: float, silence: float) -> None:
+        """From now on give a sign of life every so many seconds, and end when there was none for `silence`; 0: never.
+
+        Any octet is one, so a large message on a slow way does not count as silence. For the reading thread to call.
+        """
+        self._heard = self._sent = monotonic()
+        self._send_every, self._silence = send_every, silence
+
+    def send(self, encoded_frame: bytes, until: float = inf) -> None:
+        """Write all of it; may wait while the peer gives signs of life, until the monotonic clock shows `until`.
+
+        Raises:
+            OSError: the socket is closed, or the time is over.
+        """
+        rest = memoryview(encoded_frame)
+        while rest:
+            try:
+                with self._using:
+                    rest = rest[self._socket.send(rest) :]
+            except NOT_NOW:
+                self._wait_for_room(until)
+        self._sent = monotonic()
+
+    def drop(self) -> None:
+        """End at once: who reads, writes or connects gets an error. Any thread may call it, and it never waits."""
+        self._is_down = True
+        self.running = False
+        with self._using:
+            if self._socket is not None:
+                with suppress(OSError):  # was not connected, or not any more
+                    socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # TLS would want to say good-bye
+
+    def _dial(self, until: float) -> Any:
+        """Connect to the first address that answers; a socket that is being connected is in reach of `drop`."""
+        error: OSError | None = None
+        addresses = socket.getaddrinfo(self._login.host, self._login.port, type=socket.SOCK_STREAM)
+        for family, kind, protocol, _, address in addresses:
+            self._socket = attempt = socket.socket(family, kind, protocol)
+            try:
+                attempt.settimeout(max(0.001, until - monotonic()))
+                attempt.connect(address)
+                if self._is_down:
+                    raise ConnectionAbortedError("closed meanwhile")
+                if attempt.getsockname() == attempt.getpeername():
+                    raise ConnectionRefusedError("nobody listens there")  # and the system chose that port for our end
+                return attempt
+            except OSError as failed:
+                attempt.close()
+                error = failed
+            if self._is_down:
+                break
+        raise error or OSError("no address")
+
+    def _start_reader(self, loop: Callable[[], None]) -> Thread:
+        self.reader = Thread(target=loop, name=f"{self._login} reader", daemon=True)
+        self.reader.start()
+        return self.reader
+
+    def _wait_for_room(self, until: float) -> None:
+        if self._is_down:
+            raise ConnectionAbortedError("the socket is closed")
+        if (left := until - monotonic()) <= 0:
+            raise TimeoutError("the broker does not read")
+        with DefaultSelector() as selector:  # its own: another thread may close the socket, and with it what waits
+            selector.register(self._socket, EVENT_WRITE)
+            selector.select(min(LOOK, left))
+
+    # What stomp.py calls, on its reading thread.
+
+    def receive(self) -> bytes:
+        """Return what comes next; nothing at the end. Gives signs of life meanwhile.
+
+        Raises:
+            ConnectionLostError: the peer was silent for too long.
+        """
+        while not self._is_down:
+            pause = self._keep_alive()
+            try:
+                with self._using:
+                    data: bytes = self._socket.recv(CHUNK)
+            except NOT_NOW:
+                self._readable.select(pause)
+            else:
+                self._heard = monotonic()
+                return data
+        return b""
+
+    def cleanup(self) -> None:
+        """Close the socket."""
+        self.drop()
+        self._readable.close()
+        with self._using:
+            self._socket.close()
+
+    def _keep_alive(self) -> float | None:
+        """Give a sign of life if one is due, and return the seconds until something is; None for never."""
+        if not self._send_every and not self._silence:
+            return None
+        now = monotonic()
+        until_silence = self._heard + self._silence - now if self._silence else self._send_every
+        if until_silence <= 0:
+            log.warning("%s: no sign of life from the broker for %.1f s", self._login, now - self._heard)
+            raise ConnectionLostError("the broker gives no sign of life")
+        if not self._send_every:
+            return until_silence
+        if self._sent + self._send_every <= now:
+            self._give_sign(now)
+        return min(until_silence, self._sent + self._send_every - now)
+
+    def _give_sign(self, now: float) -> None:
+        self._sent = now
+        if self.writing.acquire(blocking=False):  # else somebody writes, which is a sign as well
+            try:
+                with suppress(*NOT_NOW), self._using:  # no room: the peer does not read
+                    self._socket.send(BEAT)
+            finally:
+                self.writing.release()

@@ -1,0 +1,70 @@
+"""brokers.stomp: URLs of several brokers, and how long it takes to try again."""
+
+from __future__ import annotations
+
+import pytest
+
+import brokers
+from brokers.stomp import Reconnect
+from brokers.stomp.failover import read_failover
+
+AT_ONCE = Reconnect(initial=0.02, maximum=0.1)
+
+
+@pytest.mark.parametrize(
+    ("url", "urls"),
+    [
+        ("stomp://a", ("stomp://a",)),
+        ("stomp://u:p@a:1,b:2/", ("stomp://u:p@a:1/", "stomp://u:p@b:2/")),
+        ("stomp://a,[::1]:2?other=1&maxReconnectDelay=5", ("stomp://a?other=1", "stomp://[::1]:2?other=1")),
+        ("failover:(stomp://a,stomp://u:p@b:2)", ("stomp://a", "stomp://u:p@b:2")),
+        ("failover://(stomp://a?x=1,stomp://b)?randomize=false", ("stomp://a?x=1", "stomp://b")),
+        ("failover:stomp://a,stomp://b", ("stomp://a", "stomp://b")),
+        ("FAILOVER:(stomp://a)", ("stomp://a",)),
+    ],
+)
+def test_urls_of_several_brokers(url: str, urls: tuple[str, ...]) -> None:
+    """Both ways of writing give a URL for each broker, with what is that broker's."""
+    assert read_failover(url, True).urls == urls
+
+
+def test_options_of_the_url() -> None:
+    """They are called as ActiveMQ's, in milliseconds there, and win over what the program says; False wins over all."""
+    url = "stomp://a,b?initialReconnectDelay=10&maxReconnectDelay=2000&maxReconnectAttempts=7&randomize=true"
+    assert read_failover(url, Reconnect(initial=5)).reconnect == Reconnect(
+        initial=0.01, maximum=2.0, attempts=7, randomize=True
+    )
+    assert read_failover(url, False).reconnect is None
+    assert read_failover("failover:(stomp://a)?maxReconnectAttempts=0", True).reconnect is None
+    assert read_failover("stomp://a?maxReconnectAttempts=-1", AT_ONCE).reconnect == AT_ONCE
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("failover:()", "OPTION=VALUE; known options are: initialReconnectDelay"),
+        ("failover:(stomp://u:tops3cret@a)?backup=true", "known options are: initialReconnectDelay"),
+        ("stomp://u:tops3cret@a?maxReconnectDelay=soon", "maxReconnectDelay is milliseconds, not 'soon'"),
+        ("stomp://a?randomize=yes", "randomize is true or false, not 'yes'"),
+        ("stomp://a?maxReconnectAttempts=-2", "-2 attempts"),
+        ("stomp://a?initialReconnectDelay=0", "must be positive"),
+        ("stomp://u:tops3cret@a,b?other=1", "a stomp URL ends with the port"),
+    ],
+)
+def test_urls_that_cannot_be(url: str, why: str) -> None:
+    """Errors say what would be accepted, and repeat no password."""
+    with pytest.raises(ValueError, match=why) as caught:
+        brokers.connect(url)
+    assert "tops3cret" not in str(caught.value)
+
+
+def test_pauses_grow_and_differ() -> None:
+    """Any time up to a bound that doubles until it is the maximum."""
+    bounds = [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
+    many = [
+        [pause for pause, _ in zip(Reconnect(initial=0.1, maximum=1.0).pauses(), bounds, strict=False)]
+        for _ in range(200)
+    ]
+    for bound, pauses in zip(bounds, zip(*many, strict=True), strict=True):
+        assert 0 <= min(pauses) < bound / 4
+        assert bound * 3 / 4 < max(pauses) <= bound
