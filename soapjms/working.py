@@ -34,7 +34,7 @@ LONGEST_NAP: Final = 0.5
 """Seconds between two looks at a request that somebody else works on, or at a store that fails."""
 
 NOT_RUN_AGAIN: Final = "the request was begun before, and whether it was carried out is not known; it was not run again"
-POISONOUS: Final = "the request was delivered {} times, and never finished"
+POISONOUS: Final = "no delivery of the request was ever finished; there were {}"
 
 
 @dataclass(slots=True)

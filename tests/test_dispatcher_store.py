@@ -222,11 +222,12 @@ class Died(Store):
 
     def __init__(self, inner: SqliteStore) -> None:
         self.inner = inner
+        self.deaths = 1
 
     def begin(self, key: bytes) -> Any:
         found = self.inner.begin(key)
         if isinstance(found, Claim):
-            found.deaths = 1
+            found.deaths = self.deaths
         return found
 
     def close(self) -> None:
