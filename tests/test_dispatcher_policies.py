@@ -30,8 +30,8 @@ from test_dispatcher_store import Died
 from brokers import Completion, Connection, Message, SendFailedError, SendResult, queue
 from brokers.embedded import Broker
 from soapjms import Attachment, Client, Dispatcher, Policy, Reply, Request, Service, SqliteStore, UsageError
-from soapjms.protocol import names
-from soapjms.protocol.envelope import Fault, as_envelope, parse_xml, read_fault
+from soapjms.protocol import names, xml
+from soapjms.protocol.envelope import Fault, as_envelope, read_fault
 
 GREET = f"{{{NS}}}greetMe"
 DEAD = queue("DLQ.greeter")
@@ -57,7 +57,7 @@ def failing(times: int, policy: Policy, answer: Any = None, runs: list[Request] 
 def fault_in(message: Message) -> Fault | None:
     """Return the fault that a message holds, None if it holds an answer."""
     assert isinstance(message.body, bytes | str)
-    return read_fault(as_envelope(parse_xml(message.body)))
+    return read_fault(as_envelope(xml.parse(message.body)))
 
 
 class Kit(Peers):
