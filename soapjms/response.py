@@ -14,7 +14,7 @@ from soapjms.protocol.envelope import Envelope, Fault
 from soapjms.protocol.properties import Carrier
 from soapjms.protocol.reading import Reading
 from soapjms.protocol.record import Direction
-from soapjms.protocol.requesting import Endpoint, ResponseReceived, capture_of, findings
+from soapjms.protocol.requesting import Endpoint, ResponseReceived, findings
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +66,5 @@ class Response:
 
     def notes(self) -> tuple[tuple[str, str], ...]:
         """Name the habits of real stacks that the response shows, which break nothing: each a code and a text."""
-        record = capture_of(self.message, Direction.RESPONSE)
-        reading = Reading(record, self.endpoint.profile, self.endpoint.limits)
+        reading = Reading(self.message, self.endpoint.profile, self.endpoint.limits, direction=Direction.RESPONSE)
         return tuple(habits_of(reading, Carrier.RESPONSE))
