@@ -45,6 +45,15 @@ def test_a_good_log_ends_with_0_without_java(good: Path) -> None:
     assert results == {"summary.json", "verdicts", "rejected", "report.html", "junit.xml"}
 
 
+def test_an_empty_log_has_nothing_to_judge(tmp_path: Path) -> None:
+    """It does not say that anything passed; nothing failed, so it ends with 0."""
+    (tmp_path / "log.jsonl").touch()
+    done = soapjms("replay", "log.jsonl", "--out", "out", "--local", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("NOTHING TO JUDGE by profile rec-2012: 0 records")
+    assert "PASSED" not in done.stdout
+
+
 def test_failed_verdicts_end_with_1(tmp_path: Path) -> None:
     """What failed is in a table, with what it says and the first reason; notes follow."""
     done = soapjms("replay", CXF, "--out", "out", "--local", cwd=tmp_path)

@@ -7,6 +7,7 @@ import math
 from base64 import b64encode
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
+from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -188,6 +189,32 @@ def test_null_is_absent() -> None:
     assert from_json(line(jms={"priority": None, "reply_to": None})) == from_json(line())
 
 
+@pytest.mark.parametrize(
+    ("members", "digested"),
+    [
+        ({"message_type": "text", "body": "ä"}, "ä".encode()),
+        ({"message_type": "bytes", "body": "AAH/"}, b"\0\x01\xff"),
+        ({"message_type": "unknown", "body": "AAH/"}, b"\0\x01\xff"),
+        ({"message_type": "object", "body": "AAH/"}, b"\0\x01\xff"),
+    ],
+)
+def test_the_digest_of_a_whole_body_is_checked(members: dict[str, Any], digested: bytes) -> None:
+    """A body that was changed after its capture is no body to judge; one that was cut has nothing to compare."""
+    right, wrong = sha256(digested).hexdigest(), "0" * 64
+    for digest in (right, right.upper()):
+        assert from_json(line(**members, sha256=digest)).sha256 == digest
+    said = f"member sha256 is '{wrong}', and the body has the SHA-256 {right}: one of them was changed; of a body that"
+    with pytest.raises(InvalidRecordError, match=said):
+        from_json(line(**members, sha256=wrong))
+    assert from_json(line(**members, sha256=wrong, truncated=True)).sha256 == wrong
+
+
+def test_a_body_without_octets_has_no_digest_to_check() -> None:
+    """A map, a stream, and none."""
+    for members in ({"message_type": "map", "body": {}}, {"message_type": "stream", "body": []}, {"body": None}):
+        assert from_json(line(**members, sha256="ab")).sha256 == "ab"
+
+
 def test_optional_flags() -> None:
     """untyped, truncated and sha256 are kept, and written only where they say something."""
     record = from_json(line(untyped=True, truncated=True, sha256="AB", meta={"host": "h"}))
@@ -308,13 +335,15 @@ def records(draw: st.DrawFn) -> Record:
         redelivered=draw(st.none() | st.booleans()),
         untyped=draw(st.booleans()),
     )
+    truncated = draw(st.booleans())
+    any_digest = st.text("0123456789abcdef", min_size=64, max_size=64)
     return Record(
         message=message,
         time=draw(st.datetimes(timezones=st.just(UTC))),
         direction=draw(st.none() | st.sampled_from(Direction)),
         node=draw(st.none() | st.sampled_from(Node)),
-        truncated=draw(st.booleans()),
-        sha256=draw(st.none() | st.text("0123456789abcdef", min_size=64, max_size=64)),
+        truncated=truncated,
+        sha256=draw(st.none() | (any_digest if truncated else st.just(body_digest(message.body)))),
         meta=draw(st.dictionaries(TEXTS, JSON, max_size=2)),
         extra=draw(st.dictionaries(TEXTS.map("x_{}".format), JSON, max_size=2)),
     )

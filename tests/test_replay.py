@@ -351,11 +351,37 @@ def test_gzip_members_and_padding_are_one_log(tmp_path: Path) -> None:
 
 
 def test_an_empty_file_is_a_log_and_an_empty_gzip_file_is_broken(tmp_path: Path) -> None:
-    """An empty log holds nothing that fails; of nothing no gzip stream is made."""
+    """An empty log holds nothing that fails, and nothing that passes; of nothing no gzip stream is made."""
     (tmp_path / "log.jsonl").touch()
     assert run(tmp_path, tmp_path / "out").exit_status == 0
+    assert summary(tmp_path / "out")["verdict"] == "nothingToJudge"
+    assert "<h1>Nothing to judge</h1>" in (tmp_path / "out" / "report.html").read_text("utf-8")
     (tmp_path / "log.jsonl.gz").touch()
     assert run(tmp_path, tmp_path / "out").exit_status == 1
+
+
+def test_a_byte_order_mark_at_the_start_of_a_log_is_read_over_and_named(tmp_path: Path) -> None:
+    """In plain and in gzipped files; within a file it is no part of JSON."""
+    line = to_json(capture(request(1), at(1))).encode() + b"\n"
+    (tmp_path / "plain.jsonl").write_bytes(b"\xef\xbb\xbf" + line)
+    (tmp_path / "packed.jsonl.gz").write_bytes(gzip.compress(b"\xef\xbb\xbf" + line * 500, 1))
+    (tmp_path / "only.jsonl").write_bytes(b"\xef\xbb\xbf")
+    run(tmp_path, tmp_path / "out")
+    members = summary(tmp_path / "out")
+    assert (members["records"], members["rejected"], members["notes"]["byteOrderMark"]["count"]) == (501, 0, 3)
+    (tmp_path / "plain.jsonl").write_bytes(line + b"\xef\xbb\xbf" + line)
+    run(tmp_path / "plain.jsonl", tmp_path / "out")
+    members = summary(tmp_path / "out")
+    assert (members["records"], members["rejected"], "byteOrderMark" in members["notes"]) == (1, 1, False)
+
+
+def test_a_body_that_is_not_what_was_captured_is_rejected(tmp_path: Path) -> None:
+    """The digest of its record says so; the reason names both."""
+    members = json.loads(to_json(capture(request(1), at(1))))
+    (tmp_path / "log.jsonl").write_text(json.dumps({**members, "sha256": "0" * 64}) + "\n")
+    assert run(tmp_path / "log.jsonl", tmp_path / "out").exit_status == 1
+    (row,) = rows(tmp_path / "out", "rejected")
+    assert row["reason"].startswith(f"member sha256 is '{'0' * 64}', and the body has the SHA-256 {members['sha256']}")
 
 
 def test_a_line_beyond_the_limit_is_rejected_and_the_next_is_read(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from replay_logs import CXF, at, bad_logs, request, response, rows, summary, thr
 
 from brokers.message import queue
 from soapjms.protocol.errors import UsageError
-from soapjms.protocol.record import Direction, capture
+from soapjms.protocol.record import Direction, capture, to_json
 from soapjms.replay import SparkFailedError, Summary, replay, spark
 from soapjms.replay.schema import REJECTED, VERDICTS
 from soapjms.replay.session import session
@@ -112,7 +112,22 @@ def test_an_empty_log_gives_empty_rows_with_their_columns(tmp_path: Path) -> Non
     """Parquet without rows is still Parquet."""
     (tmp_path / "log.jsonl").touch()
     both(tmp_path / "log.jsonl", tmp_path)
+    assert summary(tmp_path / "spark")["verdict"] == "nothingToJudge"
     assert pq.read_table(tmp_path / "spark" / "verdicts").schema.equals(VERDICTS)
+
+
+def test_byte_order_marks_and_digests(tmp_path: Path) -> None:
+    """A mark at the start of a log is read over, a body that was changed is rejected."""
+    lines = [to_json(capture(request(n), at(n), Direction.REQUEST)) for n in range(3)]
+    lines[1] = lines[1].replace('"sha256":"', '"sha256":"0')
+    (tmp_path / "log.jsonl").write_text("\ufeff" + "\n".join(lines), "utf-8")
+    both(tmp_path / "log.jsonl", tmp_path)
+    members = summary(tmp_path / "spark")
+    assert (members["records"], members["rejected"], list(members["notes"])) == (
+        2,
+        1,
+        ["byteOrderMark", "quotedSoapAction"],
+    )
 
 
 def test_a_setting_that_spark_refuses_is_a_mistake_of_the_caller(tmp_path: Path) -> None:

@@ -23,9 +23,12 @@ from soapjms.protocol.names import DEFAULT_PROFILE, PROFILES
 from soapjms.protocol.wsdl import Description, Port
 from soapjms.replay import Progress, SparkFailedError, Summary, replay
 from soapjms.replay.report import visible
+from soapjms.replay.summary import NOTHING
 from soapjms.wsdl import read_wsdl
 
 MAX_WINDOW: Final = timedelta(days=3650).total_seconds()
+VERDICTS: Final[Mapping[str, str]] = {NOTHING: "nothing to judge"}
+"""The verdicts that are written otherwise than they are called."""
 COLOURS: Final[Mapping[str, str]] = {"failed": "bold red", "warning": "yellow", "passed": "green"}
 
 
@@ -119,8 +122,8 @@ def command(
     of a property counted. Each address is held against the messages that went to it, and no others: by the requestURI,
     else by JMSDestination; among several services at one address by targetService.
 
-    Exit status: 0 nothing failed, 1 failed verdicts or rejected records, 2 usage, or no input that can be read, 130
-    interrupted: nothing was written.
+    Exit status: 0 nothing failed, or there was nothing to judge, 1 failed verdicts or rejected records, 2 usage, or no
+    input that can be read, 130 interrupted: nothing was written.
     """
     if local and (master or conf):
         raise click.UsageError("--master and --conf are for Spark; leave them out, or leave out --local")
@@ -179,7 +182,8 @@ def _progress() -> Iterator[Progress]:
 def show(summary: Summary, out: Path, console: Console) -> None:
     """Print the result: verdict, counts, what failed or warned, what was rejected, notes, and where the report is."""
     members = summary.members
-    verdict = Text(members["verdict"].upper(), style=COLOURS[members["verdict"]])
+    said = VERDICTS.get(members["verdict"], members["verdict"])
+    verdict = Text(said.upper(), style=COLOURS.get(members["verdict"], ""))
     console.print(verdict, Text(f"by profile {members['profile']}: {_counts(members)}"))
     broken = {name: each for name, each in members["assertions"].items() if each["failed"] or each["warning"]}
     if broken:

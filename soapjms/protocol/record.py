@@ -72,7 +72,7 @@ class Record:
         direction: what it is, None where the capturing node did not know.
         node: who captured it.
         truncated: the body was cut: a check that needs it has nothing to go by.
-        sha256: of the whole body's octets (UTF-8 for text) in hex, also when cut.
+        sha256: of the whole body's octets (UTF-8 for text) in hex, also when cut; checked on reading if it is not.
         meta: anything: host, broker, release, trace ids.
         extra: members that this version does not know, kept as they were; those of `jms`, `destination` and
             `jms.reply_to` under these names.
@@ -140,10 +140,22 @@ def from_members(members: Mapping[str, Any]) -> Record:
         direction=choice(Direction, members, "direction"),
         node=choice(Node, members, "node"),
         truncated=member(members, "truncated", FLAG, False),
-        sha256=member(members, "sha256", TEXT, None),
+        sha256=_digest(members, message.body),
         meta=member(members, "meta", OBJECT, {}),
         extra=_unknown_members(members, jms),
     )
+
+
+def _digest(members: Mapping[str, Any], body: Body) -> str | None:
+    """Read the digest of the body; that of a body that is there as a whole has to be right."""
+    stated: str | None = member(members, "sha256", TEXT, None)
+    found = None if stated is None or members.get("truncated") else body_digest(body)
+    if stated is not None and found is not None and stated.lower() != found:
+        raise InvalidRecordError(
+            f"member sha256 is {shown(stated)}, and the body has the SHA-256 {found}: one of them was changed; of a "
+            "body that was cut, the member truncated is true"
+        )
+    return stated
 
 
 def parse_time(text: str | None) -> datetime:

@@ -35,6 +35,8 @@ __all__ = ["ENGINES", "NoInputError", "Progress", "SparkFailedError", "SparkMiss
 ENGINES: Final = ("spark", "local")
 SPARK_PACKAGES: Final = frozenset({"pyspark", "pandas", "py4j"})
 
+MARKED: Final = ("byteOrderMark", "a log begins with a byte order mark, which was passed over")
+
 LogArgument: TypeAlias = str | os.PathLike[str]
 SenderArgument: TypeAlias = str | JmsUri | Port | Description
 
@@ -84,6 +86,7 @@ def replay(
     job = _job([logs] if isinstance(logs, str | os.PathLike) else logs, target, terms)
     with staging(target) as result:
         tally, rejects = run(job, result, progress)
+        _note_marks(job, tally)
         summary = summarise(tally, rejects, terms)
         progress("writing the report")
         report.write(summary, result)
@@ -108,6 +111,12 @@ def _job(logs: Iterable[LogArgument], target: Path, terms: Terms) -> Job:
     if not found:
         raise NoInputError("no input can be read: " + "; ".join(f"{each.file}: {each.reason}" for each in refused))
     return Job(logs=tuple(found), rejected=tuple(refused), terms=terms)
+
+
+def _note_marks(job: Job, tally: Tally) -> None:
+    for log in job.logs:
+        if log.marked:
+            tally.note(*MARKED)
 
 
 def _profile(name: str) -> Profile:

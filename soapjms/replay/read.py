@@ -8,6 +8,7 @@ Spec: capture record, version 1, "JSON Lines".
 
 from __future__ import annotations
 
+import codecs
 import glob
 import io
 import os
@@ -25,17 +26,24 @@ MAX_LINE: Final = 128 << 20
 """Octets; a longer line is no record but an attack or a damaged file."""
 SHOWN_OF_LONG_LINE: Final = 1 << 16
 GZIP_MAGIC: Final = b"\x1f\x8b"
+MARK: Final = codecs.BOM_UTF8
 CHUNK: Final = 1 << 18
+START: Final = 1 << 12
+"""Octets at the beginning of a file that tell what it is."""
 
 
 class LogFile(NamedTuple):
-    """One capture log: its place in the run, its name as the user wrote it, where it is, its size in octets."""
+    """One capture log: its place in the run, its name as the user wrote it, where it is, its size in octets.
+
+    `marked` says that it begins with a byte order mark, which is passed over.
+    """
 
     number: int
     name: str
     path: str
     size: int
     gzipped: bool
+    marked: bool = False
 
 
 class Split(NamedTuple):
@@ -107,10 +115,20 @@ def _open(number: int, name: str, path: str) -> LogFile | Rejected:
         if os.path.exists(path) and not os.path.isfile(path):  # opening a pipe would wait for its writer
             return Rejected(_file_name(name), None, "cannot be read: it is no regular file")
         with open(path, "rb") as stream:
-            gzipped = stream.read(2) == GZIP_MAGIC or name.endswith(".gz")
-            return LogFile(number, _file_name(name), path, os.fstat(stream.fileno()).st_size, gzipped)
+            start = stream.read(START)
+            gzipped = start.startswith(GZIP_MAGIC) or name.endswith(".gz")
+            marked = (_first_inflated(start) if gzipped else start).startswith(MARK)
+            return LogFile(number, _file_name(name), path, os.fstat(stream.fileno()).st_size, gzipped, marked)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         return Rejected(_file_name(name), None, f"cannot be opened: {getattr(error, 'strerror', None) or error}")
+
+
+def _first_inflated(start: bytes) -> bytes:
+    """Return the first octets in the beginning of a gzip file, none if it is broken: reading it says how."""
+    try:
+        return zlib.decompressobj(wbits=31).decompress(start, len(MARK))
+    except zlib.error:
+        return b""
 
 
 def _file_name(name: str) -> str:
@@ -229,6 +247,8 @@ def _parsed(log: LogFile, number: int, line: _Line) -> Iterator[Captured | Rejec
         yield Rejected(log.name, number, reason, _shown(line.octets[:SHOWN_OF_LONG_LINE]))
         return
     octets = line.octets.rstrip(b"\r\n")
+    if number == 1:
+        octets = octets.removeprefix(MARK)
     if not octets.strip():
         return
     try:

@@ -140,7 +140,7 @@ class Summary:
 
     @property
     def exit_status(self) -> int:
-        """0 where nothing failed, 1 with failed verdicts or rejected records."""
+        """0 where nothing failed, even as there was nothing to judge; 1 with failed verdicts or rejected records."""
         return 1 if self.members["verdict"] == Outcome.FAILED else 0
 
     def to_json(self) -> str:
@@ -162,7 +162,7 @@ def summarise(tally: Tally, rejects: Iterable[Rejected], terms: Terms) -> Summar
         "producer": PRODUCER,
         "profile": setting.profile.name,
         "profileNote": RECONSTRUCTED if setting.profile.edition == REC_2012.name else None,
-        "verdict": str(_verdict(counts)),
+        "verdict": _verdict(counts),
         **{name: counts[name,] for name in ("records", "messages")},
         "copies": counts["records",] - counts["messages",],
         "lateCopies": counts["lateCopies",],
@@ -186,14 +186,18 @@ PRODUCER: Final = "soapjms replay"
 """Tells a folder that replay made from any other."""
 UNPAIRED: Final = ("missingResponses", "responsesWithoutRequest")
 SUBCODE_COUNTS: Final = ("expected", "observed")
+NOTHING: Final = "nothingToJudge"
+"""The verdict of a run over logs without a message: nothing failed, and nothing passed."""
 REACTIONS: Final = ("agree", "disagree", "unanswered")
 
 
-def _verdict(counts: Counter[tuple[str, ...]]) -> Outcome:
+def _verdict(counts: Counter[tuple[str, ...]]) -> str:
+    if not counts["messages",] and not counts["rejected",]:
+        return NOTHING
     seen = {path[2] for path, number in counts.items() if path[0] == "assertion" and number}
     if Outcome.FAILED in seen or counts["rejected",]:
-        return Outcome.FAILED
-    return Outcome.WARNING if Outcome.WARNING in seen else Outcome.PASSED
+        return str(Outcome.FAILED)
+    return str(Outcome.WARNING if Outcome.WARNING in seen else Outcome.PASSED)
 
 
 def _assertions(setting: Setting) -> dict[str, dict[str, str]]:
