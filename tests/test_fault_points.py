@@ -1,0 +1,194 @@
+"""Every point of an exchange at which a connection can be lost: nothing is lost with it, and no effect happens twice.
+
+A service whose connection fails is started again, as whoever supervises it would; its store is the same file.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+from calling_kit import GREETER, NS, PATIENCE, URI, element, envelope, eventually, text_of
+from faulty_kit import Faults, FaultyConnection
+from lxml import etree
+
+from brokers import BrokerError, Destination
+from brokers.embedded import Broker
+from soapjms import CallFailedError, Client, Dispatcher, Request, Response, Service, SoapFaultError
+
+PATTERNS: Final = {
+    "temporary": (URI, "rec-2012"),
+    "exclusive": (URI, "cr-2009"),
+    "shared": (f"{URI}?replyToName=answers", "rec-2012"),
+    "one-way": (URI, "rec-2012"),
+    "fault": (URI, "rec-2012"),
+}
+"""The URI that the client of each pattern has, and the edition that both sides follow."""
+
+
+class Exchange:
+    """One exchange on a broker of its own.
+
+    Args:
+        pattern: which.
+        path: the file of the service's store.
+        asking, answering: what fails at the client and at the service.
+        transactional: whether the service's broker has transactions.
+    """
+
+    def __init__(self, pattern: str, path: Path, asking: Faults, answering: Faults, *, transactional: bool) -> None:
+        self.broker = Broker("faulty")
+        self.pattern = pattern
+        self.path = path
+        self.asking = asking
+        self.answering = answering
+        self.transactional = transactional
+        self.ignored = 0
+
+    def run(self) -> Response | BaseException | None:
+        """Have the exchange happen, the service being started again when its connection fails; return how it ended."""
+        uri, profile = PATTERNS[self.pattern]
+        with ExitStack() as stack:
+            connection = FaultyConnection(stack.enter_context(self.broker.connect()), self.asking)
+            client = stack.enter_context(Client(connection, uri, profile=profile, timeout=PATIENCE))
+            outcome = self._ask(client)
+            self.ignored = client.counts["ignored"]
+        return outcome
+
+    def _ask(self, client: Client) -> Response | BaseException | None:
+        future, outcome = None, None
+        with self._served(self.answering) as first:
+            try:
+                if self.pattern == "one-way":
+                    client.send(envelope("Ann"))
+                else:
+                    future = client.submit(envelope("Ann", operation="fail" if self.pattern == "fault" else "greetMe"))
+            except (BrokerError, CallFailedError) as error:
+                outcome = error
+            eventually(lambda: self.answering.fired.is_set() or self._is_over(first), "it is over, or failed")
+        with self._served(Faults()) as second:
+            eventually(lambda: self._is_over(second), "it is over")
+        return outcome if future is None else future.exception(PATIENCE) or future.result(PATIENCE)
+
+    def _is_over(self, dispatcher: Dispatcher | None) -> bool:
+        return dispatcher is not None and self.broker.depth(GREETER) == 0 and dispatcher.under_way == 0
+
+    @contextmanager
+    def _served(self, faults: Faults) -> Iterator[Dispatcher | None]:
+        """Serve, as long as the connection lives; None if it did not even live until then."""
+        _, profile = PATTERNS[self.pattern]
+        with self.broker.connect() as inner:
+            connection = FaultyConnection(inner, faults, transactional=self.transactional)
+            dispatcher = Dispatcher(connection, URI, service(), workers=1, store=self.path, profile=profile)
+            try:
+                dispatcher.start()
+            except BrokerError:
+                yield None
+                return
+            with ExitStack() as stack:
+                stack.callback(dispatcher.close)
+                yield dispatcher
+
+    @property
+    def effects(self) -> int:
+        """How often the service's effect happened."""
+        connection = sqlite3.connect(self.path)
+        try:
+            rows = connection.execute("SELECT count(*) FROM sqlite_master WHERE name = 'greeted'").fetchone()[0]
+            return connection.execute("SELECT count(*) FROM greeted").fetchone()[0] if rows else 0
+        finally:
+            connection.close()
+
+    @property
+    def left(self) -> list[Destination]:
+        """The destinations that have messages, but for the answers of a client that is gone."""
+        found = [each for each in self.broker.destinations() if self.broker.depth(each)]
+        return [each for each in found if each.name != "answers"]
+
+
+def service() -> Service:
+    """Make a greeter that writes a row for each greeting; `fail` writes one and then fails, which undoes it."""
+    made = Service()
+
+    @made.operation(f"{{{NS}}}greetMe")
+    def greet(request: Request) -> etree._Element:
+        write(request)
+        return element("greetMeResponse", f"Hello {request.element.text}")
+
+    @made.operation(f"{{{NS}}}fail")
+    def fail(request: Request) -> etree._Element:
+        write(request)
+        raise SoapFaultError("no such person", blame="Sender")
+
+    return made
+
+
+def write(request: Request) -> None:
+    """Have an effect."""
+    request.transaction.execute("CREATE TABLE IF NOT EXISTS greeted (name TEXT)")
+    request.transaction.execute("INSERT INTO greeted VALUES (?)", (request.element.text,))
+
+
+def check_answer(pattern: str, outcome: Response | BaseException | None) -> None:
+    """Check that the caller got what it asked for."""
+    if pattern == "one-way":
+        assert outcome is None
+        return
+    assert isinstance(outcome, Response), outcome
+    if pattern == "fault":
+        assert outcome.fault is not None
+        assert outcome.fault.reason == "no such person"
+    else:
+        assert text_of(outcome) == "Hello Ann"
+
+
+def wanted_effects(pattern: str) -> int:
+    """Return how many effects one request has: those of a function that fails are undone."""
+    return 0 if pattern == "fault" else 1
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("transactional", [True, False], ids=["transactions", "no transactions"])
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_service(pattern: str, transactional: bool, after: bool, tmp_path: Path) -> None:
+    """Wherever a service fails, the caller gets its one answer and the effect happens once."""
+    smooth = Exchange(pattern, tmp_path / "smooth.db", Faults(), Faults(), transactional=transactional)
+    check_answer(pattern, smooth.run())
+    points = smooth.answering.names
+    assert {"consume", "deliver", "commit" if transactional else "accept"} <= set(points)
+    for at, name in enumerate(points):
+        faults = Faults(at, after=after)
+        exchange = Exchange(pattern, tmp_path / f"{at}.db", Faults(), faults, transactional=transactional)
+        check_answer(pattern, exchange.run())
+        assert faults.fired.is_set(), name
+        assert exchange.effects == wanted_effects(pattern), name
+        assert exchange.left == [], name
+        # Without a transaction a second answer goes out where the first was not accepted with its request.
+        assert exchange.ignored == 0 or not transactional, name
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_client(pattern: str, after: bool, tmp_path: Path) -> None:
+    """Wherever a client fails, its caller has the answer or an error; what was sent is carried out, once."""
+    smooth = Exchange(pattern, tmp_path / "smooth.db", Faults(), Faults(), transactional=True)
+    check_answer(pattern, smooth.run())
+    points = smooth.asking.names
+    assert "send" in points
+    for at, name in enumerate(points):
+        faults = Faults(at, after=after)
+        exchange = Exchange(pattern, tmp_path / f"{at}.db", faults, Faults(), transactional=True)
+        outcome = exchange.run()
+        if isinstance(outcome, BaseException):
+            assert isinstance(outcome, BrokerError | CallFailedError), name
+            assert "lost" in str(outcome) or "closed" in str(outcome), name
+        else:
+            assert name == "deliver", name
+            check_answer(pattern, outcome)
+        was_sent = at > points.index("send") or (name == "send" and after)
+        assert exchange.effects == (wanted_effects(pattern) if was_sent else 0), name
+        assert exchange.left == [], name
