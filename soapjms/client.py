@@ -28,6 +28,8 @@ from brokers.naming import Names
 from soapjms.addressing import destination_of, reply_destination_of, soap_action_of
 from soapjms.arguments import connection_to, edition, finite, payload_type
 from soapjms.calls import Call, Calls
+from soapjms.health import DEFAULT_TIMEOUT as PING_TIMEOUT
+from soapjms.health import Pinger
 from soapjms.protocol.attachments import Attachment
 from soapjms.protocol.errors import CallFailedError, CallTimeoutError, UsageError
 from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
@@ -107,6 +109,7 @@ class Client:
         self._replies = self._choose_replies(reply_destination_of(parsed, effective, names or Names()))
         self._calls = Calls(self._replies)
         self._deadlines = Deadlines("soapjms-deadlines")
+        self._pinger = Pinger(connection)
         self._executor: Executor | None = None
         self._closed = False
         self._ended = False
@@ -227,6 +230,15 @@ class Client:
         finally:
             outgoing.sent(message_id)
         node.sent()
+
+    def ping(self, timeout: float = PING_TIMEOUT) -> float:
+        """Send a message through the broker and back, not to the service, and return the seconds that it took.
+
+        Raises:
+            PingFailedError: it did not come back within `timeout` seconds, or there is no connection.
+        """
+        self._check_open()
+        return self._pinger.ping(timeout)
 
     # One call
 
@@ -359,6 +371,7 @@ class Client:
         self._give_up_all("the client was closed")
         self._deadlines.close()
         self._replies.close()
+        self._pinger.close()
         with self._lock:
             self._ended = True
             executor, self._executor = self._executor, None

@@ -20,9 +20,10 @@ from brokers.naming import Names
 from soapjms.addressing import VARIANTS, destination_of
 from soapjms.arguments import at_least_one, connection_to, edition, service_to_run
 from soapjms.committer import TOO_LATE, Committer
+from soapjms.health import DEFAULT_TIMEOUT, Health, Pinger
 from soapjms.idempotency import Store
 from soapjms.protocol.assertions import Setting
-from soapjms.protocol.errors import UsageError
+from soapjms.protocol.errors import PingFailedError, UsageError
 from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
 from soapjms.protocol.names import DEFAULT_PROFILE, Profile
 from soapjms.protocol.uri import JmsUri
@@ -116,7 +117,9 @@ class Dispatcher:
             closing=self._closing,
         )
         self._committer = Committer(connection, tally, recorder, letters, self._done)
+        self._pinger = Pinger(connection)
         self._consumers: list[Consumer] = []
+        self._is_started = False
         self._idle = Condition()
         self._under_way = 0
         self._stopping = False
@@ -145,7 +148,36 @@ class Dispatcher:
         except BaseException:
             self.close()
             raise
+        self._is_started = True
         return self
+
+    def ping(self, timeout: float = DEFAULT_TIMEOUT) -> float:
+        """Send a message through the broker and back, and return the seconds that it took.
+
+        Raises:
+            PingFailedError: it did not come back within `timeout` seconds, or there is no connection.
+        """
+        return self._pinger.ping(timeout)
+
+    def health(self, timeout: float = DEFAULT_TIMEOUT) -> Health:
+        """Say whether this serves, after a ping that may take `timeout` seconds."""
+        problem, round_trip = self._problem(), None
+        if not problem:
+            try:
+                round_trip = self.ping(timeout)
+            except PingFailedError as error:
+                problem = str(error)
+        live = self._connection.state is not ConnectionState.CLOSED and (
+            self._committer.is_alive or not self._is_started or self._stopping
+        )
+        return Health(live, not problem, problem, self._under_way, round_trip)
+
+    def _problem(self) -> str:
+        """Say why this takes no requests, as far as that is known without asking the broker."""
+        if self._stopping or not self._is_started:
+            return "it was closed" if self._stopping else "it was not started"
+        state = self._connection.state
+        return "" if state is ConnectionState.CONNECTED else f"the connection is {state}"
 
     def close(self, deadline: float = 10.0) -> bool:
         """Take no more requests, finish those under way within `deadline` seconds, and unsubscribe. Idempotent.
@@ -161,17 +193,24 @@ class Dispatcher:
             self._closing.set()
             is_finished = self._idle.wait_for(lambda: self._under_way == 0, deadline)
             self._committer.too_late = True
+        self._connection.unwatch(self._on_state)
         for consumer in self._consumers:
             stop(consumer)
+        self._pinger.close()
         self._committer.close(max(0.0, until - time.monotonic()))
         if self._own_store is not None:
             self._own_store.close()
         return is_finished
 
     def _on_state(self, state: ConnectionState) -> None:
-        if self._stopping or state is ConnectionState.CONNECTED:
+        if self._stopping:
             return
-        log.error("the connection was %s: no more requests come from %s", state, self.destination)
+        if state is ConnectionState.CLOSED:
+            log.error("the connection was closed: no more requests come from %s", self.destination)
+        elif state is ConnectionState.LOST:
+            log.warning("the connection was lost: no requests come from %s until there is another", self.destination)
+        else:
+            log.info("requests come from %s again", self.destination)
 
     def __enter__(self) -> Self:
         return self.start()

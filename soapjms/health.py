@@ -1,0 +1,100 @@
+"""Whether the way through the broker is open, and what a dispatcher says of itself."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass
+from secrets import token_hex
+from threading import Event, Lock
+from typing import Final
+
+from brokers.connection import Connection, Consumer, Delivery
+from brokers.errors import BrokerError
+from brokers.message import DeliveryMode, Destination, Message, MessageType
+from soapjms.arguments import finite
+from soapjms.protocol.errors import PingFailedError
+from soapjms.replies import stop
+
+DEFAULT_TIMEOUT: Final = 5.0
+
+
+class Pinger:
+    """Sends itself messages through the broker, over a temporary queue of the connection. Thread-safe.
+
+    The queue is made at the first ping and kept, as brokers forget one only with its connection.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._lock = Lock()
+        self._place: tuple[int, Destination, Consumer] | None = None
+        self._waiting: dict[str, Event] = {}
+
+    def ping(self, timeout: float = DEFAULT_TIMEOUT) -> float:
+        """Send a message to and fro, and return the seconds that it took.
+
+        Raises:
+            PingFailedError: it did not come back within `timeout` seconds, or there is no connection.
+            UsageError: `timeout` is no positive, finite number.
+        """
+        seconds, started = finite(timeout), time.monotonic()
+        name, came = token_hex(8), Event()
+        self._waiting[name] = came
+        try:
+            message = Message(
+                message_type=MessageType.BYTES,
+                body=b"",
+                destination=self._destination(),
+                correlation_id=name,
+                delivery_mode=DeliveryMode.NON_PERSISTENT,
+            )
+            self._connection.send(message).result(seconds)
+            if not came.wait(max(0.0, seconds - (time.monotonic() - started))):
+                raise PingFailedError(f"a message through the broker did not come back within {seconds:g} s")
+        except (BrokerError, FutureTimeoutError) as error:
+            why = str(error) or f"the broker did not take it within {seconds:g} s"
+            raise PingFailedError(f"no message could be sent through the broker: {why}") from error
+        finally:
+            del self._waiting[name]
+        return time.monotonic() - started
+
+    def _destination(self) -> Destination:
+        with self._lock:
+            generation = self._connection.generation
+            if self._place is None or self._place[0] != generation:
+                destination = self._connection.temporary()
+                consumer = self._connection.consume(destination, self._on_delivery, auto_accept=True, inline=True)
+                self._place = generation, destination, consumer
+            return self._place[1]
+
+    def _on_delivery(self, delivery: Delivery) -> None:
+        came = self._waiting.get(delivery.message.correlation_id or "")
+        if came is not None:
+            came.set()
+
+    def close(self) -> None:
+        """Stop listening. Idempotent."""
+        with self._lock:
+            place, self._place = self._place, None
+        if place is not None:
+            stop(place[2])
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """How a dispatcher is.
+
+    Attributes:
+        live: it can still serve; if not, only another process helps.
+        ready: it takes requests now.
+        problem: why it is not ready, empty if it is.
+        under_way: requests that are being worked on, or wait for their commit.
+        round_trip: seconds of a message through the broker, None if none came back.
+    """
+
+    live: bool
+    ready: bool
+    problem: str
+    under_way: int
+    round_trip: float | None

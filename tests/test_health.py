@@ -1,0 +1,143 @@
+"""Pings through the broker, and what a dispatcher says of itself."""
+
+from __future__ import annotations
+
+import time
+from threading import Event
+from typing import Any
+
+import pytest
+from calling_kit import PATIENCE, URI, OnEachBroker, Peers, Wrapped, greeter
+
+from brokers import Completion, Connection, ConnectionState, Message, SendResult
+from brokers.embedded import Broker
+from soapjms import Client, Dispatcher, PingFailedError, UsageError
+
+
+class Silent(Wrapped):
+    """A broker that takes messages and never delivers any."""
+
+    def send(self, message: Message, transaction: Any = None) -> Completion[SendResult]:
+        future: Completion[SendResult] = Completion(lambda: None)  # type: ignore[arg-type, return-value]
+        future.set_result(SendResult())
+        return future
+
+
+class Stuck(Wrapped):
+    """A broker that takes no message."""
+
+    def send(self, message: Message, transaction: Any = None) -> Completion[SendResult]:
+        return Completion(lambda: None)  # type: ignore[arg-type, return-value]
+
+
+class TestPing(OnEachBroker):
+    """`Client.ping` and `Dispatcher.ping`."""
+
+    def test_round_trip(self, connection: Connection, other: Connection, uri: str) -> None:
+        """A message comes back, again and again, over one temporary queue; it takes some time."""
+        made = list[Any]()
+
+        class Counting(Wrapped):
+            def temporary(self, *arguments: Any) -> Any:
+                made.append(super().temporary(*arguments))
+                return made[-1]
+
+        with Dispatcher(Counting(other), uri, greeter()) as dispatcher, Client(connection, uri) as client:
+            for _ in range(3):
+                assert 0 < dispatcher.ping() < PATIENCE
+                assert 0 < client.ping(PATIENCE) < PATIENCE
+            assert dispatcher.counts == {}
+        assert len(made) == 1
+
+
+class TestFailures(Peers):
+    """A ping that does not come back."""
+
+    def test_silent(self, other: Connection) -> None:
+        """It ends in time, and says what happened."""
+        for kind, said in (
+            (Silent, r"did not come back within 0\.05 s"),
+            (Stuck, r"the broker did not take it within 0\.05 s"),
+        ):
+            started = time.monotonic()
+            with Client(kind(other), URI) as client, pytest.raises(PingFailedError, match=said):
+                client.ping(0.05)
+            assert time.monotonic() - started < PATIENCE
+
+    def test_closed(self, connection: Connection) -> None:
+        """Without a connection it fails at once, with the reason."""
+        with Client(connection, URI) as client:
+            connection.close()
+            with pytest.raises(PingFailedError, match="no message could be sent through the broker: the connection"):
+                client.ping()
+        with pytest.raises(UsageError, match="the client is closed"):
+            client.ping()
+
+    @pytest.mark.parametrize("timeout", [0, -1, float("inf"), float("nan"), "1"])
+    def test_timeout(self, client: Client, timeout: Any) -> None:
+        """It always ends, so its time-out does."""
+        with pytest.raises(UsageError, match="timeout is"):
+            client.ping(timeout)
+
+
+class TestHealth(Peers):
+    """`Dispatcher.health`."""
+
+    def test_life(self, client: Client, other: Connection) -> None:
+        """It is live from the beginning to the end, and ready in between."""
+        dispatcher = Dispatcher(other, URI, greeter())
+        before = dispatcher.health()
+        assert (before.live, before.ready, before.problem) == (True, False, "it was not started")
+        with dispatcher:
+            within = dispatcher.health()
+            assert (within.live, within.ready, within.problem, within.under_way) == (True, True, "", 0)
+            assert within.round_trip is not None
+            assert within.round_trip > 0
+        after = dispatcher.health()
+        assert (after.live, after.ready, after.problem, after.round_trip) == (True, False, "it was closed", None)
+
+    def test_connection_closed(self, broker: Broker) -> None:
+        """When its connection was closed it is neither: only another process helps."""
+        connection = broker.connect()
+        with Dispatcher(connection, URI, greeter()) as dispatcher:
+            connection.close()
+            found = dispatcher.health()
+        assert (found.live, found.ready, found.problem) == (False, False, "the connection is closed")
+
+    def test_connection_lost(self, other: Connection) -> None:
+        """While its connection is lost it is live, and not ready."""
+
+        class Lost(Wrapped):
+            @property
+            def state(self) -> ConnectionState:
+                return ConnectionState.LOST
+
+        with Dispatcher(Lost(other), URI, greeter()) as dispatcher:
+            found = dispatcher.health()
+        assert (found.live, found.ready, found.problem) == (True, False, "the connection is lost")
+
+    def test_silent(self, other: Connection) -> None:
+        """While nothing comes through the broker it is not ready."""
+        with Dispatcher(Silent(other), URI, greeter()) as dispatcher:
+            found = dispatcher.health(0.05)
+        assert (found.live, found.ready, found.round_trip) == (True, False, None)
+        assert "did not come back" in found.problem
+
+    def test_busy(self, client: Client, other: Connection) -> None:
+        """It says how much is under way, and is ready meanwhile."""
+        begun, go_on, service = Event(), Event(), greeter()
+
+        @service.operation("{urn:greeter}wait")
+        def wait(request: object) -> None:
+            begun.set()
+            assert go_on.wait(PATIENCE)
+
+        with Dispatcher(other, URI, service, workers=1) as dispatcher:
+            client.submit(
+                b'<e:Envelope xmlns:e="http://schemas.xmlsoap.org/soap/envelope/"><e:Body>'
+                b'<wait xmlns="urn:greeter"/></e:Body></e:Envelope>'
+            )
+            assert begun.wait(PATIENCE)
+            found = dispatcher.health()
+            go_on.set()
+        assert (found.ready, found.under_way) == (True, 1)
