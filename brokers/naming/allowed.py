@@ -31,6 +31,8 @@ JAVA_SCHEMES: Final[Mapping[str, int | None]] = {
     "vm": None,
 }
 """Schemes of the URLs by which Java clients reach a broker, each with its port where the URL may leave it out."""
+OF_ONE_BROKER: Final = frozenset({*JAVA_SCHEMES, *SCHEMES}) - {"failover"}
+"""Schemes of a URL that names one broker; `failover:` lists several."""
 
 REFUSAL: Final = "names are never looked up over a network (ldap, rmi, iiop, corbaname, dns, http) nor in other files"
 
@@ -169,7 +171,7 @@ def _listed(url: str, place: str) -> list[str]:
 
 def _endpoint(url: str, place: str) -> Endpoint:
     scheme = url.partition(":")[0].lower()
-    if scheme not in JAVA_SCHEMES and scheme not in SCHEMES:
+    if scheme not in OF_ONE_BROKER:
         known = ", ".join(sorted({*JAVA_SCHEMES, *SCHEMES, "failover"}))
         raise NamingError(f"{place} is {_shown(url)}, which is no broker's URL; {REFUSAL}; accepted are: {known}")
     try:
