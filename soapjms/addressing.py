@@ -6,14 +6,16 @@ Spec: RFC 6167 4.2, 4.3; SOAP/JMS 2.2.1, 2.2.2 replyToName.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Final, Self
 
 from brokers.message import Destination, DestinationKind, Message, queue, topic
 from brokers.naming import Names
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.names import Mep
 from soapjms.protocol.properties import Effective
+from soapjms.protocol.showing import named
 from soapjms.protocol.uri import JmsUri
 from soapjms.protocol.wsdl import Port
 from soapjms.protocol.wsdl.showing import MEP_WORDS
@@ -105,30 +107,66 @@ SPECIAL_CHARACTERS: Final = re.compile(r"[,*>?]|://")
 """What makes a broker take a name for something else: several destinations, a pattern, a destination with options."""
 
 
-def reply_refusal(request: Message) -> str | None:
-    """Say why a reply must not go to the request's JMSReplyTo, None if it may.
+@dataclass(frozen=True, slots=True)
+class ReplyRule:
+    """Where replies may go: a request is anybody's, and its JMSReplyTo names where the service is to write.
 
-    It may go to any queue or temporary destination but the request's own and those of the broker itself: a request is
-    anybody's, and its JMSReplyTo would make the service write wherever its sender likes.
+    Whatever is allowed here, not the request's own destination, and not those of the broker itself.
+
+    Attributes:
+        queues: the names of the queues that may be written to; None for any.
+        topics: likewise of the topics: what is sent there reaches whoever listens.
     """
-    reply = request.reply_to
-    if reply is None:
-        return "the message has no JMSReplyTo"
-    if reply.kind is DestinationKind.TOPIC:
-        return f"JMSReplyTo is {reply}; a reply goes to a queue or temporary destination"
-    if not reply.name:
-        own_form = reply.kind.is_temporary and reply.address
-        return None if own_form else f"JMSReplyTo is a {reply.kind} without a name"
-    return _name_refusal(reply, reply.name, request.destination)
+
+    queues: frozenset[str] | None = None
+    topics: frozenset[str] | None = frozenset()
+
+    @classmethod
+    def of(cls, queues: bool | Collection[str], topics: bool | Collection[str]) -> Self:
+        """Make a rule of what a user says: True for any, False for none, or names.
+
+        Raises:
+            UsageError: it is something else, such as one name alone, or a name that is never allowed.
+        """
+        return cls(_allowed("reply_queues", queues), _allowed("reply_topics", topics))
+
+    def refusal(self, request: Message) -> str | None:
+        """Say why a reply must not go to the request's JMSReplyTo, None if it may."""
+        reply = request.reply_to
+        if reply is None:
+            return "the message has no JMSReplyTo"
+        if not reply.name:
+            own_form = reply.kind.is_temporary and reply.address
+            return None if own_form else f"JMSReplyTo is a {reply.kind} without a name"
+        if request.destination is not None and request.destination.name == reply.name:
+            return f"JMSReplyTo is {named(reply)}, the destination of the request itself"
+        return None if reply.kind.is_temporary else self._of_name(reply, reply.name)
+
+    def _of_name(self, reply: Destination, name: str) -> str | None:
+        option, allowed = "reply_queues", self.queues
+        if reply.kind is DestinationKind.TOPIC:
+            option, allowed = "reply_topics", self.topics
+        if allowed is not None and name not in allowed:
+            return f"JMSReplyTo is {named(reply)}, a {reply.kind} that the option {option} does not allow"
+        why = never_written(name)
+        return None if why is None else f"JMSReplyTo is {named(reply)}, {why}"
 
 
-def _name_refusal(reply: Destination, name: str, own: Destination | None) -> str | None:
-    if own is not None and own.name == name:
-        return f"JMSReplyTo is {reply}, the destination of the request itself"
-    if reply.kind.is_temporary:
-        return None
+def never_written(name: str) -> str | None:
+    """Say why nothing is ever written to a queue or topic of some name because a request asks for it; None if it is."""
     if name.lower() == "dlq" or name.lower().startswith(FORBIDDEN_PREFIXES):
-        return f"JMSReplyTo is {reply}, a destination of the broker's own"
+        return "a destination of the broker's own"
     if SPECIAL_CHARACTERS.search(name):
-        return f"JMSReplyTo is {reply}, which a broker may take for several destinations or a pattern"
+        return "which a broker may take for several destinations or a pattern"
     return None
+
+
+def _allowed(option: str, given: bool | Collection[str]) -> frozenset[str] | None:
+    if isinstance(given, bool):
+        return None if given else frozenset()
+    if isinstance(given, str) or not isinstance(given, Collection) or not all(isinstance(each, str) for each in given):
+        raise UsageError(f"{option} is {given!r}; it is True for any, False for none, or a list of names")
+    for name in given:
+        if not name or never_written(name) is not None:
+            raise UsageError(f"{option} allows {name!r}, {never_written(name) or 'which is no name'}; leave it out")
+    return frozenset(given)

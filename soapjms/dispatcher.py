@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from threading import Condition, Event
 from types import MappingProxyType, TracebackType
@@ -17,7 +17,7 @@ from typing import Final, Self
 from brokers.connection import Connection, ConnectionState, Consumer, Delivery
 from brokers.message import Destination, queue
 from brokers.naming import Names
-from soapjms.addressing import VARIANTS, destination_of
+from soapjms.addressing import VARIANTS, ReplyRule, destination_of
 from soapjms.arguments import at_least_one, connection_to, edition, service_to_run
 from soapjms.committer import TOO_LATE, Committer
 from soapjms.health import DEFAULT_TIMEOUT, Health, Pinger
@@ -60,6 +60,10 @@ class Dispatcher:
             broker, or else by the store; without either it is not.
         dead_letters: the queue for requests that cannot be worked on, with the reason as properties. None to have the
             broker put them where it does; over STOMP the reason is only logged then.
+        reply_queues: the queues that a request may name as its JMSReplyTo: True for any, or the names of those that
+            are meant. Temporary destinations are always answered to; the broker's own, and the one served, never.
+        reply_topics: likewise of the topics (Protocol-2070); none unless this says so. A request that may not be
+            answered is a dead letter.
         profile: the edition of the specification to judge and to write by.
         strict: refuse what a liberal reader lets pass.
         properties: binding properties that win over those of the URI.
@@ -86,6 +90,8 @@ class Dispatcher:
         store: Store | str | Path | None = None,
         max_deliveries: int = MAX_DELIVERIES,
         dead_letters: str | None = None,
+        reply_queues: bool | Collection[str] = True,
+        reply_topics: bool | Collection[str] = False,
         profile: Profile | str = DEFAULT_PROFILE,
         strict: bool = False,
         properties: Mapping[str, Value] = MappingProxyType({}),
@@ -102,6 +108,7 @@ class Dispatcher:
         self._workers = 1 if self.destination.kind.is_topic else wanted
         letters = dead_letter_queue(dead_letters, self.destination)
         deliveries = at_least_one("max_deliveries", max_deliveries)
+        replies = ReplyRule.of(reply_queues, reply_topics)
         tally, self._closing = Tally(), Event()
         self.counts = tally.counts
         to_run = service_to_run(service)
@@ -112,6 +119,7 @@ class Dispatcher:
             store=self._own_store or store_to_use(store),
             stable_message_id=connection.capabilities.stable_message_id,
             max_deliveries=deliveries,
+            replies=replies,
             tally=tally,
             recorder=recorder,
             closing=self._closing,
@@ -119,10 +127,8 @@ class Dispatcher:
         self._committer = Committer(connection, tally, recorder, letters, self._done)
         self._pinger = Pinger(connection)
         self._consumers: list[Consumer] = []
-        self._is_started = False
-        self._idle = Condition()
-        self._under_way = 0
-        self._stopping = False
+        self._idle, self._under_way = Condition(), 0
+        self._is_started = self._stopping = False
 
     @property
     def under_way(self) -> int:

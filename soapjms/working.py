@@ -14,7 +14,7 @@ from typing import Final
 
 from brokers.connection import Delivery
 from brokers.message import Message
-from soapjms.addressing import reply_refusal
+from soapjms.addressing import ReplyRule
 from soapjms.committer import Finished
 from soapjms.idempotency import NO_KEY, NO_STORE, Answered, Claim, Store, Unstored, UnstoredClaim, key_of
 from soapjms.policy import Policy, Then, Unfinished
@@ -80,6 +80,7 @@ class Worker:
         store: what is known of requests, None to run every delivery.
         stable_message_id: the broker's capability.
         max_deliveries: a request that was delivered so often and never finished is a dead letter.
+        replies: where they may go.
         tally: what happened is counted there.
         recorder: writes the requests.
         closing: set when whoever waits has to stop.
@@ -93,6 +94,7 @@ class Worker:
         store: Store | None,
         stable_message_id: bool,
         max_deliveries: int,
+        replies: ReplyRule,
         tally: Tally,
         recorder: Recorder | None,
         closing: Event,
@@ -102,6 +104,7 @@ class Worker:
         self._store = store
         self._stable_message_id = stable_message_id
         self._max_deliveries = max_deliveries
+        self._replies = replies
         self._tally = tally
         self._recorder = recorder
         self._closing = closing
@@ -117,7 +120,7 @@ class Worker:
         event = node.receive(message)
         direction, role = (Direction.ONE_WAY, Node.RECEIVING) if event.one_way else (Direction.REQUEST, Node.RESPONDING)
         record(self._recorder, message, direction, role)
-        refusal = None if event.one_way else reply_refusal(message)
+        refusal = None if event.one_way else self._replies.refusal(message)
         if refusal is not None:
             self._tally.add("reply refused")
             return Finished(delivery, node, None, dead=f"it must not be answered: {refusal}")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from calling_kit import request_message
 
 from brokers import Destination, DestinationKind, queue, topic
 from brokers.naming import NameNotFoundError, Names
-from soapjms.addressing import destination_of, reply_destination_of, reply_refusal
+from soapjms.addressing import ReplyRule, destination_of, reply_destination_of
 from soapjms.protocol.errors import InvalidPropertyError, InvalidUriError, UsageError
 from soapjms.protocol.properties import Origin
 from soapjms.protocol.uri import Mode, parse
@@ -101,7 +103,7 @@ TEMPORARY = DestinationKind.TEMPORARY_QUEUE
 
 
 class TestWhereRepliesGo:
-    """`reply_refusal`: a JMSReplyTo is anybody's wish."""
+    """`ReplyRule`: a JMSReplyTo is anybody's wish."""
 
     @pytest.mark.parametrize(
         "reply_to",
@@ -116,13 +118,13 @@ class TestWhereRepliesGo:
     )
     def test_allowed(self, reply_to: Destination) -> None:
         """Any queue and temporary destination but those below."""
-        assert reply_refusal(request_message("orders", reply_to)) is None
+        assert ReplyRule().refusal(request_message("orders", reply_to)) is None
 
     @pytest.mark.parametrize(
         ("reply_to", "says"),
         [
             (None, "the message has no JMSReplyTo"),
-            (topic("news"), "JMSReplyTo is topic:news; a reply goes to a queue or temporary destination"),
+            (topic("news"), "JMSReplyTo is topic:news, a topic that the option reply_topics does not allow"),
             (queue("orders"), "the destination of the request itself"),
             (queue(""), "a queue without a name"),
             (Destination(TEMPORARY, None), "a temporary-queue without a name"),
@@ -148,8 +150,62 @@ class TestWhereRepliesGo:
     )
     def test_refused(self, reply_to: Destination | None, says: str) -> None:
         """Topics, the request's own destination, the broker's own, and names that mean more than one destination."""
-        assert says in (reply_refusal(request_message("orders", reply_to)) or "")
+        assert says in (ReplyRule().refusal(request_message("orders", reply_to)) or "")
 
     def test_request_without_destination(self) -> None:
         """A request that does not say where it came to has no destination to compare with."""
-        assert reply_refusal(replace(request_message("orders", queue("orders")), destination=None)) is None
+        message = replace(request_message("orders", queue("orders")), destination=None)
+        assert ReplyRule().refusal(message) is None
+
+    @pytest.mark.parametrize(
+        ("reply_to", "says"),
+        [
+            (topic("news"), None),
+            (topic("prices"), "JMSReplyTo is topic:prices, a topic that the option reply_topics does not allow"),
+            (topic("orders"), "the destination of the request itself"),
+            (queue("answers"), None),
+            (queue("others"), "JMSReplyTo is queue:others, a queue that the option reply_queues does not allow"),
+            (Destination(TEMPORARY, "ID:host-1-2:3:1"), None),
+        ],
+    )
+    def test_those_that_are_meant(self, reply_to: Destination, says: str | None) -> None:
+        """Where names are given, only these; temporary destinations are allowed whatever is given."""
+        refusal = ReplyRule.of(["answers"], {"news"}).refusal(request_message("orders", reply_to))
+        assert (says or "") in (refusal or "")
+        assert (refusal is None) is (says is None)
+
+    def test_any_topic_but_the_broker_s_own(self) -> None:
+        """True allows any topic, but none that the broker speaks on, and no pattern."""
+        rule = ReplyRule.of(queues=False, topics=True)
+        said = [
+            rule.refusal(request_message("orders", each))
+            for each in (topic("news"), topic("ActiveMQ.Advisory.Queue"), topic("news.>"), queue("answers"))
+        ]
+        assert said[0] is None
+        assert "the broker's own" in str(said[1])
+        assert "pattern" in str(said[2])
+        assert "reply_queues" in str(said[3])
+
+    def test_what_a_peer_wrote_is_shown_on_one_line(self) -> None:
+        """A reason is a line of a log, and a property of a dead letter."""
+        for reply_to in (topic("news\nERROR all is lost"), queue("dlq.\r\n" + "x" * 1000)):
+            said = ReplyRule().refusal(request_message("orders", reply_to))
+            assert said is not None
+            assert said.isprintable()
+            assert len(said) < 500
+
+    @pytest.mark.parametrize(
+        ("given", "says"),
+        [
+            ("news", "reply_topics is 'news'; it is True for any, False for none, or a list of names"),
+            (1, "reply_topics is 1;"),
+            ([queue("a")], "or a list of names"),
+            (["news", ""], "reply_topics allows '', which is no name; leave it out"),
+            (["ActiveMQ.Advisory.Queue"], "a destination of the broker's own; leave it out"),
+            (["news.>"], "several destinations or a pattern; leave it out"),
+        ],
+    )
+    def test_a_rule_that_cannot_be(self, given: Any, says: str) -> None:
+        """Names come as a list, and none that is never allowed."""
+        with pytest.raises(UsageError, match=re.escape(says)):
+            ReplyRule.of(queues=True, topics=given)

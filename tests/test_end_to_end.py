@@ -33,6 +33,9 @@ from brokers import Connection, Destination, MessageType, queue, topic
 from brokers.stomp import StompConnection
 from soapjms import CallFailedError, Client, Dispatcher, Profile, Request, Service, SoapVersion
 from soapjms.protocol import names
+from soapjms.protocol.assertions import Outcome, Setting, judge
+from soapjms.protocol.exchange import exchanges_of
+from soapjms.protocol.record import EPOCH, Direction, capture
 
 CALLS = 1000
 IN_FLIGHT = 32
@@ -207,6 +210,27 @@ class TestReplies(OnEachBroker):
             response = client.call(envelope("Ann"))
         assert text_of(response) == "Hello Ann"
         assert response.message.destination == queue(answers)
+
+    def test_to_a_topic(self, connection: Connection, other: Connection, uri: str) -> None:
+        """A service that allows it answers to the topic that `topicReplyToName` names, where others listen too."""
+        answers = fresh("answers")
+        with (
+            Dispatcher(other, uri, greeter(), reply_topics=[answers]) as dispatcher,
+            Client(connection, f"{uri}?topicReplyToName={answers}", timeout=PATIENCE) as client,
+            arrivals(other, topic(answers)) as listener,
+        ):
+            response = client.call(envelope("Ann"))
+            assert listener.next().correlation_id == response.message.correlation_id
+            eventually(lambda: dispatcher.counts["answered"] == 1, "it was counted")
+        assert text_of(response) == "Hello Ann"
+        assert (response.request.reply_to, response.message.destination) == (topic(answers), topic(answers))
+        assert response.findings() == ()
+        records = capture(response.request, EPOCH, Direction.REQUEST), capture(response.message, EPOCH)
+        (exchange,) = exchanges_of(records)
+        verdicts = judge(exchange, Setting(properties=response.endpoint.properties))
+        passed = {each.assertion for each in verdicts if each.outcome is Outcome.PASSED}
+        assert passed >= {"Protocol-2037", "Protocol-2070"}
+        assert dispatcher.counts == {"accepted": 1, "answered": 1, "commits": 1}
 
     def test_by_topic(self, connection: Connection, other: Connection, name: str, uri: str) -> None:
         """Replies may come by the topic that `topicReplyToName` names, from a service that sends there."""
