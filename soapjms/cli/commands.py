@@ -22,6 +22,7 @@ class Entry(NamedTuple):
 COMMANDS: Final[Mapping[str, Entry]] = {
     "explain": Entry("soapjms.cli.explain", "Say which binding properties count, and where each comes from."),
     "replay": Entry("soapjms.cli.replay", "Judge captured traffic for conformance, on Spark."),
+    "serve": Entry("soapjms.cli.serve", "Answer requests with the functions of a service, until told to end."),
     "uri": Entry("soapjms.cli.uri", "Say what a jms: URI means and what is wrong with it."),
     "wsdl": Entry("soapjms.cli.wsdl", "Say what a WSDL means for SOAP/JMS, check it, add a port to it."),
 }

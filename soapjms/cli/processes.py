@@ -1,0 +1,186 @@
+"""Several processes that serve the same, as competing consumers, and the one that looks after them.
+
+Each is started anew, not forked, and connects by itself. One that ends is started again, after a pause that gets longer
+while it ends soon. All end with the one that started them, however that ends.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import signal
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection as Pipe
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
+from threading import Event, Thread
+from typing import Final
+
+from soapjms.cli import USAGE
+from soapjms.cli.healthpage import Board
+from soapjms.cli.serving import FAILED, Serving, ending, log_to_terminal, run
+from soapjms.health import Health
+
+log = logging.getLogger("soapjms.serve")
+
+LOOK: Final = 0.2
+"""Seconds between two looks at whether to end."""
+
+FIRST_PAUSE: Final = 0.5
+LONGEST_PAUSE: Final = 30.0
+STEADY: Final = 60.0
+"""Seconds after which a process that ends has not ended soon."""
+
+LAST_GRACE: Final = 5.0
+"""Seconds beyond the grace after which a process that does not end is killed."""
+
+WELL: Final = (0, -signal.SIGTERM)
+"""How processes end that were told to; a signal ends one that had not begun to serve."""
+
+
+@dataclass(slots=True)
+class Place:
+    """Where one process after the other runs.
+
+    Attributes:
+        process: the one that runs; None for none.
+        pipe: it reports there, and it ends when this end is closed.
+        since: when it started, or when the next one is to start, by the monotonic clock.
+        failures: how many in a row ended soon.
+    """
+
+    process: BaseProcess | None = None
+    pipe: Pipe | None = None
+    since: float = 0.0
+    failures: int = 0
+
+    def pause(self) -> float:
+        """Return the seconds before the next one, now that one has ended."""
+        soon = time.monotonic() - self.since < STEADY
+        self.failures = self.failures + 1 if soon else 1
+        return min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(self.failures - 1, 16))
+
+
+class Supervisor:
+    """Runs so many processes that serve.
+
+    Args:
+        serving: what each serves.
+        count: how many.
+        board: how each is, is noted there.
+    """
+
+    def __init__(self, serving: Serving, count: int, board: Board) -> None:
+        self._serving = serving
+        self._board = board
+        self._context = multiprocessing.get_context("spawn")
+        self._places = [Place() for _ in range(count)]
+        self._is_usage = False
+        self._is_failed = False
+
+    def run(self, stop: Event) -> int:
+        """Serve until `stop` is set; return 0, 1 if one left something undone, 2 if what they serve makes no sense."""
+        try:
+            while not stop.is_set() and not self._is_usage:
+                for place in self._places:
+                    if place.process is None and time.monotonic() >= place.since:
+                        self._start(place)
+                self._listen(stop)
+        finally:
+            self._end_all()
+        if self._is_usage:
+            return USAGE
+        return FAILED if self._is_failed else 0
+
+    def _start(self, place: Place) -> None:
+        ours, theirs = self._context.Pipe()
+        process = self._context.Process(target=serve, args=(self._serving, theirs))
+        process.start()
+        theirs.close()
+        place.process, place.pipe, place.since = process, ours, time.monotonic()
+
+    def _listen(self, stop: Event) -> None:
+        """Wait a moment for reports and ends."""
+        pipes = {place.pipe: place for place in self._places if place.pipe is not None}
+        ends = {place.process.sentinel: place for place in self._places if place.process is not None}
+        if not ends:
+            stop.wait(LOOK)
+            return
+        ready = wait([*pipes, *ends], LOOK)
+        for pipe, place in pipes.items():
+            if pipe in ready:
+                self._read(place, pipe)
+        for end, place in ends.items():
+            if end in ready and place.process is not None:
+                self._ended(place, place.process, stop)
+
+    def _read(self, place: Place, pipe: Pipe) -> None:
+        try:
+            health: Health = pipe.recv()
+        except (EOFError, OSError):  # it is ending; its exit tells the rest
+            pipe.close()
+            place.pipe = None
+            return
+        if place.process is not None:
+            self._board.note(place.process.pid or 0, health)
+
+    def _ended(self, place: Place, process: BaseProcess, stop: Event) -> None:
+        process.join()
+        pid, status = process.pid, process.exitcode
+        self._clear(place)
+        if status == USAGE:
+            self._is_usage = True
+        elif stop.is_set():  # it was told to end as well, as by Ctrl-C
+            self._is_failed = self._is_failed or status not in WELL
+        else:
+            pause = place.pause()
+            place.since = time.monotonic() + pause
+            log.error("process %s ended with %s; another starts in %g s", pid, status, pause)
+
+    def _clear(self, place: Place) -> None:
+        if place.process is not None:
+            self._board.forget(place.process.pid or 0)
+            place.process.join()
+            place.process.close()
+            place.process = None
+        if place.pipe is not None:
+            place.pipe.close()
+            place.pipe = None
+
+    def _end_all(self) -> None:
+        """End all, and kill those that do not within their grace."""
+        running = [each.process for each in self._places if each.process is not None]
+        for process in running:
+            process.terminate()
+        until = time.monotonic() + self._serving.grace + LAST_GRACE
+        for process in running:
+            process.join(max(0.0, until - time.monotonic()))
+            if process.exitcode is None:
+                log.error("process %s did not end, and is killed", process.pid)
+                process.kill()
+                process.join()
+            self._is_failed = self._is_failed or process.exitcode not in WELL
+        for place in self._places:
+            self._clear(place)
+
+
+def serve(serving: Serving, pipe: Pipe) -> None:
+    """Be one of the processes: serve, report, and end when told to, or when the one that started this is gone."""
+    stop = Event()
+
+    def report(health: Health) -> None:
+        with suppress(OSError):  # nobody is there to read it: `listen` notices too
+            pipe.send(health)
+
+    def listen() -> None:
+        with suppress(EOFError, OSError):
+            pipe.recv()  # nothing ever comes but the end
+        stop.set()
+
+    with ending(stop):
+        log_to_terminal(serving.log_level)
+        Thread(target=listen, name="soapjms-parent", daemon=True).start()
+        sys.exit(run(serving, stop, report))

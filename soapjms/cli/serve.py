@@ -1,0 +1,92 @@
+"""`soapjms serve`: serve from the command line, in one process or several."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from threading import Event
+from typing import Any, Final, TypeVar
+
+import click
+
+from soapjms.cli.healthpage import Board, HealthPage
+from soapjms.cli.processes import Supervisor
+from soapjms.cli.serving import Serving, ending, log_to_terminal, run
+from soapjms.cli.wsdl import refusing, settings
+from soapjms.protocol.names import PROFILES
+
+AT_LEAST_ONE: Final = click.IntRange(min=1)
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _option(name: str, text: str, variable: str = "", **rest: Any) -> Callable[[F], F]:
+    """Make an option that an environment variable may give too: SOAPJMS_ and its name, unless it says another."""
+    variable = f"SOAPJMS_{variable or name.removeprefix('--').replace('-', '_').upper()}"
+    return click.option(name, help=text, envvar=variable, show_envvar=True, **rest)
+
+
+@click.command("serve")
+@click.argument("target", metavar="MODULE:SERVICE")
+@_option("--connection", "URL of the broker. With a password, better in the environment.", required=True, metavar="URL")
+@_option("--uri", "Where requests come to: a jms: URI.", metavar="URI")
+@_option("--wsdl", "Or a WSDL that says it.", metavar="FILE")
+@_option("--port", "Port of the WSDL, or SERVICE/PORT.  [default: the only SOAP/JMS port]", "WSDL_PORT", metavar="PORT")
+@_option("--names", "JNDI names: jndi.properties, or a .toml file.", metavar="FILE")
+@click.option(
+    "--set",
+    "properties",
+    multiple=True,
+    callback=settings,
+    metavar="NAME=VALUE",
+    help="A binding property; repeatable.",
+)
+@_option("--profile", "Edition of the specification.", type=click.Choice(sorted(PROFILES)))
+@_option("--processes", "Processes, as competing consumers.", type=AT_LEAST_ONE, default=1, show_default=True)
+@_option("--workers", "Requests worked on at a time in each.", type=AT_LEAST_ONE, default=4, show_default=True)
+@_option("--prefetch", "Requests handed to a worker ahead.", type=AT_LEAST_ONE, default=1, show_default=True)
+@_option("--store", "Remembers what was finished, for all processes of this machine.", metavar="FILE")
+@_option(
+    "--lease", "Seconds after which a process that was killed counts as dead.", default=5.0, show_default=True,
+    type=click.FloatRange(min=0.1, max=3600),
+)  # fmt: skip
+@_option(
+    "--max-deliveries", "After so many a request is a dead letter.", type=AT_LEAST_ONE, default=6, show_default=True
+)
+@_option("--dead-letters", "Queue for dead letters.  [default: the broker's own]", metavar="QUEUE")
+@_option(
+    "--grace", "Seconds to finish what is under way.", type=click.FloatRange(min=0, max=86400), default=30.0,
+    show_default=True,
+)  # fmt: skip
+@_option("--health", "Listen there for GET /live and /ready.", metavar="HOST:PORT")
+@_option(
+    "--log-level", "What is logged on standard error.", default="INFO", show_default=True,
+    type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"]),
+)  # fmt: skip
+def command(target: str, processes: int, health: str | None, **options: Any) -> None:
+    """Serve the soapjms.Service that SERVICE is called in MODULE, which is found in the current folder too.
+
+    Ends at SIGTERM or Ctrl-C, once what is under way is finished. A process of several that ends is started again.
+
+    Exit status: 0 ended as told, 1 something was left undone or failed, 2 usage, 130 interrupted a second time.
+    """
+    if (options["uri"] is None) == (options["wsdl"] is None):
+        raise click.UsageError("give either --uri or --wsdl")
+    if options["port"] is not None and options["wsdl"] is None:
+        raise click.UsageError("--port is for a WSDL; a URI has no ports")
+    serving, board, stop = Serving(target=target, **options), Board(), Event()
+    log_to_terminal(serving.log_level)
+    with ExitStack() as stack:
+        if health is not None:
+            with refusing():
+                page = stack.enter_context(HealthPage(health, board))
+            click.echo(f"health at port {page.port}: /live, /ready")
+        stack.enter_context(ending(stop))
+        if processes > 1:
+            status = Supervisor(serving, processes, board).run(stop)
+        else:
+            status = run(serving, stop, lambda found: board.note(os.getpid(), found))
+    sys.exit(status)

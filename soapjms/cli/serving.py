@@ -1,0 +1,196 @@
+"""One process that serves: what it was told, finding the service, running until it is to end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from threading import Event
+from types import FrameType
+from typing import Final, TypeAlias
+
+from brokers.connection import Connection, connect
+from brokers.errors import BrokerError, UnknownSchemeError
+from brokers.naming import NameNotFoundError, Names, NamingError
+from soapjms.cli import USAGE
+from soapjms.dispatcher import Dispatcher
+from soapjms.health import Health
+from soapjms.protocol.errors import StoreError, UsageError
+from soapjms.protocol.names import DEFAULT_PROFILE, Profile
+from soapjms.protocol.wsdl import Port
+from soapjms.service import Service
+from soapjms.sqlitestore import SqliteStore
+from soapjms.wsdl import read_wsdl
+
+log = logging.getLogger("soapjms.serve")
+
+BEAT: Final = 1.0
+"""Seconds between two looks at how the dispatcher is."""
+
+PING_TIMEOUT: Final = 2.0
+LEAVE_TIMEOUT: Final = 1.0
+FAILED: Final = 1
+
+Report: TypeAlias = Callable[[Health], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serving:
+    """What the command line says; picklable, for processes that are started. The URL may hold a password."""
+
+    target: str
+    connection: str = field(repr=False)
+    uri: str | None = None
+    wsdl: str | None = None
+    port: str | None = None
+    workers: int = 4
+    prefetch: int = 1
+    store: str | None = None
+    lease: float = 5.0
+    max_deliveries: int = 6
+    dead_letters: str | None = None
+    profile: str | None = None
+    names: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    grace: float = 30.0
+    log_level: str = "INFO"
+
+
+def run(serving: Serving, stop: Event, report: Report) -> int:
+    """Serve until `stop` is set; return the exit status: 0, 1 if something failed or was left undone, 2 for usage."""
+    try:
+        return _serve(serving, stop, report)
+    except (UsageError, UnknownSchemeError, NamingError, NameNotFoundError) as error:
+        log.error("%s", error)
+        return USAGE
+    except (BrokerError, StoreError) as error:
+        log.error("%s", error)
+        return FAILED
+
+
+def _serve(serving: Serving, stop: Event, report: Report) -> int:
+    service = find_service(serving.target)
+    where, profile = _place(serving)
+    names = _names(serving.names)
+    with ExitStack() as stack:
+        connection = _connect(serving.connection)
+        stack.callback(connection.close, LEAVE_TIMEOUT)
+        store = SqliteStore(serving.store, lease=serving.lease) if serving.store else None
+        if store is not None:
+            stack.enter_context(store)
+        dispatcher = Dispatcher(
+            connection,
+            where,
+            service,
+            workers=serving.workers,
+            prefetch=serving.prefetch,
+            store=store,
+            max_deliveries=serving.max_deliveries,
+            dead_letters=serving.dead_letters,
+            profile=profile,
+            properties=serving.properties,
+            names=names,
+        ).start()
+        print(
+            f"serving {dispatcher.destination} at {connection.capabilities.broker}, process {os.getpid()}", flush=True
+        )
+        is_well = _watch(dispatcher, stop, report)
+        is_finished = dispatcher.close(serving.grace)
+    if not is_finished:
+        log.error("not all was finished within %g s; the broker delivers the rest again", serving.grace)
+    log.info("served: %s", ", ".join(f"{count} {what}" for what, count in sorted(dispatcher.counts.items())) or "none")
+    return 0 if is_well and is_finished else FAILED
+
+
+def _watch(dispatcher: Dispatcher, stop: Event, report: Report) -> bool:
+    """Report how the dispatcher is until `stop` is set; False if it ended before."""
+    while not stop.is_set():
+        health = dispatcher.health(PING_TIMEOUT)
+        report(health)
+        if not health.live:
+            log.error("nothing can be served any more: %s", health.problem)
+            return False
+        stop.wait(BEAT)
+    return True
+
+
+def find_service(target: str) -> Service:
+    """Import a service: `MODULE:NAME`, from the current folder too.
+
+    Raises:
+        UsageError: there is no such module or name, it cannot be imported, or it is no service.
+    """
+    module_name, colon, name = target.partition(":")
+    if not module_name or not colon or not name:
+        raise UsageError(f"{target!r} is not MODULE:NAME, such as bank.service:service")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        module = import_module(module_name)
+    except Exception as error:
+        if not isinstance(error, ModuleNotFoundError) or error.name not in (module_name, module_name.partition(".")[0]):
+            log.exception("the module %s cannot be imported", module_name)
+        raise UsageError(f"the module {module_name} cannot be imported: {error}") from error
+    found = getattr(module, name, None)
+    if not isinstance(found, Service):
+        there = ", ".join(f"{module_name}:{each}" for each, it in vars(module).items() if isinstance(it, Service))
+        raise UsageError(f"{target} is no soapjms.Service; the module has: {there or 'none'}")
+    return found
+
+
+def _place(serving: Serving) -> tuple[str | Port, Profile | str]:
+    """Return where requests come to, and the profile: the one given, else the WSDL's, else the default."""
+    if serving.wsdl is None:
+        return serving.uri or "", serving.profile or DEFAULT_PROFILE
+    try:
+        port = read_wsdl(serving.wsdl).port(serving.port)
+    except OSError as error:
+        raise UsageError(f"the WSDL cannot be read: {error}") from error
+    return port, serving.profile or port.profile or DEFAULT_PROFILE
+
+
+def _names(path: str | None) -> Names | None:
+    """Read JNDI names: of a `.toml` file as TOML, of another as `jndi.properties`."""
+    if path is None:
+        return None
+    try:
+        return Names.from_toml(path) if Path(path).suffix == ".toml" else Names.from_properties(path)
+    except OSError as error:
+        raise UsageError(f"the JNDI names cannot be read: {error}") from error
+
+
+def _connect(url: str) -> Connection:
+    try:
+        return connect(url)
+    except BrokerError:
+        raise
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+@contextmanager
+def ending(stop: Event) -> Iterator[None]:
+    """Set `stop` at SIGTERM and SIGINT. A second SIGINT interrupts, for who does not want to wait."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        if stop.is_set() and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        stop.set()
+
+    before = {each: signal.signal(each, end) for each in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+def log_to_terminal(level: str) -> None:
+    """Write the log to standard error, unless the service's module does something else about it."""
+    logging.basicConfig(level=level, format="%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s")

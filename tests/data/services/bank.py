@@ -1,0 +1,62 @@
+"""A bank for tests of `soapjms serve`: it books once what it is told, and dies where a test wants it to.
+
+BANK_MARKS is a folder: a file there says that something was begun, so that the test can wait for it, or has happened.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from lxml import etree
+
+import soapjms
+
+MARKS = Path(os.environ.get("BANK_MARKS", "."))
+NS = "urn:greeter"
+
+service = soapjms.Service()
+
+
+def answer(text: str) -> etree._Element:
+    """Make an answer."""
+    made = etree.Element(f"{{{NS}}}answer")
+    made.text = text
+    return made
+
+
+def is_first(what: str) -> bool:
+    """Say whether nothing of that name was begun before, and note that it is now."""
+    try:
+        (MARKS / what).touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+
+@service.operation(f"{{{NS}}}book")
+def book(request: soapjms.Request) -> etree._Element:
+    """Book what the request says; of `... fatal` the first run is killed before it returns."""
+    text = request.element.text or ""
+    database = request.transaction
+    database.execute("CREATE TABLE IF NOT EXISTS booked (text TEXT)")
+    database.execute("INSERT INTO booked VALUES (?)", (text,))
+    if text.endswith("fatal") and is_first(text):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return answer(f"booked {text}")
+
+
+@service.operation(f"{{{NS}}}die")
+def die(request: soapjms.Request) -> None:
+    """Take the process along, each time."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@service.operation(f"{{{NS}}}work")
+def work(request: soapjms.Request) -> etree._Element:
+    """Work for a while, and say which process did."""
+    is_first(f"work-{request.element.text}")
+    time.sleep(0.3)
+    return answer(str(os.getpid()))

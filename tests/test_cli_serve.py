@@ -1,0 +1,312 @@
+"""`soapjms serve` as a user types it, with the embedded broker: options, health, how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+from calling_kit import PATIENCE, eventually
+from click.testing import CliRunner, Result
+from serving_kit import SERVICES, Served, serving
+
+from soapjms import UsageError
+from soapjms.cli.commands import soapjms
+from soapjms.cli.healthpage import AT_A_TIME, Board, HealthPage
+from soapjms.cli.processes import Place
+from soapjms.cli.serving import Serving, find_service
+from soapjms.health import Health
+
+WELL = Health(live=True, ready=True, problem="", under_way=2, round_trip=0.001)
+EMBEDDED = ["--connection", "embedded:", "--uri", "jms:queue:bank"]
+
+
+def run(*arguments: str) -> Result:
+    """Run the command line in this process, for what ends at once."""
+    return CliRunner().invoke(soapjms, ["serve", *arguments], env={"SOAPJMS_URI": None, "SOAPJMS_CONNECTION": None})
+
+
+def asked(port: int, path: str) -> tuple[int, Any]:
+    """Ask for health; return the status and what it says."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=PATIENCE) as response:
+            return response.status, json.load(response)
+    except urllib.error.HTTPError as error:
+        with error:
+            body = error.read()
+        return error.code, json.loads(body) if error.headers["Content-Type"] == "application/json" else None
+
+
+def port_of(served: Served) -> int:
+    """Return the port where a program tells its health."""
+    found = re.search(r"health at port (\d+)", "".join(served.out))
+    assert found is not None
+    return int(found[1])
+
+
+class TestUsage:
+    """What makes no sense ends with 2, says what would, and repeats no password."""
+
+    @pytest.mark.parametrize(
+        ("arguments", "said"),
+        [
+            ([], "Missing argument 'MODULE:SERVICE'"),
+            (["a:b"], "Missing option '--connection'"),
+            (["a:b", "--connection", "embedded:"], "give either --uri or --wsdl"),
+            (["a:b", *EMBEDDED, "--wsdl", "x.wsdl"], "give either --uri or --wsdl"),
+            (["a:b", *EMBEDDED, "--port", "x"], "--port is for a WSDL"),
+            (["a:b", *EMBEDDED, "--workers", "0"], "0 is not in the range x>=1"),
+            (["a:b", *EMBEDDED, "--processes", "0"], "0 is not in the range x>=1"),
+            (["a:b", *EMBEDDED, "--profile", "x"], "'rec-2012'"),
+            (["a:b", *EMBEDDED, "--set", "x"], "'x' is not NAME=VALUE"),
+            (["a:b", *EMBEDDED, "--health", "x"], "'x' is not HOST:PORT, such as 127.0.0.1:8080"),
+            (["a:b", *EMBEDDED, "--health", "127.0.0.1:99999"], "is not HOST:PORT"),
+            (["a:b", *EMBEDDED, "--health", "192.0.2.1:1"], "cannot listen at 192.0.2.1:1"),
+        ],
+    )
+    def test_options(self, arguments: list[str], said: str) -> None:
+        """The command line itself."""
+        done = run(*arguments)
+        assert done.exit_code == 2
+        assert said in done.stderr
+
+    @pytest.mark.parametrize(
+        ("arguments", "said"),
+        [
+            (["bank", *EMBEDDED], "'bank' is not MODULE:NAME, such as bank.service:service"),
+            (["nowhere:service", *EMBEDDED], "the module nowhere cannot be imported: No module named 'nowhere'"),
+            (["bank:nobody", *EMBEDDED], "bank:nobody is no soapjms.Service; the module has: bank:service"),
+            (["bank:service", "--connection", "embedded:", "--uri", "jms"], "a JMS URI begins with jms:"),
+            (["bank:service", "--connection", "x:secret", "--uri", "jms:queue:a"], "no broker adapter"),
+            (["bank:service", "--connection", "stomp://u:secret@h/x", "--uri", "jms:queue:a"], "a stomp URL ends with"),
+            (["bank:service", "--connection", "embedded:", "--wsdl", "nothing.wsdl"], "nothing.wsdl"),
+            (["bank:service", *EMBEDDED, "--names", "nothing.toml"], "the JNDI names cannot be read"),
+            (["bank:service", "--connection", "embedded:", "--uri", "jms:jndi:nothing"], "nothing"),
+            (["bank:service", *EMBEDDED, "--dead-letters", "bank"], "not of the one that is served"),
+        ],
+    )
+    def test_what_is_served(
+        self, arguments: list[str], said: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """What it is told to serve."""
+        monkeypatch.chdir(SERVICES)
+        monkeypatch.syspath_prepend(str(SERVICES))
+        assert run(*arguments).exit_code == 2
+        assert said in caplog.text
+        assert "secret" not in caplog.text
+
+    def test_nobody_listens(self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+        """Without a broker it ends with 1: that may be better the next time."""
+        monkeypatch.chdir(SERVICES)
+        monkeypatch.syspath_prepend(str(SERVICES))
+        with socket.socket() as taken:  # bound, and not listening
+            taken.bind(("127.0.0.1", 0))
+            url = f"stomp://u:secret@127.0.0.1:{taken.getsockname()[1]}"
+            assert run("bank:service", "--connection", url, "--uri", "jms:queue:a").exit_code == 1
+        assert "no connection to stomp://127.0.0.1" in caplog.text
+        assert "secret" not in caplog.text
+
+    def test_broken_module(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """A module that cannot be imported for a reason of its own is shown with where that was."""
+        (tmp_path / "broken_bank.py").write_text("import soapjms\n1 / 0\n")
+        monkeypatch.syspath_prepend(str(tmp_path))
+        with pytest.raises(UsageError, match="the module broken_bank cannot be imported: division by zero"):
+            find_service("broken_bank:service")
+        assert "broken_bank.py" in caplog.text
+
+    def test_no_password_is_shown(self) -> None:
+        """What the command line said may be printed: the URL is left out."""
+        assert "secret" not in repr(Serving(target="a:b", connection="stomp://u:secret@h"))
+
+
+class TestOneProcess:
+    """Without --processes."""
+
+    @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+    def test_ends_when_told(self, tmp_path: Path, number: signal.Signals) -> None:
+        """It tells its health, ends at a signal with 0, and what it did is in its log."""
+        with serving("bank:service", *EMBEDDED, "--health", "127.0.0.1:0", marks=tmp_path) as served:
+            served.until_serving()
+            port = port_of(served)
+            eventually(lambda: asked(port, "/ready")[0] == 200, "it is ready")
+            status, said = asked(port, "/live")
+            assert (status, said["live"], said["ready"]) == (200, True, True)
+            (process,) = said["processes"]
+            assert process["pid"] == served.process.pid == served.pids()[0]
+            assert (process["under_way"], process["problem"]) == (0, "")
+            assert 0 < process["round_trip"] < PATIENCE
+            served.process.send_signal(number)
+            assert served.ended() == 0
+        assert "served: none" in "".join(served.err)
+
+    def test_from_the_environment(self, tmp_path: Path) -> None:
+        """What is not on the command line may be in the environment; the command line wins."""
+        environment = {
+            "SOAPJMS_CONNECTION": "embedded:",
+            "SOAPJMS_URI": "jms:queue:other",
+            "SOAPJMS_LOG_LEVEL": "ERROR",
+        }
+        with serving("bank:service", "--uri", "jms:queue:bank", marks=tmp_path, **environment) as served:
+            served.until_serving()
+            assert served.out[0].startswith("serving queue:bank at embedded")
+            served.process.terminate()
+            assert served.ended() == 0
+        assert served.err == []
+
+    def test_wsdl(self, tmp_path: Path) -> None:
+        """Where requests come to may be in a WSDL, and JNDI names in a file."""
+        names = tmp_path / "names.toml"
+        names.write_text('[queues]\n"jms/Bank" = "bank"\n')
+        wsdl = SERVICES.parent / "wsdl" / "echo-soap11.wsdl"
+        for options in (["--wsdl", str(wsdl)], ["--uri", "jms:jndi:jms%2FBank", "--names", str(names)]):
+            with serving("bank:service", "--connection", "embedded:", *options, marks=tmp_path) as served:
+                served.until_serving()
+                served.process.terminate()
+                assert served.ended() == 0
+
+
+class TestProcesses:
+    """With --processes."""
+
+    def test_started_again(self, tmp_path: Path) -> None:
+        """One that is killed is followed by another; all end when told, with 0."""
+        options = [*EMBEDDED, "--processes", "2", "--health", "127.0.0.1:0"]
+        with serving("bank:service", *options, marks=tmp_path) as served:
+            served.until_serving(2)
+            port = port_of(served)
+            eventually(lambda: len(asked(port, "/ready")[1]["processes"]) == 2, "both tell their health")
+            first, second = served.pids()
+            os.kill(first, signal.SIGKILL)
+            served.until_serving(3)
+            third = served.pids()[2]
+            eventually(
+                lambda: {each["pid"] for each in asked(port, "/live")[1]["processes"]} == {second, third},
+                "the third tells its health",
+            )
+            served.process.terminate()
+            assert served.ended() == 0
+        assert re.search(rf"process {first} ended with -9; another starts in 0\.5 s", "".join(served.err))
+
+    def test_usage(self, tmp_path: Path) -> None:
+        """What makes no sense is not tried again and again."""
+        with serving("bank:nobody", *EMBEDDED, "--processes", "2", marks=tmp_path) as served:
+            assert served.ended() == 2
+        assert "bank:nobody is no soapjms.Service" in "".join(served.err)
+
+    def test_parent_killed(self, tmp_path: Path) -> None:
+        """If the one that started them is killed, the others end by themselves."""
+        with serving("bank:service", *EMBEDDED, "--processes", "2", marks=tmp_path) as served:
+            served.until_serving(2)
+            served.process.kill()
+            assert served.ended() == -9  # and its output has ended, which they had too
+            for pid in served.pids():
+                eventually(lambda: not is_running(pid), "it ended")  # noqa: B023 - called at once
+
+    def test_pauses(self) -> None:
+        """Between one that ends soon and the next there is a pause, each twice as long, up to half a minute."""
+        place = Place(since=float("inf"))
+        assert [place.pause() for _ in range(8)] == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
+        place.since = float("-inf")
+        assert place.pause() == 0.5
+
+
+def is_running(pid: int) -> bool:
+    """Say whether a process runs; one that has ended and that nobody has asked about does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+class TestHealthPage:
+    """What is told over HTTP."""
+
+    @pytest.fixture
+    def board(self) -> Board:
+        return Board()
+
+    @pytest.fixture
+    def port(self, board: Board) -> Iterator[int]:
+        with HealthPage("127.0.0.1:0", board) as page:
+            yield page.port
+
+    def test_starting(self, board: Board, port: int) -> None:
+        """Before the first report it is live, and not ready."""
+        assert asked(port, "/live") == (200, {"live": True, "ready": False, "processes": []})
+        assert asked(port, "/ready")[0] == 503
+
+    @pytest.mark.parametrize(
+        ("reports", "live", "ready"),
+        [
+            ([(True, True)], 200, 200),
+            ([(True, False)], 200, 503),
+            ([(False, False)], 503, 503),
+            ([(True, True), (False, False)], 200, 200),
+        ],
+    )
+    def test_reports(self, board: Board, port: int, reports: list[tuple[bool, bool]], live: int, ready: int) -> None:
+        """One process that is live or ready is enough."""
+        for pid, (is_live, is_ready) in enumerate(reports, 1):
+            board.note(pid, Health(is_live, is_ready, "" if is_ready else "why", 0, None))
+        assert (asked(port, "/live")[0], asked(port, "/ready?verbose")[0]) == (live, ready)
+
+    def test_stale(self, board: Board, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        """An old report says nothing; without any other, nobody is known to live."""
+        board.note(1, WELL)
+        monkeypatch.setattr("soapjms.cli.healthpage.STALE", 0.0)
+        assert asked(port, "/live") == (503, {"live": False, "ready": False, "processes": []})
+
+    def test_forgotten(self, board: Board, port: int) -> None:
+        """A process that ended is not told of."""
+        board.note(1, WELL)
+        board.forget(1)
+        assert asked(port, "/ready") == (503, {"live": True, "ready": False, "processes": []})
+
+    def test_other_requests(self, port: int) -> None:
+        """There is nothing else, and HEAD has no body."""
+        assert asked(port, "/metrics") == (404, None)
+        head = urllib.request.Request(f"http://127.0.0.1:{port}/live", method="HEAD")
+        with urllib.request.urlopen(head, timeout=PATIENCE) as response:
+            assert (response.status, response.read()) == (200, b"")
+            assert response.headers["Server"].strip() == "soapjms"
+
+    def test_crowd(self, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Those who connect and say nothing are left after a while; beyond so many they are turned away at once."""
+        monkeypatch.setattr("soapjms.cli.healthpage._Handler.timeout", 0.3)
+        silent = [socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) for _ in range(2 * AT_A_TIME)]
+        turned_away = Event()
+
+        def look(client: socket.socket) -> None:
+            if client.recv(1) == b"":
+                turned_away.set()
+
+        readers = [Thread(target=look, args=[each], daemon=True) for each in silent]
+        for reader in readers:
+            reader.start()
+        assert turned_away.wait(PATIENCE)
+        for reader in readers:
+            reader.join(PATIENCE)
+        for client in silent:
+            client.close()
+        assert asked(port, "/live")[0] == 200
+
+
+def test_store(tmp_path: Path) -> None:
+    """The store is a file, made if it is not there."""
+    path = tmp_path / "requests.db"
+    with serving("bank:service", *EMBEDDED, "--store", str(path), "--lease", "1", marks=tmp_path) as served:
+        served.until_serving()
+        served.process.terminate()
+        assert served.ended() == 0
+    assert path.exists()

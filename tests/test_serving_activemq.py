@@ -1,0 +1,198 @@
+"""Services on a real ActiveMQ that are killed, stopped, or shared: effects once, an answer for each, nothing left.
+
+Over STOMP the broker tells no delivery count, so it is the store that counts here.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from calling_kit import PATIENCE, OnActiveMQ, arrivals, envelope, eventually, request_message, take_one, text_of
+from serving_kit import ROOT, SERVICES, serving
+
+from brokers import Connection, queue
+from soapjms import Client, Dispatcher, Policy, Service
+
+TESTS = Path(__file__).parent
+LEASE = ["--lease", "0.5"]
+
+
+def booked(path: Path) -> Counter[str]:
+    """Count what the bank has booked."""
+    connection = sqlite3.connect(path)
+    try:
+        return Counter(text for (text,) in connection.execute("SELECT text FROM booked"))
+    finally:
+        connection.close()
+
+
+def assert_nothing_left(connection: Connection, name: str) -> None:
+    """Check that neither the queue nor its dead letters hold anything."""
+    with arrivals(connection, queue(name)) as left, arrivals(connection, queue(f"DLQ.{name}")) as dead:
+        for found, destination in ((left, name), (dead, f"DLQ.{name}")):
+            marker = request_message(destination, None)
+            connection.send(marker).result(PATIENCE)
+            assert found.next().correlation_id == marker.correlation_id
+
+
+@contextmanager
+def fatal_bank(url: str, uri: str, path: Path, where: str, marks: Path) -> Iterator[subprocess.Popen[str]]:
+    """Run the bank that is killed at its commits."""
+    process = subprocess.Popen(
+        [sys.executable, str(SERVICES / "fatal_bank.py"), url, uri, str(path), where],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT, TESTS, SERVICES))), "BANK_MARKS": str(marks)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "serving\n"
+        yield process
+    finally:
+        process.kill()
+        process.communicate(timeout=PATIENCE)
+
+
+class TestKilled(OnActiveMQ):
+    """SIGKILL at work."""
+
+    @pytest.fixture
+    def path(self, tmp_path: Path) -> Path:
+        """The file of the store."""
+        return tmp_path / "requests.db"
+
+    @pytest.fixture
+    def common(self, url: str, uri: str, path: Path) -> list[str]:
+        """What the command line says each time."""
+        return ["--connection", url, "--uri", uri, "--store", str(path), *LEASE]
+
+    def test_between_effect_and_commit(
+        self, url: str, connection: Connection, name: str, uri: str, path: Path, common: list[str], tmp_path: Path
+    ) -> None:
+        """Functions killed after they wrote: all is booked once, every caller gets its one answer, nothing is left."""
+        texts = [f"{number} fatal" if number % 15 == 7 else str(number) for number in range(60)]
+        with (
+            Client(connection, uri, timeout=120) as client,
+            serving("bank:service", *common, "--processes", "2", marks=tmp_path) as served,
+        ):
+            futures = [client.submit(envelope(text, operation="book")) for text in texts]
+            assert [text_of(each.result(120)) for each in futures] == [f"booked {text}" for text in texts]
+            assert client.counts == {}
+            assert len(served.pids()) >= 2 + 2  # several may die at once
+            served.process.terminate()
+            assert served.ended() == 0
+        assert booked(path) == Counter(texts)
+        assert_nothing_left(connection, name)
+
+    def test_around_the_commit(
+        self, url: str, connection: Connection, name: str, uri: str, path: Path, tmp_path: Path
+    ) -> None:
+        """A process killed before and after the broker's commit: the store has the answers, or they were sent."""
+        texts = [str(number) for number in range(60)]
+        with Client(connection, uri, timeout=120) as client:
+            futures = [client.submit(envelope(text, operation="book")) for text in texts]
+            for where in ("before", "after"):
+                with fatal_bank(url, uri, path, where, tmp_path) as process:
+                    assert process.wait(PATIENCE) == -9
+                assert not all(each.done() for each in futures)
+            with fatal_bank(url, uri, path, "never", tmp_path):
+                assert [text_of(each.result(120)) for each in futures] == [f"booked {text}" for text in texts]
+            assert client.counts == {}
+        assert booked(path) == Counter(texts)
+        assert_nothing_left(connection, name)
+
+    def test_poison(
+        self, connection: Connection, name: str, uri: str, path: Path, common: list[str], tmp_path: Path
+    ) -> None:
+        """A request that kills who works on it ends on the dead-letter queue, others are answered."""
+        with (
+            Client(connection, uri, timeout=120) as client,
+            serving("bank:service", *common, "--max-deliveries", "2", "--processes", "2", marks=tmp_path) as served,
+        ):
+            served.until_serving(2)
+            poison = client.submit(envelope("poison", operation="die"))
+            futures = [client.submit(envelope(str(number), operation="book")) for number in range(20)]
+            assert [text_of(each.result(120)) for each in futures] == [f"booked {number}" for number in range(20)]
+            fault = poison.result(120).fault
+            letter = take_one(connection, queue(f"DLQ.{name}"))
+            assert client.counts == {}
+        assert fault is not None
+        assert fault.reason == "the service failed"
+        assert b"poison" in bytes(letter.body)  # type: ignore[arg-type]
+        said = "".join(served.err)
+        assert "no delivery of the request was ever finished; there were 2" in said
+        assert said.count("ended with -9") == 2
+        assert booked(path) == Counter(map(str, range(20)))
+        assert_nothing_left(connection, name)
+
+
+class TestServing(OnActiveMQ):
+    """Programs that serve."""
+
+    def test_shared(self, url: str, connection: Connection, uri: str, tmp_path: Path) -> None:
+        """Two processes share the requests of one queue."""
+        options = ["--connection", url, "--uri", uri, "--processes", "2", "--workers", "2"]
+        with (
+            Client(connection, uri, timeout=60) as client,
+            serving("bank:service", *options, marks=tmp_path) as served,
+        ):
+            served.until_serving(2)
+            futures = [client.submit(envelope(str(number), operation="work")) for number in range(12)]
+            workers = Counter(text_of(each.result(60)) for each in futures)
+        assert set(workers) == {str(pid) for pid in served.pids()}
+        assert min(workers.values()) >= 3
+
+    def test_ends_gracefully(self, url: str, connection: Connection, name: str, uri: str, tmp_path: Path) -> None:
+        """At SIGTERM what is under way is answered; what waits stays for the next; the status is 0."""
+        options = ["--connection", url, "--uri", uri, "--workers", "2", "--grace", "20"]
+        with Client(connection, uri, timeout=60) as client:
+            with serving("bank:service", *options, marks=tmp_path) as served:
+                served.until_serving()
+                futures = [client.submit(envelope(str(number), operation="work")) for number in range(6)]
+                eventually(lambda: len(list(tmp_path.glob("work-*"))) == 2, "two are under way")
+                served.process.terminate()
+                assert served.ended() == 0
+            begun = len(list(tmp_path.glob("work-*")))
+            eventually(lambda: sum(each.done() for each in futures) == begun, "what was begun was answered")
+            assert 2 <= begun < 6
+            with serving("bank:service", *options, marks=tmp_path):
+                assert all(each.result(60).fault is None for each in futures)
+            assert client.counts == {}
+        assert_nothing_left(connection, name)
+
+    def test_out_of_grace(self, url: str, connection: Connection, uri: str, tmp_path: Path) -> None:
+        """What is not finished within the grace goes back to the broker, and the status is 1."""
+        options = ["--connection", url, "--uri", uri, "--grace", "0"]
+        with Client(connection, uri, timeout=60) as client:
+            with serving("bank:service", *options, marks=tmp_path) as served:
+                served.until_serving()
+                future = client.submit(envelope("slow", operation="work"))
+                eventually(lambda: (tmp_path / "work-slow").exists(), "it is under way")
+                served.process.terminate()
+                assert served.ended() == 1
+            assert "not all was finished within 0 s" in "".join(served.err)
+            with serving("bank:service", *options, marks=tmp_path):
+                assert future.result(60).fault is None
+
+    def test_dead_letters(self, connection: Connection, other: Connection, name: str, uri: str) -> None:
+        """With a queue for them, dead letters carry their reason over STOMP too."""
+        service, letters = Service(policy=Policy(then="dead-letter")), queue(f"{name}.letters")
+        service.operation("{urn:greeter}greetMe")(lambda request: 1 / 0)
+        with (
+            Dispatcher(other, uri, service, dead_letters=letters.name),
+            Client(connection, uri, timeout=PATIENCE) as client,
+        ):
+            assert client.call(envelope("Ann")).fault is not None
+            letter = take_one(connection, letters)
+        assert "ZeroDivisionError" in (letter.properties.text("dead_letter_reason") or "")
+        assert letter.properties.text("dead_letter_destination") == f"queue:{name}"
+        assert "the service failed" in (letter.properties.text("dead_letter_fault") or "")
+        assert_nothing_left(connection, name)
