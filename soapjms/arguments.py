@@ -8,6 +8,7 @@ from brokers.connection import Connection
 from brokers.message import MessageType
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.names import PROFILES, Profile
+from soapjms.replies import ReplyStrategy
 from soapjms.service import Service
 
 
@@ -55,6 +56,17 @@ def payload_type(kind: MessageType) -> MessageType:
     if kind not in (MessageType.BYTES, MessageType.TEXT):
         raise UsageError(f"message_type is {kind!r}; a request is MessageType.BYTES or MessageType.TEXT")
     return MessageType(kind)
+
+
+def reply_strategy(wanted: ReplyStrategy | str | None) -> ReplyStrategy | None:
+    """Return the strategy, which may be given by its name; None for no wish.
+
+    Raises:
+        UsageError: there is no such one.
+    """
+    if wanted is None or wanted in tuple(ReplyStrategy):
+        return None if wanted is None else ReplyStrategy(wanted)
+    raise UsageError(f"replies is {wanted!r}; it is one of {', '.join(ReplyStrategy)}, or None for the usual")
 
 
 def edition(profile: Profile | str) -> Profile:

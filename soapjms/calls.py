@@ -1,15 +1,17 @@
 """The calls of a client that are under way: each ends once, by whatever comes first, and gives its lease back then.
 
 A reply, a time-out, a lost connection, a cancelled future and an interrupt may come at the same moment, on threads of
-their own. All of them ask `Calls.end`. No broker and no rule in here.
+their own. All of them ask `Calls.end`. Of those that ended without a reply some are remembered, so that a reply that
+comes later can be told from a second one. No broker and no rule in here.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from threading import Thread
-from typing import TypeAlias
+from itertools import count
+from threading import Lock, Thread
+from typing import Final, TypeAlias
 
 from brokers.connection import Completion
 from soapjms.protocol.errors import CallFailedError
@@ -19,6 +21,9 @@ from soapjms.replies import Replies
 from soapjms.response import Response
 
 log = logging.getLogger("soapjms.calls")
+
+REMEMBERED: Final = 10_000
+"""Calls without a reply whose late replies are known as such."""
 
 Outcome: TypeAlias = Callable[[], Response | CallFailedError]
 """Says what a call comes to, moving its node; called by who ends the call, so once at most."""
@@ -30,18 +35,22 @@ class Call:
     Attributes:
         key: names its lease of a reply destination.
         future: of its response.
+        generation: of the connection, in which its request was sent.
+        is_confirmed: the broker said that it has the request, for good.
         node: of its exchange; only who makes or ends the call touches it.
         due: when its time is over, by the monotonic clock, which nobody sets back.
         outgoing: the record of its request, once there is one.
     """
 
-    __slots__ = ("due", "future", "key", "node", "outgoing")
+    __slots__ = ("due", "future", "generation", "is_confirmed", "key", "node", "outgoing")
 
     def __init__(self, key: str, future: Completion[Response], node: RequestingNode, due: float) -> None:
         self.key = key
         self.future = future
         self.node = node
         self.due = due
+        self.generation = 0
+        self.is_confirmed = False
         self.outgoing: Outgoing | None = None
 
 
@@ -50,15 +59,24 @@ class Calls:
 
     Args:
         replies: where the leases come from.
+        prefix: of the keys, which nobody else's have.
     """
 
-    def __init__(self, replies: Replies) -> None:
+    def __init__(self, replies: Replies, prefix: str) -> None:
         self._replies = replies
+        self._prefix = prefix
+        self._numbers = count(1)
         self._calls: dict[str, Call] = {}
+        self._remembering = Lock()
+        self._unanswered: dict[str, None] = {}
 
     def __len__(self) -> int:
         """Count the calls under way."""
         return len(self._calls)
+
+    def new_key(self) -> str:
+        """Make a key that no other call has."""
+        return f"{self._prefix}{next(self._numbers)}"
 
     def all(self) -> list[Call]:
         """List the calls under way."""
@@ -72,6 +90,20 @@ class Calls:
         """Take note of a call whose request is about to be sent. Cancelling its future ends it."""
         self._calls[call.key] = call
         call.future.on_settled(lambda _: self.end(call, None))
+
+    def withdraw(self, call: Call) -> None:
+        """Forget a call whose request was not sent after all; it may be added again."""
+        self._calls.pop(call.key, None)
+        self._replies.end(call.key, reusable=True)
+
+    def stray(self, key: str) -> str | None:
+        """Say what a reply is for whose key no call waits: `late`, `duplicate`, or None if it is no key of ours."""
+        if not key.startswith(self._prefix):
+            return None
+        with self._remembering:
+            is_first = key in self._unanswered
+            self._unanswered.pop(key, None)
+        return "late" if is_first else "duplicate"
 
     def end(self, call: Call, outcome: Outcome | None, *, answered: bool = False) -> bool:
         """End a call and give its lease back; return whether somebody waits for the outcome.
@@ -87,12 +119,20 @@ class Calls:
             return False
         if answered:  # before the caller goes on, who may call again
             self._replies.end(call.key, reusable=True)
+        else:
+            self._remember(call.key)
         is_wanted = call.future.set_running_or_notify_cancel()
         if is_wanted and outcome is not None:
             _settle(call, outcome)
         if not answered and self._replies.by_place:  # it asks the broker, and this thread may be that of the deadlines
             Thread(target=self._replies.end, args=[call.key], kwargs={"reusable": False}, daemon=True).start()
         return is_wanted
+
+    def _remember(self, key: str) -> None:
+        with self._remembering:
+            self._unanswered[key] = None
+            if len(self._unanswered) > REMEMBERED:
+                del self._unanswered[next(iter(self._unanswered))]
 
 
 def _settle(call: Call, outcome: Outcome) -> None:

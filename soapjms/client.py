@@ -5,11 +5,9 @@ The rules are in the protocol, the reply destinations in `soapjms.replies`; here
 
 from __future__ import annotations
 
-import itertools
 import logging
 import time
 import uuid
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -22,11 +20,11 @@ from lxml import etree
 
 from brokers.connection import Completion, Connection, ConnectionState, SendResult
 from brokers.deadlines import Deadlines
-from brokers.errors import BrokerError
-from brokers.message import Destination, Message, MessageType
+from brokers.errors import BrokerError, ConnectionLostError, SendFailedError
+from brokers.message import DeliveryMode, Message, MessageType
 from brokers.naming import Names
 from soapjms.addressing import destination_of, reply_destination_of, soap_action_of
-from soapjms.arguments import connection_to, edition, finite, payload_type
+from soapjms.arguments import connection_to, edition, finite, payload_type, reply_strategy
 from soapjms.calls import Call, Calls
 from soapjms.health import DEFAULT_TIMEOUT as PING_TIMEOUT
 from soapjms.health import Pinger
@@ -46,8 +44,10 @@ from soapjms.protocol.values import Value
 from soapjms.protocol.wsdl import Port
 from soapjms.protocol.wsdl.addresses import read_uri
 from soapjms.recorder import Outgoing, Recorder, record
-from soapjms.replies import ExclusiveReplies, Replies, SharedReplies
+from soapjms.replies import ReplyChoice, ReplyStrategy
 from soapjms.response import Response
+from soapjms.tally import Tally
+from soapjms.waiting import when_connected
 from soapjms.wsdl import read_wsdl
 
 log = logging.getLogger("soapjms.client")
@@ -55,6 +55,11 @@ log = logging.getLogger("soapjms.client")
 DEFAULT_TIMEOUT: Final = 30.0
 
 UNSENT: Final = "the request could not be sent"
+
+UNKNOWN: Final = (
+    "{} before a response came: whether the service works on the request is not known, "
+    "so call again only if working on it twice does no harm"
+)
 
 
 class Client:
@@ -68,6 +73,8 @@ class Client:
         properties: binding properties that win over those of the URI.
         profile: the edition of the specification to write by.
         message_type: BYTES or TEXT.
+        replies: where replies come in: `temporary`, `exclusive` or `shared`, see `ReplyStrategy`; None for what goes
+            with the URI and the profile.
         timeout: seconds that a call waits where it does not say itself; always finite.
         names: JNDI names, for the variant jndi.
         recorder: writes every message that passes.
@@ -75,7 +82,8 @@ class Client:
 
     Attributes:
         endpoint: URI and effective properties.
-        counts: replies that reached nobody: `ignored`, late or second ones; `unknown`, of no call of this client.
+        counts: replies that reached nobody: `late`, of a call that had ended without one; `duplicate`, of one that had
+            its reply; `foreign`, of another client that shares the fixed reply destination; `unknown`, of no call.
 
     Raises:
         InvalidUriError, InvalidPropertyError, UsageError: the URI, a property or another argument is not as it must be.
@@ -90,6 +98,7 @@ class Client:
         properties: Mapping[str, Value] = MappingProxyType({}),
         profile: Profile | str = DEFAULT_PROFILE,
         message_type: MessageType = MessageType.BYTES,
+        replies: ReplyStrategy | str | None = None,
         timeout: float = DEFAULT_TIMEOUT,
         names: Names | None = None,
         recorder: Recorder | None = None,
@@ -98,16 +107,23 @@ class Client:
         parsed, effective = read_uri(uri, properties)
         self.endpoint = Endpoint.of(parsed, effective, edition(profile), payload_type(message_type), limits)
         self.timeout = finite(timeout)
-        self.counts: Counter[str] = Counter()
+        self._tally = Tally()
+        self.counts = self._tally.counts
         self._connection = connection_to(connection)
         self._recorder = recorder
         self._port = uri if isinstance(uri, Port) else None
         self._destination = destination_of(parsed, names or Names(), effective)
-        self._prefix = uuid.uuid4().hex
-        self._numbers = itertools.count(1)
         self._lock = Lock()
-        self._replies = self._choose_replies(reply_destination_of(parsed, effective, names or Names()))
-        self._calls = Calls(self._replies)
+        fixed = reply_destination_of(parsed, effective, names or Names())
+        if fixed is not None and (fixed.kind, fixed.name) == (self._destination.kind, self._destination.name):
+            raise UsageError(
+                f"replies would go to {fixed}, where the requests go: the client would read its own requests"
+            )
+        prefix = f"{uuid.uuid4().hex}-"
+        by_message_id = self.endpoint.profile.correlation is CorrelationRule.MESSAGE_ID
+        choice = ReplyChoice(reply_strategy(replies), fixed, by_message_id, prefix)
+        self._replies = choice.replies(self._connection, self._on_reply)
+        self._calls = Calls(self._replies, prefix)
         self._deadlines = Deadlines("soapjms-deadlines")
         self._pinger = Pinger(connection)
         self._executor: Executor | None = None
@@ -130,20 +146,6 @@ class Client:
         """How many calls wait for their response."""
         return len(self._calls)
 
-    def _choose_replies(self, fixed: Destination | None) -> Replies:
-        """Choose where replies come in; see `soapjms.replies`."""
-        if fixed is not None and (fixed.kind, fixed.name) == (self._destination.kind, self._destination.name):
-            raise UsageError(
-                f"replies would go to {fixed}, where the requests go: the client would read its own requests"
-            )
-        by_message_id = self.endpoint.profile.correlation is CorrelationRule.MESSAGE_ID
-        if fixed is None and by_message_id:
-            return ExclusiveReplies(self._connection, self._on_reply)
-        ours = None
-        if fixed is not None and not by_message_id and self._connection.capabilities.selectors:
-            ours = f"JMSCorrelationID LIKE '{self._prefix}-%'"
-        return SharedReplies(self._connection, fixed, ours, self._on_reply)
-
     # Calling
 
     def call(
@@ -161,7 +163,7 @@ class Client:
             envelope: the SOAP envelope, of either version.
             soap_action: SOAPJMS_soapAction, over the one that the properties give.
             operation: name of an operation of the WSDL, whose action is used where nobody else says one.
-            timeout: seconds to wait; the client's own where it is None.
+            timeout: seconds to wait, also for a lost connection to be made again; None for the client's own.
             attachments: what goes along: as MTOM if the envelope has an `xop:Include`, else as SwA.
 
         Raises:
@@ -190,7 +192,8 @@ class Client:
     ) -> Future[Response]:
         """Send a request and return a future of its response; see `call`, whose errors the future raises.
 
-        Callbacks of the future run on the client's executor and may call again. Cancelling it forgets the call.
+        While the connection is lost this waits as `call` does. Callbacks of the future run on the client's executor and
+        may call again. Cancelling it forgets the call.
 
         Raises:
             InvalidEnvelopeError: `envelope` is no SOAP envelope.
@@ -218,17 +221,22 @@ class Client:
         """
         self._check_open()
         action = self._action(soap_action, operation, Mep.ONE_WAY)
-        node = RequestingNode(self.endpoint, Mep.ONE_WAY)
-        to, now = self._destination, _now()
-        message = node.start(envelope, destination=to, now=now, soap_action=action, attachments=attachments)
-        outgoing, message_id = self._outgoing(message, Direction.ONE_WAY, Node.SENDING), None
+        node, due = RequestingNode(self.endpoint, Mep.ONE_WAY), time.monotonic() + self.timeout
+        to, outgoing, what, message_id = self._destination, None, "the message could not be sent", None
         try:
-            message_id = self._connection.send(message).result(self.timeout).message_id
+            self._connection.wait_connected(self.timeout)
+            message = node.start(envelope, destination=to, now=_now(), soap_action=action, attachments=attachments)
+            outgoing = self._outgoing(message, Direction.ONE_WAY, Node.SENDING)
+            sent = when_connected(self._connection, due, lambda: self._connection.send(message))
+            what = "whether the message was sent is not known"
+            message_id = sent.result(max(0.0, due - time.monotonic())).message_id
         except (BrokerError, FutureTimeoutError) as error:
-            failed = node.send_failed(f"the message could not be sent: {str(error) or 'no answer from the broker'}")
+            refused = "the broker refused the message" if isinstance(error, SendFailedError) else what
+            failed = node.send_failed(f"{refused}: {str(error) or 'no answer from the broker'}")
             raise CallFailedError(failed.text, failed.reason) from error
         finally:
-            outgoing.sent(message_id)
+            if outgoing is not None:
+                outgoing.sent(message_id)
         node.sent()
 
     def ping(self, timeout: float = PING_TIMEOUT) -> float:
@@ -254,66 +262,70 @@ class Client:
     ) -> Call:
         seconds = self.timeout if timeout is None else finite(timeout)
         self._check_open()
-        key = f"{self._prefix}-{next(self._numbers)}"
-        call = Call(key, Completion(self._callbacks), RequestingNode(self.endpoint), time.monotonic() + seconds)
+        due = time.monotonic() + seconds
+        call = Call(self._calls.new_key(), Completion(self._callbacks), RequestingNode(self.endpoint), due)
+
+        def attempt() -> None:
+            call.generation = self._connection.generation
+            reply_to = self._replies.lease(call.key)
+            call.node = RequestingNode(self.endpoint)
+            try:
+                message = call.node.start(
+                    envelope,
+                    destination=self._destination,
+                    now=_now(),
+                    soap_action=action,
+                    correlation_id=call.key,
+                    reply_to=reply_to,
+                    timeout=int(seconds * 1000),
+                    attachments=attachments,
+                )
+            except BaseException:
+                self._replies.end(call.key, reusable=True)
+                raise
+            self._send_request(call, message)
+
         try:
-            reply_to = self._replies.lease(key)
+            when_connected(self._connection, due, attempt)
         except BrokerError as error:
             call.future.set_exception(failure(call.node.send_failed(f"{UNSENT}: {error}")))
-            return call
-        try:
-            message = call.node.start(
-                envelope,
-                destination=self._destination,
-                now=_now(),
-                soap_action=action,
-                correlation_id=key,
-                reply_to=reply_to,
-                timeout=int(seconds * 1000),
-                attachments=attachments,
-            )
-        except BaseException:
-            self._replies.end(key, reusable=True)
-            raise
-        self._send_request(call, message)
         return call
 
     def _send_request(self, call: Call, message: Message) -> None:
+        """Send a request. What is raised was not sent, and its call is as if it had not been added."""
         call.outgoing = outgoing = self._outgoing(message, Direction.REQUEST, Node.REQUESTING)
         self._calls.add(call)
         try:
             sent = self._connection.send(message)
-        except BrokerError as error:
-            outgoing.sent()
-            self._fail_sending(call, error)
         except BaseException:
             outgoing.sent()
-            call.future.cancel()
+            self._calls.withdraw(call)
             raise
-        else:
-            sent.on_settled(lambda done: self._on_sent(call, outgoing, done))
+        is_lasting = message.delivery_mode != DeliveryMode.NON_PERSISTENT
+        sent.on_settled(lambda done: self._on_sent(call, outgoing, done, is_lasting))
         if self._closed:  # meanwhile: `close` may have looked before this call was there
             self._give_up(call, "the client was closed")
 
-    def _on_sent(self, call: Call, outgoing: Outgoing, done: Future[SendResult]) -> None:
+    def _on_sent(self, call: Call, outgoing: Outgoing, done: Future[SendResult], is_lasting: bool) -> None:
         error = None if done.cancelled() else done.exception()
         outgoing.sent(None if done.cancelled() or error is not None else done.result().message_id)
-        if error is not None:
-            self._fail_sending(call, error)
-
-    def _fail_sending(self, call: Call, error: BaseException) -> None:
-        self._calls.end(call, lambda: failure(call.node.send_failed(f"{UNSENT}: {error}")))
+        if isinstance(error, ConnectionLostError):
+            self._give_up(call, f"{error}")
+        elif error is not None:
+            self._calls.end(call, lambda: failure(call.node.send_failed(f"{UNSENT}: {error}")))
+        else:
+            call.is_confirmed = is_lasting
 
     def _expire(self, call: Call) -> None:
         """Tell the node that its deadline is there: the clock of `due` says so, whatever became of the wall clock."""
         self._calls.end(call, lambda: failure(call.node.handle_timeout(call.node.deadline or 0), CallTimeoutError))
 
     def _give_up(self, call: Call, why: str) -> None:
-        self._calls.end(call, lambda: failure(call.node.receive_failed(f"{why} before a response came")))
+        self._calls.end(call, lambda: failure(call.node.receive_failed(UNKNOWN.format(why))))
 
     # Replies
 
-    def _on_reply(self, message: Message, key: str) -> None:
+    def _on_reply(self, message: Message, key: str, stray: str) -> None:
         """Hand a reply to the call that it is for; nobody else ever sees it."""
         call = self._calls.get(key)
         if call is None or call.outgoing is None:
@@ -321,9 +333,9 @@ class Client:
         else:
             call.outgoing.answered(message, Direction.RESPONSE, Node.REQUESTING)
         if call is None or not self._calls.end(call, lambda: self._read(call, message), answered=True):
-            late = key.startswith(self._prefix) or (self._replies.by_place and message.correlation_id)
-            self._count("ignored" if late else "unknown")
-            log.info("a reply is for no call under way: JMSCorrelationID %s", message.correlation_id)
+            what = self._calls.stray(key) or stray
+            self._tally.add(what)
+            log.info("a reply is for no call under way (%s): JMSCorrelationID %s", what, message.correlation_id)
 
     def _read(self, call: Call, message: Message) -> Response | CallFailedError:
         event = call.node.receive(message, message.correlation_id if self._replies.by_place else None)
@@ -334,8 +346,16 @@ class Client:
         return Response.of(event, call.node.request, self.endpoint)
 
     def _on_state(self, state: ConnectionState) -> None:
-        if state is not ConnectionState.CONNECTED:
-            self._give_up_all(f"the connection was {state}")
+        """Give up the calls whose replies cannot come any more."""
+        if state is ConnectionState.CLOSED:
+            self._give_up_all("the connection was closed")
+            return
+        ended = self._connection.generation  # in this order: it may be made again between
+        if self._connection.state is ConnectionState.CONNECTED:
+            ended -= 1
+        for call in self._calls.all():
+            if call.generation <= ended and not (self._replies.is_lasting and call.is_confirmed):
+                self._give_up(call, "the connection was lost")
 
     def _give_up_all(self, why: str) -> None:
         for call in self._calls.all():
@@ -351,10 +371,6 @@ class Client:
             if self._executor is None:
                 self._executor = ThreadPoolExecutor(max_workers=4, thread_name_prefix="soapjms-client")
             return self._executor
-
-    def _count(self, what: str) -> None:
-        with self._lock:
-            self.counts[what] += 1
 
     def _outgoing(self, message: Message, direction: Direction, node: Node) -> Outgoing:
         tells = self._recorder is not None and self._connection.capabilities.tells_message_id

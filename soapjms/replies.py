@@ -1,8 +1,9 @@
-"""Where replies come in: one destination a client, or one for each call under way.
+"""Where replies come in: one destination a client, of its own or shared, or one for each call under way.
 
 One destination serves all calls where replies repeat the JMSCorrelationID of their request. A responding node of the
 2009 edition repeats the JMSMessageID, which a sender is not always told; there each call has a destination of its own,
-and the place that a reply came to says whose it is.
+and the place that a reply came to says whose it is. A temporary destination ends with the generation of the connection
+that made it; a fixed one, `replyToName`, stays.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import logging
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
 from functools import partial
 from threading import Lock
 from typing import Final, TypeAlias
@@ -18,6 +21,7 @@ from typing import Final, TypeAlias
 from brokers.connection import Connection, Consumer, Delivery
 from brokers.errors import BrokerError, ClosedError
 from brokers.message import Destination, Message
+from soapjms.protocol.errors import UsageError
 
 log = logging.getLogger("soapjms.replies")
 
@@ -26,8 +30,20 @@ PREFETCH: Final = 1000
 REMEMBERED: Final = 1000
 """Replies that a destination remembers, so that a second copy of one is not taken for the next call's."""
 
-OnReply: TypeAlias = Callable[[Message, str], None]
-"""Called with a reply and the key of the call that it is for; the key may be of no call under way."""
+OnReply: TypeAlias = Callable[[Message, str, str], None]
+"""Called with a reply, the key of the call that it is for, and what it is if the key is of no call of this client."""
+
+
+class ReplyStrategy(StrEnum):
+    """Where replies come in.
+
+    TEMPORARY: one temporary queue for all calls of a client. EXCLUSIVE: one for each call under way, which tells
+    replies apart whatever they repeat. SHARED: the destination that `replyToName` or `topicReplyToName` names.
+    """
+
+    TEMPORARY = "temporary"
+    EXCLUSIVE = "exclusive"
+    SHARED = "shared"
 
 
 class Replies(ABC):
@@ -35,6 +51,9 @@ class Replies(ABC):
 
     by_place = False
     """True where the destination says whose reply it is; else the JMSCorrelationID does."""
+
+    is_lasting = False
+    """True where replies come in after the connection was lost and made again."""
 
     @abstractmethod
     def lease(self, key: str) -> Destination:
@@ -66,6 +85,7 @@ class SharedReplies(Replies):
     def __init__(
         self, connection: Connection, fixed: Destination | None, selector: str | None, on_reply: OnReply
     ) -> None:
+        self.is_lasting = fixed is not None
         self._connection = connection
         self._fixed = fixed
         self._selector = selector
@@ -77,13 +97,13 @@ class SharedReplies(Replies):
     def lease(self, key: str) -> Destination:
         """Return the destination, which is another with each generation of the connection unless it is fixed."""
         place = self._place
-        if place is not None and place[0] == self._connection.generation:
+        if place is not None and self._is_valid(place[0]):
             return place[1]
         with self._lock:
             if self._closed:
                 raise ClosedError("the client is closed")
             generation = self._connection.generation
-            if self._place is None or self._place[0] != generation:
+            if self._place is None or not self._is_valid(self._place[0]):
                 destination = self._fixed or self._connection.temporary()
                 consumer = self._connection.consume(
                     destination,
@@ -107,8 +127,12 @@ class SharedReplies(Replies):
         if place is not None:
             stop(place[2])
 
+    def _is_valid(self, generation: int) -> bool:
+        return self.is_lasting or generation == self._connection.generation
+
     def _on_delivery(self, delivery: Delivery) -> None:
-        self._on_reply(delivery.message, delivery.message.correlation_id or "")
+        key = delivery.message.correlation_id or ""
+        self._on_reply(delivery.message, key, "foreign" if key and self.is_lasting else "unknown")
 
 
 class _Place:
@@ -159,8 +183,8 @@ class ExclusiveReplies(Replies):
             place = self._leased.pop(key, None)
             if place is None:
                 return
-            place.holder = ""
             if reusable and not self._closed:
+                place.holder = ""
                 self._idle.append(place)
                 return
         stop(place.consumer)
@@ -198,10 +222,57 @@ class ExclusiveReplies(Replies):
         message = delivery.message
         repeats = message.correlation_id
         if not repeats or repeats in place.seen:
-            self._on_reply(message, "")
+            self._on_reply(message, "", "duplicate" if repeats else "unknown")
             return
         place.seen.append(repeats)
-        self._on_reply(message, place.holder)
+        self._on_reply(message, place.holder, "unknown")
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyChoice:
+    """What decides where replies come in.
+
+    Attributes:
+        wanted: the caller's wish. Without one that is the fixed destination if there is one, else a temporary queue
+            for all calls, or for each where replies repeat the JMSMessageID.
+        fixed: the destination that the binding properties name.
+        by_message_id: replies repeat the JMSMessageID of their request.
+        prefix: of the JMSCorrelationIDs that are ours.
+    """
+
+    wanted: ReplyStrategy | None
+    fixed: Destination | None
+    by_message_id: bool
+    prefix: str
+
+    def replies(self, connection: Connection, on_reply: OnReply) -> Replies:
+        """Make what was chosen, for replies that `on_reply` takes.
+
+        Raises:
+            UsageError: the wish contradicts the binding properties or the edition.
+        """
+        strategy = self._strategy()
+        if strategy is ReplyStrategy.EXCLUSIVE:
+            return ExclusiveReplies(connection, on_reply)
+        ours = None
+        if self.fixed is not None and not self.by_message_id and connection.capabilities.selectors:
+            ours = f"JMSCorrelationID LIKE '{self.prefix}%'"
+        return SharedReplies(connection, self.fixed, ours, on_reply)
+
+    def _strategy(self) -> ReplyStrategy:
+        usual = ReplyStrategy.EXCLUSIVE if self.by_message_id else ReplyStrategy.TEMPORARY
+        strategy = self.wanted or (usual if self.fixed is None else ReplyStrategy.SHARED)
+        if (strategy is ReplyStrategy.SHARED) != (self.fixed is not None):
+            raise UsageError(
+                f"replies='{strategy}', but replyToName or topicReplyToName names {self.fixed or 'nothing'}: "
+                "'shared' goes with one of them, 'temporary' and 'exclusive' without"
+            )
+        if strategy is ReplyStrategy.TEMPORARY and self.by_message_id:
+            raise UsageError(
+                "replies='temporary' cannot tell replies apart that repeat the JMSMessageID, as in this edition: "
+                "leave it out, or write 'exclusive'"
+            )
+        return strategy
 
 
 def stop(consumer: Consumer) -> None:

@@ -45,7 +45,7 @@ def leases() -> Leases:
 
 @pytest.fixture
 def calls(leases: Leases) -> Calls:
-    return Calls(leases)
+    return Calls(leases, "a-")
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ def test_a_mistake_of_ours(calls: Calls, call: Call, leases: Leases, caplog: pyt
 def test_everybodys_destination_is_not_given_back() -> None:
     """Where all calls share a reply destination, one that was not answered gives nothing back."""
     leases = Leases(by_place=False)
-    calls = Calls(leases)
+    calls = Calls(leases, "a-")
     call = Call("key", Completion(lambda: ThreadPoolExecutor(1)), RequestingNode(ENDPOINT), 0.0)
     calls.add(call)
     assert calls.end(call, failing("no"))

@@ -116,7 +116,7 @@ class Calls:
             with pytest.raises(soapjms.CallTimeoutError):
                 client.call(envelope(LATE), timeout=0.05)
             go_on.set()
-            eventually(lambda: client.counts["ignored"] == 1, "the late answer arrived")
+            eventually(lambda: client.counts["late"] == 1, "the late answer arrived")
 
     def missing(self, leaving: StompConnection, serving: StompConnection) -> None:
         """The client leaves before its answer comes, which the broker then takes for nobody."""

@@ -60,7 +60,7 @@ class TestSeveralResponders(OnEachBroker):
                 assert responder in RESPONDERS
                 assert asked == f"call {number}"
             others = CALLS * (len(RESPONDERS) - 1)
-            eventually(lambda: client.counts["ignored"] == others, "the replies of the others")
+            eventually(lambda: client.counts["duplicate"] == others, "the replies of the others")
             assert client.under_way == 0
             assert client.counts["unknown"] == 0
         eventually(lambda: [each.counts["answered"] for each in dispatchers] == [CALLS] * 3, "answers of all")

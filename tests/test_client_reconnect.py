@@ -1,0 +1,225 @@
+"""Calls while the connection to a real broker is lost, made again, or silent, with each reply strategy."""
+
+from __future__ import annotations
+
+import gc
+import time
+import weakref
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from calling_kit import (
+    PATIENCE,
+    OnActiveMQ,
+    answer_to,
+    arrivals,
+    envelope,
+    eventually,
+    greeter,
+    text_of,
+)
+from proxy_kit import Proxy
+from real_brokers import RealBroker
+
+import soapjms
+from brokers import Connection, queue
+from brokers.stomp import Reconnect
+from soapjms import CallFailedError, CallTimeoutError, Client, Dispatcher
+from soapjms.protocol import names
+
+HEARTBEAT = 0.5
+
+NOT_KNOWN = "was lost.*whether the service works on the request is not known"
+
+STRATEGIES: dict[str, dict[str, Any]] = {
+    "temporary": {},
+    "exclusive": {},
+    "shared": {"properties": {"replyToName": "answers"}},
+}
+
+
+@pytest.mark.broker
+class TestFaults(OnActiveMQ):
+    """A client by way of a proxy; the service has a connection of its own."""
+
+    @pytest.fixture
+    def proxy(self, activemq: RealBroker) -> Iterator[Proxy]:
+        with Proxy(activemq.host, activemq.ports.stomp) as proxy:
+            yield proxy
+
+    @pytest.fixture
+    def connection(self, proxy: Proxy) -> Iterator[Connection]:
+        plan = Reconnect(initial=0.02, maximum=0.1)
+        with soapjms.connect(proxy.stomp_url, heartbeat=HEARTBEAT, reconnect=plan) as connection:
+            yield connection
+
+    @pytest.mark.parametrize("replies", STRATEGIES)
+    def test_call_while_lost(
+        self, proxy: Proxy, connection: Connection, other: Connection, uri: str, replies: str
+    ) -> None:
+        """It waits for the connection, and works; so does a one-way message; each call gets its own reply."""
+        options = STRATEGIES[replies] | {"replies": replies, "timeout": PATIENCE}
+        with Dispatcher(other, uri, greeter(), workers=8) as serving, Client(connection, uri, **options) as client:
+            assert text_of(client.call(envelope("before"))) == "Hello before"
+            for _ in range(3):
+                proxy.leave()
+                eventually(lambda: connection.state == "lost", "it was noticed")
+                with ThreadPoolExecutor(4) as callers:
+                    waiting = [callers.submit(client.call, envelope(f"{number}")) for number in range(4)]
+                    one_way = callers.submit(client.send, envelope("one way", operation="pingMe"))
+                    proxy.come_back()
+                    for number, each in enumerate(waiting):
+                        assert text_of(each.result(PATIENCE)) == f"Hello {number}"
+                    one_way.result(PATIENCE)
+            eventually(lambda: serving.counts["one-way"] == 3, "the one-way messages were served")
+        assert client.counts == {}
+
+    def test_nobody_comes_back(self, proxy: Proxy, connection: Connection, uri: str) -> None:
+        """The call fails when its time is over, and says that nothing was sent."""
+        with Client(connection, uri) as client:
+            proxy.leave()
+            eventually(lambda: connection.state == "lost", "it was noticed")
+            with pytest.raises(CallFailedError, match=r"could not be sent: the connection to .* was lost") as caught:
+                client.call(envelope(), timeout=0.1)
+            with pytest.raises(CallFailedError, match="could not be sent"):
+                client.submit(envelope(), timeout=0.1).result(PATIENCE)
+        assert caught.value.reason == "transmissionFailure"
+
+    @pytest.mark.parametrize("replies", ["temporary", "exclusive"])
+    def test_under_way(
+        self, proxy: Proxy, connection: Connection, other: Connection, uri: str, name: str, replies: str
+    ) -> None:
+        """A call whose replies cannot come any more fails at once; calls of the next generation go on."""
+        with (
+            arrivals(other, queue(name)) as found,
+            Client(connection, uri, replies=replies, timeout=PATIENCE) as client,
+        ):
+            future = client.submit(envelope())
+            request = found.next()
+            proxy.cut()
+            with pytest.raises(CallFailedError, match=NOT_KNOWN):
+                future.result(PATIENCE)
+            following = client.submit(envelope("again"))
+            second = found.next()
+            assert second.reply_to != request.reply_to
+            other.send(answer_to(second, "in time"))
+            assert text_of(following.result(PATIENCE)) == "in time"
+
+    def test_fixed_replies_outlast_it(
+        self, proxy: Proxy, connection: Connection, other: Connection, uri: str, name: str
+    ) -> None:
+        """A call that the broker confirmed gets its reply, sent while the client was away or after."""
+        answers = {"properties": {"replyToName": f"{name}.answers"}, "timeout": PATIENCE}
+        with arrivals(other, queue(name)) as found, Client(connection, uri, **answers) as client:
+            futures = [client.submit(envelope(f"{number}")) for number in range(2)]
+            requests = found.take(2)
+            eventually(
+                lambda: all(call.is_confirmed for call in client._calls.all()), "the requests are with the broker"
+            )
+            proxy.leave()
+            eventually(lambda: connection.state == "lost", "it was noticed")
+            other.send(answer_to(requests[0], "meanwhile")).result(PATIENCE)
+            proxy.come_back()
+            connection.wait_connected(PATIENCE)
+            other.send(answer_to(requests[1], "after")).result(PATIENCE)
+            assert [text_of(each.result(PATIENCE)) for each in futures] == ["meanwhile", "after"]
+            with pytest.raises(CallTimeoutError):
+                client.call(envelope(), timeout=0.01)
+            other.send(answer_to(found.next(), "late")).result(PATIENCE)
+            eventually(lambda: client.counts == {"late": 1}, "the late one was counted")
+
+    def test_not_confirmed(self, proxy: Proxy, connection: Connection, uri: str) -> None:
+        """With a fixed destination too a call fails whose request the broker may not have, or may lose."""
+        for properties in ({}, {"deliveryMode": "NON_PERSISTENT"}):
+            fixed = properties | {"replyToName": "answers"}
+            with Client(connection, uri, properties=fixed, timeout=PATIENCE) as client:
+                connection.wait_connected(PATIENCE)
+                client._replies.lease("warm")  # listen before the network is silent
+                proxy.silence()
+                future = client.submit(envelope())
+                proxy.cut()
+                with pytest.raises(CallFailedError, match=NOT_KNOWN):
+                    future.result(PATIENCE)
+                proxy.speak()
+
+    def test_silent_network(self, proxy: Proxy, connection: Connection, other: Connection, uri: str, name: str) -> None:
+        """It is noticed within two heart-beats; calls under way fail; the next works once there is a way again."""
+        with arrivals(other, queue(name)) as found, Client(connection, uri, timeout=PATIENCE) as client:
+            future = client.submit(envelope())
+            found.next()
+            time.sleep(2 * HEARTBEAT)  # all is well for that long, though nothing but heart-beats passes
+            assert connection.generation == 1
+            proxy.silence()
+            began = time.monotonic()
+            with pytest.raises(CallFailedError, match=NOT_KNOWN):
+                future.result(PATIENCE)
+            assert time.monotonic() - began < 2 * HEARTBEAT
+            proxy.speak()
+            following = client.submit(envelope("again"))
+            other.send(answer_to(found.next(), "in time"))
+            assert text_of(following.result(PATIENCE)) == "in time"
+
+    def test_close_on_a_silent_network(self, proxy: Proxy, activemq: RealBroker, uri: str) -> None:
+        """Leave is taken without an answer, within the deadline, even while a large send is stuck."""
+        for size in (0, 30_000_000):
+            connection = soapjms.connect(proxy.stomp_url)
+            client = Client(connection, uri, timeout=PATIENCE)
+            proxy.silence()
+            with ThreadPoolExecutor(1) as sending:
+                stuck = sending.submit(client.send, envelope("a" * size))
+                time.sleep(0.2)
+                began = time.monotonic()
+                connection.close(0.5)
+                assert time.monotonic() - began < 1.5
+                with pytest.raises(CallFailedError):
+                    stuck.result(PATIENCE)
+            client.close()
+            proxy.speak()
+            proxy.cut()
+
+    def test_closed_clients_leave_nothing(self, connection: Connection, other: Connection, uri: str) -> None:
+        """A connection that outlives clients and dispatchers refers to none of them."""
+        gone = []
+        for replies in STRATEGIES:
+            options = STRATEGIES[replies] | {"replies": replies}
+            with Dispatcher(connection, uri, greeter()) as dispatcher, Client(connection, uri, **options) as client:
+                client.call(envelope(), timeout=PATIENCE)
+            gone += [weakref.ref(client), weakref.ref(dispatcher)]
+            del client, dispatcher
+
+        def are_gone() -> bool:
+            gc.collect()
+            return not [each for each in gone if each() is not None]
+
+        eventually(are_gone, "nothing refers to them")
+
+
+class TestStrategies(OnActiveMQ):
+    """What is told by name, and what is refused."""
+
+    def test_names(self, connection: Connection) -> None:
+        """What contradicts itself is refused at once, with what would be accepted."""
+        fixed = "jms:queue:a?replyToName=b"
+        for uri, options, why in (
+            ("jms:queue:a", {"replies": "shared"}, "topicReplyToName names nothing"),
+            (fixed, {"replies": "temporary"}, r"names queue.*b.*'shared' goes with one of them"),
+            (fixed, {"replies": "exclusive"}, "without"),
+            ("jms:queue:a", {"replies": "temporary", "profile": names.CR_2009}, "write 'exclusive'"),
+            ("jms:queue:a", {"replies": "own"}, "it is one of temporary, exclusive, shared"),
+        ):
+            with pytest.raises(soapjms.UsageError, match=why):
+                Client(connection, uri, **options)
+
+    def test_exclusive_for_any_edition(self, connection: Connection, other: Connection, uri: str) -> None:
+        """A responder may repeat what it likes: the destination says whose the reply is."""
+        with (
+            Dispatcher(other, uri, greeter(), workers=4),
+            Client(connection, uri, replies="exclusive", timeout=PATIENCE) as client,
+        ):
+            futures = [client.submit(envelope(f"{number}")) for number in range(8)]
+            for number, future in enumerate(futures):
+                assert text_of(future.result(PATIENCE)) == f"Hello {number}"
+            places = {future.result().request.reply_to for future in futures}
+            assert 1 < len(places) <= 8
