@@ -49,11 +49,12 @@ class Callbacks:
         if pool is None:
             return
         pool.shutdown(wait=False)
-        if current_thread() not in self._workers:  # a worker cannot wait for itself
+        left = deadline - monotonic()
+        if left > 0 and current_thread() not in self._workers:  # a worker cannot wait for itself
             # The pool can wait for its threads, but knows no deadline: so a thread waits for it, and that is joined.
             waiter = Thread(target=pool.shutdown, name=f"{self._name}-close", daemon=True)
             waiter.start()
-            waiter.join(max(0.0, deadline - monotonic()))
+            waiter.join(left)
 
     def _note_worker(self) -> None:
         self._workers.add(current_thread())

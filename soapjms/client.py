@@ -9,15 +9,15 @@ import logging
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from pathlib import Path
-from threading import Lock
 from types import MappingProxyType, TracebackType
 from typing import Any, Final, Self
 
 from lxml import etree
 
+from brokers.callbacks import Callbacks
 from brokers.connection import Completion, Connection, ConnectionState, SendResult
 from brokers.deadlines import Deadlines
 from brokers.errors import BrokerError, ConnectionLostError, SendFailedError
@@ -113,7 +113,6 @@ class Client:
         self._recorder = recorder
         self._port = uri if isinstance(uri, Port) else None
         self._destination = destination_of(parsed, names or Names(), effective)
-        self._lock = Lock()
         fixed = reply_destination_of(parsed, effective, names or Names())
         if fixed is not None and (fixed.kind, fixed.name) == (self._destination.kind, self._destination.name):
             raise UsageError(
@@ -126,9 +125,8 @@ class Client:
         self._calls = Calls(self._replies, prefix)
         self._deadlines = Deadlines("soapjms-deadlines")
         self._pinger = Pinger(connection)
-        self._executor: Executor | None = None
+        self._callbacks = Callbacks("soapjms-client")
         self._closed = False
-        self._ended = False
         connection.watch(self._on_state)
 
     @classmethod
@@ -263,7 +261,7 @@ class Client:
         seconds = self.timeout if timeout is None else finite(timeout)
         self._check_open()
         due = time.monotonic() + seconds
-        call = Call(self._calls.new_key(), Completion(self._callbacks), RequestingNode(self.endpoint), due)
+        call = Call(self._calls.new_key(), Completion(self._callbacks.executor), RequestingNode(self.endpoint), due)
 
         def attempt() -> None:
             call.generation = self._connection.generation
@@ -363,15 +361,6 @@ class Client:
 
     # Life
 
-    def _callbacks(self) -> Executor:
-        """Return where callbacks run, made when first needed; RuntimeError once there is none any more."""
-        with self._lock:
-            if self._ended:
-                raise RuntimeError("the client was closed")
-            if self._executor is None:
-                self._executor = ThreadPoolExecutor(max_workers=4, thread_name_prefix="soapjms-client")
-            return self._executor
-
     def _outgoing(self, message: Message, direction: Direction, node: Node) -> Outgoing:
         tells = self._recorder is not None and self._connection.capabilities.tells_message_id
         return Outgoing(self._recorder, message, direction, node, tells_message_id=tells)
@@ -388,11 +377,7 @@ class Client:
         self._deadlines.close()
         self._replies.close()
         self._pinger.close()
-        with self._lock:
-            self._ended = True
-            executor, self._executor = self._executor, None
-        if executor is not None:
-            executor.shutdown(wait=False)
+        self._callbacks.close(time.monotonic())
 
     def __enter__(self) -> Self:
         return self
