@@ -62,6 +62,10 @@ class Capabilities:
         stable_message_id: a redelivered message keeps its JMSMessageID, so that it can serve as a key.
         tells_message_id: `SendResult.message_id` is known to the sender.
         delivery_count: `Delivery.delivery_count` is known.
+        tells_redelivery: a message that was delivered before says so; else it may say nothing.
+        accepts_in_transactions: the accepts of a transaction happen together with its sends; else right after them, so
+            that after a crash in between a message is delivered again that was answered.
+        tells_gone: a send to a temporary destination that is gone fails; else the message vanishes.
         release: `Delivery.release` gives one message back; else it gives back all that the consumer holds.
         cumulative_accept: accepting a delivery accepts all that came before it on the same consumer.
         selectors: `consume` takes a JMS message selector.
@@ -75,6 +79,9 @@ class Capabilities:
     stable_message_id: bool
     tells_message_id: bool
     delivery_count: bool
+    tells_redelivery: bool
+    accepts_in_transactions: bool
+    tells_gone: bool
     release: bool
     cumulative_accept: bool
     selectors: bool

@@ -69,12 +69,16 @@ class Recipe(ABC):
         image: the container image with the same version.
         home: where the image has the product.
         started: what its log says once it takes connections.
+        factory: the connection factory of its Java client.
+        clients: where the jars of that are.
     """
 
     title: ClassVar[str]
     image: ClassVar[str]
     home: ClassVar[str]
     started: ClassVar[re.Pattern[str]]
+    factory: ClassVar[str]
+    clients: ClassVar[Path]
 
     @property
     @abstractmethod
@@ -109,6 +113,8 @@ class Classic(Recipe):
     image = "apache/activemq-classic:6.1.8"
     home = "/opt/apache-activemq"
     started = re.compile(r"BrokerService Apache ActiveMQ .* started$", re.MULTILINE)
+    factory = "org.apache.activemq.ActiveMQConnectionFactory"
+    clients = CLASSIC_JARS
 
     def __init__(self, *, mirrored: bool = False) -> None:
         self.mirrored = mirrored
@@ -164,6 +170,8 @@ class Artemis(Recipe):
     image = "apache/activemq-artemis:2.44.0"
     home = "/opt/activemq-artemis"
     started = re.compile(r"AMQ221001: Apache ActiveMQ Artemis Message Broker version")
+    factory = "org.apache.activemq.artemis.jms.client.ActiveMQConnectionFactory"
+    clients = BUILD / "artemis" / "client"
 
     @property
     def fetched(self) -> Path:

@@ -32,7 +32,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from broker_certificates import Certificates
-from broker_recipes import BUILD, CLASSIC_FILES, CLASSIC_JARS, LOGGING, ROOT, Artemis, Classic, Counters, Ports, Recipe
+from broker_recipes import BUILD, CLASSIC_FILES, LOGGING, ROOT, Artemis, Classic, Counters, Ports, Recipe
 
 AGENT: Final = BUILD / "jolokia" / "agent.jar"
 
@@ -136,14 +136,14 @@ class RealBroker(ABC):
 
     @property
     def openwire_url(self) -> str:
-        """For Java clients, which take user and password separately."""
+        """For the Java clients of either broker, which take user and password separately."""
         return f"tcp://{self.host}:{self.ports.openwire}"
 
     @property
     def classpath(self) -> str:
-        """The class path of a Java program that talks OpenWire to this broker."""
-        require(Classic())
-        return f"{CLASSIC_JARS}{os.sep}*"
+        """The class path of a Java program that talks to this broker."""
+        require(self.recipe)
+        return f"{self.recipe.clients}{os.sep}*"
 
     def counters(self) -> Counters:
         """Ask the broker what it holds, through Jolokia."""
@@ -193,7 +193,14 @@ class RealBroker(ABC):
         Raises:
             BrokerStartError: no Java, or the program failed; the message holds what it wrote.
         """
-        command = [java(), "-Xmx128m", "-cp", self.classpath, str(CLASSIC_FILES / "SendSpecial.java")]
+        command = [
+            java(),
+            "-Xmx128m",
+            f"-Dfactory={self.recipe.factory}",
+            "-cp",
+            self.classpath,
+            str(CLASSIC_FILES / "SendSpecial.java"),
+        ]
         command += [self.openwire_url, queue, kind, content_type, reply_to or "-", str(round(wait * 1000))]
         done = subprocess.run(command, capture_output=True, text=True, timeout=wait + 60, check=False)
         if done.returncode != 0:

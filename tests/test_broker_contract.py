@@ -25,9 +25,11 @@ class ReachedByUrl:
         return connect(self.url)
 
 
-@pytest.fixture(params=["embedded", pytest.param("activemq", marks=pytest.mark.broker)])
+@pytest.fixture(
+    params=["embedded", *(pytest.param(name, marks=pytest.mark.broker) for name in ("activemq", "artemis"))]
+)
 def broker(request: pytest.FixtureRequest) -> ReachedByUrl:
-    """Give the broker of one adapter; ActiveMQ is started only if its tests are to run."""
+    """Give the broker of one adapter; a real one is started only if its tests are to run."""
     if request.param == "embedded":
         return ReachedByUrl(f"embedded:contract-{uuid4().hex}")
     return ReachedByUrl(request.getfixturevalue(request.param).stomp_url)

@@ -30,13 +30,14 @@ from brokers.errors import BrokerError, ClosedError, ConnectionLostError, StaleD
 from brokers.life import Life
 from brokers.message import DeliveryMode, Destination, DestinationKind, Message
 from brokers.stomp.consumer import Shared, StompConsumer, StompDelivery
+from brokers.stomp.dialect import capabilities_of
 from brokers.stomp.endpoints import Endpoints
 from brokers.stomp.frames import Headers, to_frame
 from brokers.stomp.link import Link, Settle, pack
 from brokers.stomp.login import Login
 from brokers.stomp.reconnect import Reconnect, Reconnector
 from brokers.stomp.releases import Releases
-from brokers.stomp.transaction import StompTransaction
+from brokers.stomp.transaction import Names, StompTransaction
 
 log = logging.getLogger(__name__)
 
@@ -67,10 +68,12 @@ class StompConnection(Connection):
         self._crew = Crew(name)
         self._deadlines = Deadlines(f"{name} pauses")
         self._ids = count(1)
+        self.names = Names()
         self._shared = Shared(self.new_id, timeout, self._crew, Releases(), self._later, self._forget)
         self._lock = Lock()
         self._consumers: dict[StompConsumer, None] = {}  # in the order in which they subscribed
         self._temporaries: set[str] = set()
+        self._mark = token_hex(8)  # in the address of each temporary destination of this connection
         self._is_closing = False
         self._generation = 0
         self._link = Link(logins[0], self._session_ended)  # never opened: before the first, there is none
@@ -99,19 +102,8 @@ class StompConnection(Connection):
     @property
     def capabilities(self) -> Capabilities:
         """What the broker can do: `release` gives back all that a consumer holds, empty text arrives as `unknown`."""
-        return Capabilities(
-            broker=self._link.server,
-            typed_properties=False,
-            message_types=False,
-            transactions=True,
-            stable_message_id=self._link.dialect.stable_message_id,
-            tells_message_id=False,
-            delivery_count=False,
-            release=False,
-            cumulative_accept=False,
-            selectors=True,
-            durable_topics=False,
-        )
+        link = self._link
+        return capabilities_of(link.dialect, link.server, has_client_id=link.login.client_id is not None)
 
     @property
     def generation(self) -> int:
@@ -146,10 +138,10 @@ class StompConnection(Connection):
             future: Completion[SendResult] = self.completion()
             headers["receipt"] = receipt = self.new_id("receipt")
             future.on_settled(lambda _: link.forget(receipt))
-            link.request(pack("SEND", headers, body), {receipt: settle(future, SENT)})
+            link.request(pack("SEND", headers, body, link.dialect.version), {receipt: settle(future, SENT)})
             return future
         try:
-            link.write(pack("SEND", headers, body))
+            link.write(pack("SEND", headers, body, link.dialect.version))
         except ConnectionLostError as error:
             future = self.completion()
             future.set_exception(error)
@@ -167,17 +159,19 @@ class StompConnection(Connection):
         auto_accept: bool = False,
         inline: bool = False,
     ) -> Consumer:
-        """Subscribe. With a `prefetch` above 1, transactions get slower with every message (ActiveMQ).
+        """Subscribe. With a `prefetch` above 1, transactions get slower with every message (ActiveMQ Classic).
+
+        With a `durable_name` what is sent while nobody consumes waits for who consumes next under that name.
 
         With `auto_accept` the broker hands over all it has, whatever the `prefetch`: what waits, waits in this process.
 
         Raises:
-            UnsupportedError: a `durable_name`.
+            UnsupportedError: a `durable_name`, and the connection has no client id.
             StaleDestinationError: a temporary destination that this generation of the connection did not make.
             BrokerError: the broker refused, as it does a selector that it cannot read.
-            ValueError: a `prefetch` below 1.
+            ValueError: a `prefetch` below 1, or a `durable_name` for anything but a topic.
         """
-        _check_wishes(prefetch, durable_name)
+        self._check_wishes(destination, prefetch, durable_name)
         if destination.kind.is_temporary:
             self._require_own(destination)
         link = self._session(to_begin=True)
@@ -187,6 +181,7 @@ class StompConnection(Connection):
             owner=self,
             prefetch=prefetch,
             selector=selector,
+            durable_name=durable_name,
             auto_accept=auto_accept,
             inline=inline,
             shared=self._shared,
@@ -218,7 +213,7 @@ class StompConnection(Connection):
         if not kind.is_temporary:
             raise ValueError(f"{kind} is no temporary kind of destination")
         link = self._session(to_begin=True)
-        address = f"{link.dialect.own_prefixes[kind]}r-{token_hex(16)}"
+        address = f"{link.dialect.own_prefixes[kind]}{self._mark}-{token_hex(16)}"
         with self._lock:
             self._temporaries.add(address)
         return Destination(kind, None, address=address)
@@ -282,6 +277,16 @@ class StompConnection(Connection):
         """Say whether a delivery came by this connection."""
         return isinstance(delivery, StompDelivery) and delivery.consumer.owner is self
 
+    def _check_wishes(self, destination: Destination, prefetch: int, durable_name: str | None) -> None:
+        if durable_name is not None and destination.kind is not DestinationKind.TOPIC:
+            raise ValueError(f"a durable subscription is to a topic, not to {destination}")
+        if durable_name is not None and not self.capabilities.durable_topics:
+            raise UnsupportedError(
+                "durable subscriptions belong to a client id: connect with client_id=NAME (capability `durable_topics`)"
+            )
+        if prefetch < 1:
+            raise ValueError(f"a consumer with prefetch {prefetch} would never get a message")
+
     def _session(self, *, to_begin: bool = False) -> Link:
         """Return the session. While consumers are made to go on what they are given may be answered, nothing begun."""
         link = self._link
@@ -300,14 +305,21 @@ class StompConnection(Connection):
         return transaction
 
     def _is_own_form(self, destination: Destination) -> bool:
-        prefix = self._link.dialect.own_prefixes.get(destination.kind)
-        return prefix is not None and destination.address is not None and destination.address.startswith(prefix)
+        dialect = self._link.dialect
+        prefix = dialect.own_prefixes.get(destination.kind)
+        if prefix is None or destination.address is None:
+            return False
+        return destination.address.startswith(prefix if dialect.own_is_private else prefix + self._mark)
 
     def _require_own(self, destination: Destination) -> None:
         if destination.address not in self._temporaries:
             raise StaleDestinationError(
                 f"{destination} was not made by this connection, or by an earlier generation of it"
             )
+
+    def call(self, function: Callable[[], None]) -> None:
+        """Call `function` on another thread, where it may write."""
+        self._crew.submit(function)
 
     def _later(self, seconds: float, function: Callable[[], None]) -> None:
         """Run `function` after so many seconds, where it may block; not at all once this is closed."""
@@ -367,13 +379,6 @@ class StompConnection(Connection):
         log.warning("the connection to %s was lost%s", link, "" if is_over else ", and is made again")
         if self._reconnector is not None and not is_over:
             self._reconnector.start()
-
-
-def _check_wishes(prefetch: int, durable_name: str | None) -> None:
-    if durable_name is not None:
-        raise UnsupportedError("no durable topics over STOMP (capability `durable_topics`); the embedded broker has")
-    if prefetch < 1:
-        raise ValueError(f"a consumer with prefetch {prefetch} would never get a message")
 
 
 def settle(future: Completion[T], result: T) -> Settle:

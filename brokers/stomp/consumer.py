@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import partial
 from threading import Lock
@@ -20,8 +20,8 @@ from brokers.connection import Consumer, Delivery, OnDelivery
 from brokers.crew import Crew, Turns, at_once
 from brokers.errors import BrokerError, ConnectionLostError, SendFailedError
 from brokers.message import Destination
-from brokers.stomp.frames import Headers, from_frame, spell
-from brokers.stomp.link import Link, pack
+from brokers.stomp.frames import Headers, acknowledgement, dead_letter, from_frame, subscribe_headers
+from brokers.stomp.link import SUBSCRIBE, Link, pack
 from brokers.stomp.releases import MAX_DELIVERIES, Releases, pause_after
 
 log = logging.getLogger(__name__)
@@ -29,8 +29,8 @@ log = logging.getLogger(__name__)
 Later: TypeAlias = Callable[[float, Callable[[], None]], None]
 """Has a function run after so many seconds, where it may block; not at all once the connection is closed."""
 
-AUTO_PREFETCH: Final = 1000
-"""How many messages may be on the way to a consumer for which the broker accepts."""
+DEAD_LETTERS: Final = "DLQ"
+"""The queue for dead letters where the adapter has to put them there: what Artemis uses unless told otherwise."""
 
 
 @dataclass(slots=True, eq=False)
@@ -74,6 +74,8 @@ class StompDelivery(Delivery):
         subscription, headers, body = arrival
         super().__init__(from_frame(headers, body, subscription.link.dialect), None, subscription.generation)
         self.consumer = consumer
+        if self.message.redelivered is None and self.key in consumer.releases:  # we know better than the broker
+            self.message = replace(self.message, redelivered=True)
         self.arrival = arrival
         self.fate = Fate.ACCEPTED if consumer.auto_accept else Fate.HELD
 
@@ -106,12 +108,12 @@ class StompDelivery(Delivery):
                 self.fate = Fate.RETURNED
                 self.consumer.give_back_later(self.arrival, pause_after(releases))
                 return
-            self._settle(Fate.RETURNED, "NACK")
+            self._discard(f"delivered {releases} times and not accepted")
         log.error("message %s is a dead letter: delivered %d times and not accepted", self.message.message_id, releases)
 
     def reject(self, reason: str) -> None:
-        """Have the broker put it on its dead-letter queue. STOMP has no place for the reason, so it is logged."""
-        if self._settle(Fate.RETURNED, "NACK"):
+        """Put it on the dead-letter queue. A NACK has no place for the reason, so it is logged."""
+        if self._discard(reason):
             log.warning("message %s was rejected: %s", self.message.message_id, reason)
 
     @property
@@ -119,12 +121,37 @@ class StompDelivery(Delivery):
         """What is the same for each delivery of the message: from a topic each consumer has its own copy."""
         return self.consumer.origin, self.message.message_id
 
-    def acknowledgement(self, command: str, transaction: str | None = None) -> bytes:
-        """Return the encoded ACK or NACK frame."""
-        headers = {"id": self.arrival.headers.get("ack", "")}
-        if transaction is not None:
-            headers["transaction"] = transaction
-        return pack(command, headers)
+    def acknowledgement(self, command: str, more: Mapping[str, str] | None = None) -> bytes:
+        """Return the encoded ACK or NACK frame, with more headers."""
+        headers = acknowledgement(self.arrival.headers, self.arrival.subscription.link.dialect)
+        return pack(command, {**headers, **(more or {})})
+
+    def _discard(self, reason: str) -> bool:
+        link = self.arrival.subscription.link
+        if link.dialect.nack_is_dead_letter:
+            return self._settle(Fate.RETURNED, "NACK")
+        with link.writing:
+            if not self.is_held:
+                return False
+            self.fate = Fate.RETURNED
+            receipt = self.consumer.new_id("receipt")
+            headers = dead_letter(self.arrival.headers, reason, DEAD_LETTERS, link.dialect) | {"receipt": receipt}
+            finish = partial(self.consumer.call, self._finish_discarding)
+            link.request(
+                pack("SEND", headers, self.arrival.body, link.dialect.version),
+                {receipt: lambda error: finish(error)},
+            )
+            return True
+
+    def _finish_discarding(self, error: BrokerError | None) -> None:
+        """Acknowledge once the dead-letter queue has it; else it would be lost."""
+        if isinstance(error, SendFailedError):
+            log.error("message %s was refused as a dead letter, so it comes again: %s", self.message.message_id, error)
+            self.consumer.give_back_later(self.arrival, pause_after(MAX_DELIVERIES))
+        elif error is None:
+            self.consumer.releases.forget(self.key)
+            with suppress(ConnectionLostError):
+                self.arrival.subscription.link.write(self.acknowledgement("ACK"))
 
     def _settle(self, fate: Fate, command: str) -> bool:
         link = self.arrival.subscription.link
@@ -160,6 +187,7 @@ class StompConsumer(Consumer):
         owner: object,
         prefetch: int,
         selector: str | None,
+        durable_name: str | None,
         auto_accept: bool,
         inline: bool,
         shared: Shared,
@@ -172,6 +200,7 @@ class StompConsumer(Consumer):
         self._on_delivery = on_delivery
         self._prefetch = prefetch
         self._selector = selector
+        self._durable_name = durable_name
         self._shared = shared
         self._turns: Turns[Arrival] = Turns(at_once if inline else shared.crew.submit, self._take)
         self._replacing = Lock()
@@ -208,7 +237,7 @@ class StompConsumer(Consumer):
         subscription = self._replace(before, link, generation)
         if subscription is None:
             return False
-        receipt = self._shared.new_id("receipt")
+        receipt = self._shared.new_id(SUBSCRIBE)
         with link.writing:
             if self._is_stopped or not subscription.is_live:
                 return False
@@ -257,6 +286,14 @@ class StompConsumer(Consumer):
         """Wait for the `on_delivery` under way, until the monotonic clock shows `until`; not for one's own."""
         self._turns.join(until)
 
+    def new_id(self, what: str) -> str:
+        """Make an identifier that the connection used for nothing else."""
+        return self._shared.new_id(what)
+
+    def call(self, function: Callable[[BrokerError | None], None], error: BrokerError | None) -> None:
+        """Call `function(error)` on another thread, where it may write."""
+        self._shared.crew.submit(partial(function, error))
+
     def give_back_later(self, arrival: Arrival, seconds: float) -> None:
         """Have a message delivered again after a pause. Until then other consumers go on, and this one holds it."""
         self._shared.later(seconds, partial(self._give_back, arrival))
@@ -266,7 +303,7 @@ class StompConsumer(Consumer):
 
         A topic's copy is this subscription's own and would be lost with it, so that is put before the consumer again.
         """
-        if self._destination.kind.is_topic:
+        if self._destination.kind in arrival.subscription.link.dialect.owns_copies:
             self._turns.put(arrival._replace(headers={**arrival.headers, "redelivered": "true"}))
             return
         before = arrival.subscription
@@ -293,16 +330,13 @@ class StompConsumer(Consumer):
         return subscription
 
     def _headers(self, subscription: Subscription) -> Headers:
-        dialect = subscription.link.dialect
-        headers = {
-            "id": subscription.id,
-            "destination": spell(self._destination, dialect),
-            "ack": self._mode,
-            dialect.prefetch_header: str(AUTO_PREFETCH if self.auto_accept else self._prefetch),
-        }
-        if self._selector is not None:
-            headers["selector"] = self._selector
-        return headers
+        return {"id": subscription.id, "ack": self._mode} | subscribe_headers(
+            self._destination,
+            subscription.link.dialect,
+            prefetch=None if self.auto_accept else self._prefetch,
+            selector=self._selector,
+            durable_name=self._durable_name,
+        )
 
     @property
     def _mode(self) -> str:

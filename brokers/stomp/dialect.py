@@ -1,17 +1,30 @@
 """How STOMP brokers differ, as one table: a row for a broker, a column for a difference.
 
 STOMP leaves to the broker how destinations are spelled, what a frame says of the JMS message behind it, and how many
-messages a subscription may hold. Code asks the row, never for a broker's name.
+messages a subscription may hold. Code asks the row, never for a broker's name. `docs/brokers.md` says what follows from
+the differences for users.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
+from brokers.connection import Capabilities
 from brokers.errors import ConnectionFailedError
 from brokers.message import DestinationKind
+
+Kinds: TypeAlias = Mapping[DestinationKind, str]
+
+MESSAGE_HEADERS: Final = frozenset(
+    "ack content-length content-type correlation-id destination expires message-id persistent priority redelivered "
+    "reply-to subscription timestamp type".split()
+)
+"""Headers of MESSAGE that STOMP or the broker gives a meaning; every other header is a property."""
+
+RESERVED: Final = MESSAGE_HEADERS | {"receipt", "transaction", "transformation"}
+"""Names that a property cannot have on SEND, because the broker would take it for a header of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,41 +32,176 @@ class Dialect:
     """What one broker does in its own way.
 
     Attributes:
+        name: what `connect(url, dialect=...)` calls it.
+        version: the version of STOMP to speak with it.
         prefixes: what precedes a destination's name on the wire, where every connection may use it.
-        own_prefixes: what precedes the address of a temporary destination at the connection that made it.
-        prefetch_header: the header of SUBSCRIBE that limits how many messages are unacknowledged.
-        length_tells_type: a `content-length` makes a BytesMessage, its absence a TextMessage, both ways.
-        stable_message_id: a redelivered message keeps its `message-id`.
+        own_prefixes: what precedes the address of a temporary destination that a connection makes.
+        own_is_private: such an address means something to that connection only; else anybody may send there.
+        reply_prefixes: what precedes a name in `reply-to`.
+        own_reply_prefix: what precedes the address of a connection's own temporary destination there.
+        send_routing: the `destination-type` of a SEND; none for kinds without.
+        subscribe_routing: the `subscription-type` of a SUBSCRIBE.
+        owns_copies: kinds of destination whose messages are the subscription's own, and lost with it.
+        prefetch_header: the header of SUBSCRIBE that limits how much is unacknowledged.
+        window: what to write there for so many messages; None for no limit.
+        durable_header: the header of SUBSCRIBE that names a durable subscription.
+        selector_names: how a selector is to spell the headers of JMS.
+        message_headers: headers of MESSAGE that are no properties of the message.
+        reserved: names that a property cannot have.
+        renamed: how MESSAGE spells properties that SEND spells otherwise.
+        is_bytes: whether a MESSAGE with a body is a BytesMessage; else it is a TextMessage.
+        id_is_pair: `message-id` is that of the consumer and of the message, with a comma between.
+        accepts_in_transactions: an ACK may be part of a transaction.
+        stable_message_id: a redelivered message keeps its `message-id`, also when the broker starts anew.
+        tells_redelivery: `redelivered:false` is true.
+        nack_is_dead_letter: NACK makes a dead letter; else it loses the message.
+        tells_gone: a SEND to a temporary destination that is gone is refused.
         gone: what an ERROR says when a destination does not exist.
+        subscribe_error_has_receipt: the ERROR for a SUBSCRIBE says for which.
     """
 
-    prefixes: Mapping[DestinationKind, str]
-    own_prefixes: Mapping[DestinationKind, str]
+    name: str
+    version: str
+    prefixes: Kinds
+    own_prefixes: Kinds
+    own_is_private: bool
+    reply_prefixes: Kinds
+    own_reply_prefix: str
+    send_routing: Kinds
+    subscribe_routing: Kinds
+    owns_copies: frozenset[DestinationKind]
     prefetch_header: str
-    length_tells_type: bool
+    window: Callable[[int | None], int]
+    durable_header: str
+    selector_names: Mapping[str, str]
+    message_headers: frozenset[str]
+    reserved: frozenset[str]
+    renamed: Mapping[str, str]
+    is_bytes: Callable[[Mapping[str, str]], bool]
+    id_is_pair: bool
+    accepts_in_transactions: bool
     stable_message_id: bool
+    tells_redelivery: bool
+    nack_is_dead_letter: bool
+    tells_gone: bool
     gone: str
+    subscribe_error_has_receipt: bool
+
+
+MANY: Final = 1000
+"""Messages that ActiveMQ may have on the way to a consumer without limit: it has no word for that."""
+
+SMALLEST_FRAME: Final = 256
+"""Octets that a MESSAGE of Artemis has at least, or nearly. It counts a window in octets, and stops when that is used
+up: so of no size of message are more on the way than asked for, and of large ones fewer."""
+
+CLASSIC_PREFIXES: Final = {
+    DestinationKind.QUEUE: "/queue/",
+    DestinationKind.TOPIC: "/topic/",
+    DestinationKind.TEMPORARY_QUEUE: "/remote-temp-queue/",
+    DestinationKind.TEMPORARY_TOPIC: "/remote-temp-topic/",
+}
+TOPICS: Final = frozenset({DestinationKind.TOPIC, DestinationKind.TEMPORARY_TOPIC})
+
+
+def _has_length(headers: Mapping[str, str]) -> bool:
+    """A TextMessage has no `content-length`."""
+    return "content-length" in headers
+
+
+def _has_length_first(headers: Mapping[str, str]) -> bool:
+    """A TextMessage has it too, but where frames are encoded, at the end; a BytesMessage before the `message-id`."""
+    for name in headers:
+        if name in ("content-length", "message-id"):
+            return name == "content-length"
+    return False
 
 
 ACTIVEMQ_CLASSIC: Final = Dialect(
-    prefixes={
-        DestinationKind.QUEUE: "/queue/",
-        DestinationKind.TOPIC: "/topic/",
-        DestinationKind.TEMPORARY_QUEUE: "/remote-temp-queue/",
-        DestinationKind.TEMPORARY_TOPIC: "/remote-temp-topic/",
-    },
+    name="activemq",
+    version="1.2",
+    prefixes=CLASSIC_PREFIXES,
     own_prefixes={
         DestinationKind.TEMPORARY_QUEUE: "/temp-queue/",
         DestinationKind.TEMPORARY_TOPIC: "/temp-topic/",
     },
+    own_is_private=True,
+    reply_prefixes=CLASSIC_PREFIXES,
+    own_reply_prefix="",
+    send_routing={},
+    subscribe_routing={},
+    owns_copies=TOPICS,
     prefetch_header="activemq.prefetchSize",
-    length_tells_type=True,
+    window=lambda count: MANY if count is None else count,
+    durable_header="activemq.subscriptionName",
+    selector_names={},
+    message_headers=MESSAGE_HEADERS,
+    reserved=RESERVED,
+    renamed={},
+    is_bytes=_has_length,
+    id_is_pair=False,
+    accepts_in_transactions=True,
     stable_message_id=True,
+    tells_redelivery=True,
+    nack_is_dead_letter=True,
+    tells_gone=True,
     gone="DestinationDoesNotExistException",
+    subscribe_error_has_receipt=True,
 )
 
-DIALECTS: Final[Mapping[str, Dialect]] = {"ActiveMQ": ACTIVEMQ_CLASSIC}
+ARTEMIS: Final = Dialect(
+    name="artemis",
+    # In 1.2 each refusal ends the connection, and with it what others have under way.
+    version="1.1",
+    prefixes=dict.fromkeys(DestinationKind, ""),
+    own_prefixes={
+        DestinationKind.TEMPORARY_QUEUE: "temp-queue.",
+        DestinationKind.TEMPORARY_TOPIC: "temp-topic.",
+    },
+    own_is_private=False,
+    # As its Java client writes and reads them.
+    reply_prefixes={
+        DestinationKind.QUEUE: "queue://",
+        DestinationKind.TOPIC: "topic://",
+        DestinationKind.TEMPORARY_QUEUE: "temp-queue://",
+        DestinationKind.TEMPORARY_TOPIC: "temp-topic://",
+    },
+    own_reply_prefix="topic://",
+    # A temporary destination gets none: if it is there it gets the message whichever type it has; if it is gone, only
+    # its name is made again, and no queue that keeps what nobody will fetch.
+    send_routing={DestinationKind.QUEUE: "ANYCAST", DestinationKind.TOPIC: "MULTICAST"},
+    # A temporary queue is a topic: only those have subscriptions that go with the connection.
+    subscribe_routing=dict.fromkeys(DestinationKind, "MULTICAST") | {DestinationKind.QUEUE: "ANYCAST"},
+    owns_copies=TOPICS | {DestinationKind.TEMPORARY_QUEUE},
+    prefetch_header="consumer-window-size",
+    window=lambda count: -1 if count is None else 0 if count == 1 else count * SMALLEST_FRAME,
+    durable_header="durable-subscription-name",
+    selector_names={
+        "JMSDeliveryMode": "AMQDurable",
+        "JMSExpiration": "AMQExpiration",
+        "JMSMessageID": "AMQUserID",
+        "JMSPriority": "AMQPriority",
+        "JMSTimestamp": "AMQTimestamp",
+    },
+    # It makes properties of headers that are about the frame, and hands them to the receiver.
+    message_headers=MESSAGE_HEADERS | {"destination-type", "receipt", "transaction", "__AMQ_CID"},
+    reserved=RESERVED | {"destination-type", "AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_TIME", "__AMQ_CID"},
+    renamed={"_AMQ_GROUP_ID": "JMSXGroupID"},
+    is_bytes=_has_length_first,
+    id_is_pair=True,
+    accepts_in_transactions=False,
+    stable_message_id=False,
+    tells_redelivery=False,
+    nack_is_dead_letter=False,
+    tells_gone=False,
+    gone="AMQ339001",
+    subscribe_error_has_receipt=False,
+)
+
+DIALECTS: Final[Mapping[str, Dialect]] = {"ActiveMQ": ACTIVEMQ_CLASSIC, "ActiveMQ-Artemis": ARTEMIS}
 """By the name that the broker gives itself in the header `server` of CONNECTED, without its version."""
+
+NAMED: Final[Mapping[str, Dialect]] = {dialect.name: dialect for dialect in DIALECTS.values()}
 
 
 def dialect_of(server: str) -> Dialect:
@@ -66,4 +214,27 @@ def dialect_of(server: str) -> Dialect:
         return DIALECTS[server.partition("/")[0]]
     except KeyError:
         known = ", ".join(sorted(DIALECTS))
-        raise ConnectionFailedError(f"no STOMP dialect for the broker {server!r}; known are: {known}") from None
+        raise ConnectionFailedError(
+            f"no STOMP dialect for the broker {server!r}; known are: {known}. "
+            f"If it is one of them and does not say so, connect with dialect={' or '.join(sorted(NAMED))}"
+        ) from None
+
+
+def capabilities_of(dialect: Dialect, server: str, *, has_client_id: bool) -> Capabilities:
+    """Say what can be done over STOMP: `release` gives back all that a consumer holds, types get lost on the way."""
+    return Capabilities(
+        broker=server,
+        typed_properties=False,
+        message_types=False,
+        transactions=True,
+        stable_message_id=dialect.stable_message_id,
+        tells_message_id=False,
+        delivery_count=False,
+        tells_redelivery=dialect.tells_redelivery,
+        accepts_in_transactions=dialect.accepts_in_transactions,
+        tells_gone=dialect.tells_gone,
+        release=False,
+        cumulative_accept=False,
+        selectors=True,
+        durable_topics=has_client_id,
+    )

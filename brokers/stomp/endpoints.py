@@ -28,6 +28,7 @@ class Endpoints:
         self._lock = Lock()
         self._candidate: Link | None = None
         self._is_closed = False
+        self._versions: dict[str, str] = {}  # of STOMP, by broker, once it is known
 
     def open(self, timeout: float) -> Link:
         """Return a session with the first broker that lets us in.
@@ -41,11 +42,10 @@ class Endpoints:
         """
         until = monotonic() + timeout
         logins = random.sample(self._logins, len(self._logins)) if self._randomize else self._logins
-        failures = []
+        failures: list[ConnectionFailedError] = []
         for position, login in enumerate(logins):
-            link = self._next(login)
             try:
-                link.open(max(0.0, until - monotonic()) / (len(logins) - position))
+                link = self._enter(login, max(0.0, until - monotonic()) / (len(logins) - position))
             except ConnectionFailedError as error:
                 failures.append(error)
             else:
@@ -61,6 +61,20 @@ class Endpoints:
             link = self._candidate
         if link is not None:
             link.drop()
+
+    def _enter(self, login: Login, timeout: float) -> Link:
+        """Log in, and once more if the broker turns out to be one to speak another version of STOMP with."""
+        until = monotonic() + timeout
+        link = self._next(login.speaking(self._versions.get(str(login), login.version)))
+        link.open(timeout)
+        wanted = link.dialect.version
+        if wanted == link.login.version:
+            return link
+        link.close(until, lambda: b"")
+        self._versions[str(login)] = wanted
+        link = self._next(login.speaking(wanted))
+        link.open(max(0.0, until - monotonic()))
+        return link
 
     def _next(self, login: Login) -> Link:
         with self._lock:

@@ -7,6 +7,7 @@ Spec: STOMP 1.2, frames SEND, MESSAGE and ERROR.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final, TypeAlias
 
@@ -27,14 +28,11 @@ from brokers.stomp.dialect import ACTIVEMQ_CLASSIC, Dialect
 
 Headers: TypeAlias = dict[str, str]
 
-MESSAGE_HEADERS: Final = frozenset(
-    "ack content-length content-type correlation-id destination expires message-id persistent priority redelivered "
-    "reply-to subscription timestamp type".split()
-)
-"""Headers of MESSAGE that STOMP or the broker gives a meaning; every other header is a property."""
+LITERAL_OR_HEADER: Final = re.compile(r"'(?:[^']|'')*'|\bJMS[A-Za-z]+\b")
+"""What a selector quotes, and what may be a header of JMS there."""
 
-RESERVED: Final = MESSAGE_HEADERS | {"receipt", "transaction", "transformation"}
-"""Names that a property cannot have on SEND, because the broker would take it for a header of its own."""
+REASON_PROPERTY: Final = "dead_letter_reason"
+"""The property of a dead letter that says why it is one, as with the embedded broker."""
 
 
 def to_frame(message: Message, dialect: Dialect = ACTIVEMQ_CLASSIC) -> tuple[Headers, bytes]:
@@ -50,8 +48,10 @@ def to_frame(message: Message, dialect: Dialect = ACTIVEMQ_CLASSIC) -> tuple[Hea
     if message.destination is None:
         raise ValueError("the message has no destination")
     headers = {"destination": spell(message.destination, dialect)}
+    if routing := dialect.send_routing.get(message.destination.kind):
+        headers["destination-type"] = routing
     if message.reply_to is not None:
-        headers["reply-to"] = spell(message.reply_to, dialect)
+        headers["reply-to"] = spell_reply_to(message.reply_to, dialect)
     # JMS's default is persistent, the broker's over STOMP is not.
     headers["persistent"] = "false" if message.delivery_mode == DeliveryMode.NON_PERSISTENT else "true"
     optional = {
@@ -62,7 +62,7 @@ def to_frame(message: Message, dialect: Dialect = ACTIVEMQ_CLASSIC) -> tuple[Hea
     }
     headers.update((name, str(value)) for name, value in optional.items() if value is not None)
     for name, _, value in message.properties:
-        if not name or name in RESERVED:
+        if not name or name in dialect.reserved:
             raise ValueError(f"a property cannot be called {name!r} over STOMP: the broker would take it for a header")
         text = as_text(value)
         if text is not None:
@@ -93,35 +93,35 @@ def from_frame(headers: Mapping[str, str], body: bytes, dialect: Dialect = ACTIV
     """Return the message that a MESSAGE frame carries.
 
     Every property is a string, so the message is `untyped`. A frame without body and without `content-length` looks the
-    same for an empty TextMessage and for a map, stream, object or plain message: its type is `unknown`. A header whose
-    value makes no sense (a peer may set a property of that name) is None; `content-type` is dropped, no JMS header
-    holds it. Never raises for what arrived.
+    same for an empty TextMessage and for a map, stream, object or plain message: its type is `unknown`. `redelivered`
+    is None where the broker says no and does not know. A header whose value makes no sense (a peer may set a property
+    of that name) is None; `content-type` is dropped, no JMS header holds it. Never raises for what arrived.
     """
     message_type, content = _content(headers, body, dialect)
     return Message(
         message_type=message_type,
         body=content,
         properties=Properties(
-            Property(name, PropertyType.STRING, value) for name, value in headers.items() if name not in MESSAGE_HEADERS
+            Property(dialect.renamed.get(name, name), PropertyType.STRING, value)
+            for name, value in headers.items()
+            if name not in dialect.message_headers
         ),
-        destination=_destination(headers, "destination", dialect),
-        message_id=headers.get("message-id"),
+        destination=_destination(headers, dialect),
+        message_id=_message_id(headers, dialect),
         correlation_id=headers.get("correlation-id"),
-        reply_to=_destination(headers, "reply-to", dialect),
+        reply_to=parse_destination(headers["reply-to"], dialect) if headers.get("reply-to") else None,
         delivery_mode=DeliveryMode.PERSISTENT if headers.get("persistent") == "true" else DeliveryMode.NON_PERSISTENT,
         priority=_number(headers, "priority"),
         expiration=_number(headers, "expires"),
         timestamp=_number(headers, "timestamp"),
         type=headers.get("type"),
-        redelivered=headers.get("redelivered") == "true",
+        redelivered=headers.get("redelivered") == "true" or (False if dialect.tells_redelivery else None),
         untyped=True,
     )
 
 
 def _content(headers: Mapping[str, str], body: bytes, dialect: Dialect) -> tuple[MessageType, Body]:
-    if not dialect.length_tells_type:
-        return MessageType.UNKNOWN, body
-    if "content-length" in headers:
+    if dialect.is_bytes(headers):
         return MessageType.BYTES, body
     if not body:
         return MessageType.UNKNOWN, None
@@ -131,41 +131,126 @@ def _content(headers: Mapping[str, str], body: bytes, dialect: Dialect) -> tuple
         return MessageType.UNKNOWN, body
 
 
+def _message_id(headers: Mapping[str, str], dialect: Dialect) -> str | None:
+    value = headers.get("message-id")
+    return value.rpartition(",")[2] if value is not None and dialect.id_is_pair else value
+
+
 def _number(headers: Mapping[str, str], name: str) -> int | None:
     value = headers.get(name, "")
     return int(value) if value.isascii() and value.removeprefix("-").isdigit() and len(value) <= 20 else None
 
 
-def _destination(headers: Mapping[str, str], name: str, dialect: Dialect) -> Destination | None:
-    value = headers.get(name)
-    return parse_destination(value, dialect) if value else None
+def _destination(headers: Mapping[str, str], dialect: Dialect) -> Destination | None:
+    if not headers.get("destination"):
+        return None
+    destination = parse_destination(headers["destination"], dialect)
+    if destination.kind is DestinationKind.QUEUE and headers.get("destination-type") == "MULTICAST":
+        return Destination(DestinationKind.TOPIC, destination.name)
+    return destination
 
 
 def parse_destination(text: str, dialect: Dialect = ACTIVEMQ_CLASSIC) -> Destination:
-    """Read a destination as a frame spells it. Text without a known prefix is the name of a queue.
+    """Read a destination as a frame spells it, in `destination` or in `reply-to`.
 
-    A temporary destination of the connection itself has no name there, only its address.
+    Text without a known prefix is the name of a queue. A temporary destination that a connection made over STOMP has no
+    name there, only its address.
     """
-    for kind, prefix in dialect.prefixes.items():
+    kind, name = DestinationKind.QUEUE, text
+    for each, prefix in dialect.reply_prefixes.items():
         if text.startswith(prefix):
-            return Destination(kind, text[len(prefix) :])
-    for kind, prefix in dialect.own_prefixes.items():
-        if text.startswith(prefix):
-            return Destination(kind, None, address=text)
-    return Destination(DestinationKind.QUEUE, text)
+            kind, name = each, text[len(prefix) :]
+            break
+    for own, prefix in dialect.own_prefixes.items():
+        if name.startswith(prefix) and (name is text or not dialect.own_is_private):
+            return Destination(own, None, address=name)
+    return Destination(kind, name)
 
 
 def spell(destination: Destination, dialect: Dialect = ACTIVEMQ_CLASSIC) -> str:
-    """Spell a destination as a frame wants it: its address if it has one, else prefix and name.
+    """Spell a destination as SEND and SUBSCRIBE want it: its address if it has one, else prefix and name.
 
     Raises:
         ValueError: it has neither address nor name.
     """
-    if destination.address is not None:
-        return destination.address
+    return destination.address or dialect.prefixes[destination.kind] + _name_of(destination)
+
+
+def spell_reply_to(destination: Destination, dialect: Dialect = ACTIVEMQ_CLASSIC) -> str:
+    """Spell a destination as `reply-to`, so that JMS clients can read it too.
+
+    Raises:
+        ValueError: it has neither address nor name.
+    """
+    if destination.address:
+        return dialect.own_reply_prefix + destination.address
+    return dialect.reply_prefixes[destination.kind] + _name_of(destination)
+
+
+def _name_of(destination: Destination) -> str:
     if not destination.name:
         raise ValueError(f"the destination of kind {destination.kind} has no name")
-    return dialect.prefixes[destination.kind] + destination.name
+    return destination.name
+
+
+def subscribe_headers(
+    destination: Destination,
+    dialect: Dialect,
+    *,
+    prefetch: int | None,
+    selector: str | None = None,
+    durable_name: str | None = None,
+) -> Headers:
+    """Return headers of the SUBSCRIBE frame: where from, what, and how many messages at a time; None for no limit."""
+    headers = {
+        "destination": spell(destination, dialect),
+        dialect.prefetch_header: str(dialect.window(prefetch)),
+    }
+    if routing := dialect.subscribe_routing.get(destination.kind):
+        headers["subscription-type"] = routing
+    if selector is not None:
+        headers["selector"] = spell_selector(selector, dialect)
+    if durable_name is not None:
+        headers[dialect.durable_header] = durable_name
+    return headers
+
+
+def spell_selector(selector: str, dialect: Dialect) -> str:
+    """Write a JMS selector as the broker wants it; what it has in quotes stays as it is."""
+    return LITERAL_OR_HEADER.sub(lambda found: dialect.selector_names.get(found[0], found[0]), selector)
+
+
+def acknowledgement(headers: Mapping[str, str], dialect: Dialect) -> Headers:
+    """Return headers of the ACK or NACK frame for a MESSAGE frame with these headers.
+
+    Spec: STOMP 1.1 and 1.2, frame ACK, which differ.
+    """
+    if dialect.version == "1.1":
+        return {"message-id": headers.get("message-id", ""), "subscription": headers.get("subscription", "")}
+    return {"id": headers.get("ack", "")}
+
+
+def dead_letter(headers: Mapping[str, str], reason: str, queue: str, dialect: Dialect) -> Headers:
+    """Return headers of the SEND frame that puts the message of a MESSAGE frame on the dead-letter queue, for ever.
+
+    Type, correlation id, reply-to and properties stay; where it was and why it is there are added as properties, as the
+    broker itself names them.
+    """
+    kept = {
+        name: value
+        for name, value in headers.items()
+        if name not in dialect.message_headers
+        or name in ("correlation-id", "reply-to", "type", "priority", "persistent", "content-type")
+    }
+    if dialect.is_bytes(headers):
+        kept["content-length"] = headers["content-length"]
+    destination = Destination(DestinationKind.QUEUE, queue)
+    return kept | {
+        "destination": spell(destination, dialect),
+        "destination-type": dialect.send_routing[destination.kind],
+        "_AMQ_ORIG_ADDRESS": headers.get("destination", ""),
+        REASON_PROPERTY: reason.replace("\0", "").encode(errors="replace").decode(),
+    }
 
 
 def refusal(headers: Mapping[str, str], body: bytes, dialect: Dialect = ACTIVEMQ_CLASSIC) -> SendFailedError:

@@ -39,16 +39,22 @@ SILENCE: Final = 3
 ActiveMQ, which looks once an interval whether it wrote anything since, may be silent for nearly two.
 """
 
+SUBSCRIBE: Final = "subscribe"
+"""What the receipt of a SUBSCRIBE begins with, because some brokers do not say which one they refuse."""
+
 BROKER_CLOSES: Final = 0.5
 """Seconds that the broker gets to close the socket after it confirmed our leave: its log shows no error then."""
 
 BEATS: Final = re.compile(r"[0-9]{1,9},[0-9]{1,9}")
 
 SPECIAL: Final = re.compile(r"[\\\n\r:]")
-ESCAPES: Final = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r", ":": "\\c"})
+ESCAPES: Final = {
+    "1.1": str.maketrans({"\\": "\\\\", "\n": "\\n", ":": "\\c"}),  # and has no escape for CR, which stands for itself
+    "1.2": str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r", ":": "\\c"}),
+}
 
 
-def pack(command: str, headers: Mapping[str, str], body: bytes = b"") -> bytes:
+def pack(command: str, headers: Mapping[str, str], body: bytes = b"", version: str = "1.2") -> bytes:
     """Encode one frame, escaping names and values of its headers.
 
     stomp.py can do it too, but it escapes no names, puts a question mark for a lone surrogate, and takes four times as
@@ -57,13 +63,15 @@ def pack(command: str, headers: Mapping[str, str], body: bytes = b"") -> bytes:
     Raises:
         ValueError: a NUL or a lone surrogate in a header, which no frame can carry.
 
-    Spec: STOMP 1.2, value encoding.
+    Spec: STOMP 1.1 and 1.2, value encoding.
     """
-    return _encode(command, {_escape_name(name): _escape(value) for name, value in headers.items()}, body)
+    return _encode(
+        command, {_escape_name(name, version): _escape(value, version) for name, value in headers.items()}, body
+    )
 
 
-def _escape(text: str) -> str:
-    return text.translate(ESCAPES) if SPECIAL.search(text) else text
+def _escape(text: str, version: str) -> str:
+    return text.translate(ESCAPES[version]) if SPECIAL.search(text) else text
 
 
 _escape_name = lru_cache(maxsize=1024)(_escape)
@@ -86,6 +94,7 @@ class Link:
 
     Attributes:
         writing: held while frames are written. Who must act on a state and write in one step holds it around both.
+        login: where to, and who asks.
         server: what the broker calls itself.
         dialect: how that broker speaks.
     """
@@ -93,7 +102,7 @@ class Link:
     def __init__(self, login: Login, on_end: Callable[[Link], None]) -> None:
         self.server = ""
         self.dialect: Dialect = ACTIVEMQ_CLASSIC
-        self._login = login
+        self.login = login
         self._on_end = on_end
         self._state = Lock()
         self._has_ended = False
@@ -104,7 +113,7 @@ class Link:
         self.writing = self._wire.writing
 
     def __str__(self) -> str:
-        return f"{self._login}"
+        return f"{self.login}"
 
     def open(self, timeout: float) -> None:
         """Connect and log in.
@@ -117,7 +126,7 @@ class Link:
             self._log_in(timeout)
         except OSError as error:
             self._abandon()
-            raise ConnectionFailedError(f"no connection to {self._login}: {error}") from error
+            raise ConnectionFailedError(f"no connection to {self.login}: {error}") from error
         except BaseException:
             self._abandon()
             raise
@@ -125,18 +134,18 @@ class Link:
     def _log_in(self, timeout: float) -> None:
         until = monotonic() + timeout
         # We promise fewer signs of life than we give, and ask for more than we need.
-        beats = {"heart-beat": f"{self._login.heartbeat},{self._login.heartbeat // PROMISE}"}
-        hello = _encode("CONNECT", self._login.headers() | beats)  # STOMP leaves these headers unescaped
+        beats = {"heart-beat": f"{self.login.heartbeat},{self.login.heartbeat // PROMISE}"}
+        hello = _encode("CONNECT", self.login.headers() | beats)  # STOMP leaves these headers unescaped
         self._wire.open(timeout)
         self._wire.send(hello, until)
         try:
             answer = self._greeting.get(timeout=max(0.0, until - monotonic()))
         except Empty:
-            raise ConnectionFailedError(f"{self._login} did not answer within {timeout:.1f} s") from None
+            raise ConnectionFailedError(f"{self.login} did not answer within {timeout:.1f} s") from None
         if isinstance(answer, BrokerError):
             raise answer
-        self.dialect = dialect_of(answer.get("server", ""))
-        self.server = answer["server"]
+        self.dialect = self.login.dialect or dialect_of(answer.get("server", ""))
+        self.server = answer.get("server", self.dialect.name)
 
     def _abandon(self) -> None:
         self.drop()
@@ -201,7 +210,7 @@ class Link:
             error = answers.get(timeout=max(0.0, timeout))
         except Empty:
             self.forget(receipt)
-            raise BrokerError(f"{self._login} did not answer within {timeout:.1f} s") from None
+            raise BrokerError(f"{self.login} did not answer within {timeout:.1f} s") from None
         if error is not None:
             raise error
 
@@ -240,7 +249,7 @@ class Link:
         self._end()
 
     def _lost(self) -> ConnectionLostError:
-        return ConnectionLostError(f"the connection to {self._login} was lost")
+        return ConnectionLostError(f"the connection to {self.login} was lost")
 
     def _end(self) -> None:
         with self._state:
@@ -249,7 +258,7 @@ class Link:
             self._has_ended = True
             waiting, self._waiting = self._waiting, {}
         self._receivers.clear()
-        self._greeting.put(ConnectionFailedError(f"{self._login} closed the connection at login"))
+        self._greeting.put(ConnectionFailedError(f"{self.login} closed the connection at login"))
         for settle in waiting.values():
             settle(self._lost())
         self._on_end(self)
@@ -258,7 +267,7 @@ class Link:
 
     def on_connected(self, frame: Any) -> None:
         """Pass the broker's greeting to `open`, and begin to give signs of life."""
-        self._wire.beat(*heartbeats(self._login.heartbeat / 1000, frame.headers.get("heart-beat", "")))
+        self._wire.beat(*heartbeats(self.login.heartbeat / 1000, frame.headers.get("heart-beat", "")))
         self._greeting.put(frame.headers)
 
     def on_message(self, frame: Any) -> None:
@@ -275,13 +284,20 @@ class Link:
         """Tell who waits for the receipt of the frame that was refused; log it if nobody does."""
         error = refusal(frame.headers, frame.body, self.dialect)
         if not self.server:
-            self._greeting.put(ConnectionFailedError(f"{self._login}: {error}"))
-        elif not self._settle(frame.headers.get("receipt-id"), error):
-            log.warning("%s: a frame that asked for no receipt failed: %s", self._login, error)
+            self._greeting.put(ConnectionFailedError(f"{self.login}: {error}"))
+        elif not self._settle(frame.headers.get("receipt-id") or self._refused_subscribe(), error):
+            log.warning("%s: a frame that asked for no receipt failed: %s", self.login, error)
 
     def on_disconnected(self) -> None:
         """Take note that the socket is closed, by whichever side."""
         self._end()
+
+    def _refused_subscribe(self) -> str | None:
+        """Guess what an ERROR that does not say it is about: the oldest SUBSCRIBE, as they are answered in order."""
+        if self.dialect.subscribe_error_has_receipt:
+            return None
+        with self._state:
+            return next((receipt for receipt in self._waiting if receipt.startswith(SUBSCRIBE)), None)
 
     def _settle(self, receipt: str | None, error: BrokerError | None) -> bool:
         with self._state:

@@ -36,6 +36,10 @@ class Releases:
         """Count the messages that are remembered."""
         return len(self._counts)
 
+    def __contains__(self, message: Hashable) -> bool:
+        """Say whether a message came back and was not settled since. Costs nothing while no message came back."""
+        return message in self._counts
+
     def count(self, message: Hashable) -> int:
         """Note one more release of a message, and return how many there were."""
         with self._lock:

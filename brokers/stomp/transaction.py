@@ -8,11 +8,16 @@ Each SEND asks for a receipt, though nobody waits for it. When ActiveMQ refuses 
 whole transaction; COMMIT then fails, and the messages that were acknowledged in it stay out of reach until the
 connection closes. So one client that left would take down everybody whose request is in the same commit. A SEND that
 asked for a receipt fails by itself.
+
+Where acceptances cannot be part of a transaction (Artemis), the sends are committed first and the acceptances written
+once the broker confirmed that: a crash in between delivers again what was answered, and loses nothing. There a refused
+send does take the transaction down, so it is made once more without the refused.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from functools import partial
 from threading import Lock
@@ -28,8 +33,32 @@ from brokers.stomp.link import Link, Settle, pack
 log = logging.getLogger(__name__)
 
 
+class Names:
+    """Names for transactions, each used again once it is free: Artemis keeps a session for each that it ever saw."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._free: list[str] = []
+        self._made = 0
+
+    def take(self) -> str:
+        """Return a name that no transaction under way has."""
+        with self._lock:
+            if self._free:
+                return self._free.pop()
+            self._made += 1
+            return f"transaction-{self._made}"
+
+    def give_back(self, name: str) -> None:
+        """Note that a transaction has ended."""
+        with self._lock:
+            self._free.append(name)
+
+
 class Owner(Protocol):
     """What a transaction needs of its connection."""
+
+    names: Names
 
     def frame(self, message: Message) -> tuple[Headers, bytes]:
         """Return headers and body of a SEND frame."""
@@ -46,6 +75,9 @@ class Owner(Protocol):
     def owns(self, delivery: Delivery) -> bool:
         """Say whether a delivery came by this connection."""
 
+    def call(self, function: Callable[[], None]) -> None:
+        """Call `function` on another thread, where it may write."""
+
 
 class StompTransaction(Transaction):
     """Sends and accepts that are written together."""
@@ -53,12 +85,12 @@ class StompTransaction(Transaction):
     def __init__(self, owner: Owner, link: Link) -> None:
         self.owner = owner
         self._link = link
-        self._id = owner.new_id("transaction")
+        self._name = owner.names.take()
         self._lock = Lock()
-        self._sends: list[bytes] = []
+        self._sends: dict[str, bytes] = {}
         self._receipts: dict[str, Settle] = {}
         self._deliveries: list[StompDelivery] = []
-        self._refused: list[RefusedSend] = []
+        self._refused: dict[str, RefusedSend] = {}
         self._has_ended = False
 
     def send(self, message: Message) -> None:
@@ -70,12 +102,14 @@ class StompTransaction(Transaction):
             ClosedError: the transaction was committed or aborted before.
         """
         headers, body = self.owner.frame(message)
-        headers["transaction"] = self._id
         with self._lock:
             self._require_open()
-            headers["receipt"] = receipt = self.owner.new_id("receipt")
-            self._receipts[receipt] = partial(self._note_refusal, len(self._sends), message)
-            self._sends.append(pack("SEND", headers, body))
+            receipt = self.owner.new_id("receipt")
+            frame = pack(
+                "SEND", headers | {"transaction": self._name, "receipt": receipt}, body, self._link.dialect.version
+            )
+            self._receipts[receipt] = partial(self._note_refusal, receipt, len(self._sends), message)
+            self._sends[receipt] = frame
 
     def accept(self, delivery: Delivery) -> None:
         """Add an acceptance.
@@ -113,40 +147,79 @@ class StompTransaction(Transaction):
                 future.set_result(())
             else:
                 self._write(pending, future)
+                return future
+        self.owner.names.give_back(self._name)
         return future
 
     def abort(self) -> None:
         """Drop everything; the broker knows nothing of it. Idempotent, and does nothing after a commit."""
         with self._lock:
-            self._has_ended = True
+            has_ended, self._has_ended = self._has_ended, True
+        if not has_ended:
+            self.owner.names.give_back(self._name)
 
     def _write(self, pending: list[StompDelivery], future: Completion[tuple[RefusedSend, ...]]) -> None:
-        receipt = self.owner.new_id("receipt")
-        frames = [pack("BEGIN", {"transaction": self._id}), *self._sends]
         for delivery in pending:
             delivery.fate = Fate.ACCEPTED
             delivery.consumer.releases.forget(delivery.key)
-            frames.append(delivery.acknowledgement("ACK", self._id))
-        frames.append(pack("COMMIT", {"transaction": self._id, "receipt": receipt}))
-        future.on_settled(lambda _: self._link.forget(receipt))
-        self._link.request(b"".join(frames), self._receipts | {receipt: self._conclude(future)})
+        if self._link.dialect.accepts_in_transactions:
+            accepts = [delivery.acknowledgement("ACK", {"transaction": self._name}) for delivery in pending]
+            self._request([*self._sends.values(), *accepts], self._receipts, partial(self._conclude, future))
+        elif self._sends:
+            self._request([*self._sends.values()], self._receipts, partial(self._accept_after, pending, future))
+        else:
+            self._accept(pending, future)
 
-    def _conclude(self, future: Completion[tuple[RefusedSend, ...]]) -> Settle:
-        def settle(error: BrokerError | None) -> None:
-            if future.set_running_or_notify_cancel():
-                if error is None:
-                    future.set_result(tuple(self._refused))
-                else:
-                    future.set_exception(error)
-            if isinstance(error, SendFailedError):
-                log.error("a commit was refused, so the connection is closed; the broker delivers again: %s", error)
-                self._link.drop()
+    def _request(self, frames: list[bytes], receipts: Mapping[str, Settle], settle: Settle, first: bytes = b"") -> None:
+        """Write a transaction of these frames; `settle` is told of its end."""
+        receipt = self.owner.new_id("receipt")
+        begin = pack("BEGIN", {"transaction": self._name})
+        commit = pack("COMMIT", {"transaction": self._name, "receipt": receipt})
+        self._link.request(b"".join([first, begin, *frames, commit]), {**receipts, receipt: settle})
 
-        return settle
+    def _accept_after(
+        self, pending: list[StompDelivery], future: Completion[tuple[RefusedSend, ...]], error: BrokerError | None
+    ) -> None:
+        """Accept what the sends answered that are committed; if some were refused, commit the others before."""
+        if error is None:
+            self.owner.call(partial(self._accept, pending, future))
+        elif isinstance(error, SendFailedError) and self._refused.keys() & self._sends.keys():
+            self.owner.call(partial(self._send_others, pending, future))
+        else:
+            self._conclude(future, error)
 
-    def _note_refusal(self, position: int, message: Message, error: BrokerError | None) -> None:
+    def _send_others(self, pending: list[StompDelivery], future: Completion[tuple[RefusedSend, ...]]) -> None:
+        for receipt in self._refused:
+            self._sends.pop(receipt, None)
+            self._receipts.pop(receipt, None)
+        abort = pack("ABORT", {"transaction": self._name})
+        settle = partial(self._accept_after, pending, future)
+        self._request([*self._sends.values()], self._receipts, settle, abort)
+
+    def _accept(self, pending: list[StompDelivery], future: Completion[tuple[RefusedSend, ...]]) -> None:
+        """Write the acceptances that could not be part of the transaction; the broker confirms the last."""
+        if not pending:
+            return self._conclude(future, None)
+        receipt = self.owner.new_id("receipt")
+        *others, last = pending
+        frames = [delivery.acknowledgement("ACK") for delivery in others]
+        frames.append(last.acknowledgement("ACK", {"receipt": receipt}))
+        return self._link.request(b"".join(frames), {receipt: partial(self._conclude, future)})
+
+    def _conclude(self, future: Completion[tuple[RefusedSend, ...]], error: BrokerError | None) -> None:
+        self.owner.names.give_back(self._name)
+        if future.set_running_or_notify_cancel():
+            if error is None:
+                future.set_result(tuple(self._refused.values()))
+            else:
+                future.set_exception(error)
+        if isinstance(error, SendFailedError):
+            log.error("a commit was refused, so the connection is closed; the broker delivers again: %s", error)
+            self._link.drop()
+
+    def _note_refusal(self, receipt: str, position: int, message: Message, error: BrokerError | None) -> None:
         if isinstance(error, SendFailedError):  # if the connection was lost, the commit's own receipt tells
-            self._refused.append(RefusedSend(position, message, error))
+            self._refused[receipt] = RefusedSend(position, message, error)
 
     def _void(self, pending: list[StompDelivery]) -> ClosedError | None:
         for delivery in pending:

@@ -1,12 +1,13 @@
 // Sends one message of a kind that STOMP cannot send, with the properties of a SOAP/JMS request, and may wait for the reply.
 //
-//   java -cp LIB/* SendSpecial.java OPENWIRE_URL QUEUE KIND CONTENT_TYPE REPLY_TO WAIT_MILLISECONDS
+//   java -Dfactory=CLASS -cp LIB/* SendSpecial.java URL QUEUE KIND CONTENT_TYPE REPLY_TO WAIT_MILLISECONDS
 //
 // KIND: map stream object message null-text text bytes. REPLY_TO: a queue's name, `temporary`, or `-` for none.
 // The last line on standard output is JSON: the reply, or null.
 
 import jakarta.jms.BytesMessage;
 import jakarta.jms.Connection;
+import jakarta.jms.ConnectionFactory;
 import jakarta.jms.Destination;
 import jakarta.jms.JMSException;
 import jakarta.jms.MapMessage;
@@ -19,15 +20,15 @@ import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
-import org.apache.activemq.ActiveMQConnectionFactory;
 
 public class SendSpecial {
     private static final String BODY = "<e:Envelope xmlns:e='http://schemas.xmlsoap.org/soap/envelope/'><e:Body/></e:Envelope>";
 
-    public static void main(String[] args) throws JMSException {
+    public static void main(String[] args) throws JMSException, ReflectiveOperationException {
         String queue = args[1];
-        ActiveMQConnectionFactory factory = new ActiveMQConnectionFactory("admin", "admin", args[0]);
-        Connection connection = factory.createConnection();
+        Class<?> factory = Class.forName(System.getProperty("factory"));
+        Connection connection = ((ConnectionFactory) factory.getConstructor(String.class).newInstance(args[0]))
+            .createConnection("admin", "admin");
         try {
             connection.start();
             Session session = connection.createSession(false, Session.AUTO_ACKNOWLEDGE);
