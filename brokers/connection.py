@@ -19,6 +19,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -336,6 +337,7 @@ SCHEMES: Final[Mapping[str, str]] = {
     "embedded": "brokers.embedded",
     "failover": "brokers.stomp",
     "stomp": "brokers.stomp",
+    "stomp+ssl": "brokers.stomp",
 }
 """URL scheme to the module that serves it; the module has `connect(url, timeout=…)`."""
 
@@ -369,7 +371,7 @@ KNOWN: Final = f"known are: {', '.join(sorted(SCHEMES))}, as in embedded:NAME or
 def _scheme_of(url: str) -> str:
     if not isinstance(url, str):
         raise UnknownSchemeError(f"the URL of a broker is text, not {type(url).__name__}; {KNOWN}")
-    try:
+    with suppress(ValueError):
         return urlsplit(url).scheme.lower()
-    except ValueError:  # which may repeat what is before the host
-        raise UnknownSchemeError(f"the URL of the broker cannot be read, look at its host; {KNOWN}") from None
+    # Out here, or the error would be kept beside ours, and it may repeat what is before the host.
+    raise UnknownSchemeError(f"the URL of the broker cannot be read, look at its host; {KNOWN}")

@@ -12,6 +12,14 @@ class ConnectionFailedError(BrokerError):
     """The connection could not be made: nobody listens, the handshake failed, the credentials were refused."""
 
 
+class LoginRefusedError(ConnectionFailedError):
+    """The broker does not let us in: a wrong user or password, a client id that is in use."""
+
+
+class TlsError(ConnectionFailedError):
+    """One side does not trust the other's certificate, or they cannot agree on TLS; the message says what to do."""
+
+
 class ConnectionLostError(BrokerError):
     """The connection was lost while something was under way. Whether the broker got it is not known."""
 

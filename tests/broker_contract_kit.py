@@ -34,6 +34,11 @@ class BrokerUnderTest(Protocol):
     def connect(self) -> Connection: ...
 
 
+def assert_marked(message: Message, capabilities: Capabilities) -> None:
+    """See that a message says that it was delivered before, if the broker tells it."""
+    assert message.redelivered is (True if capabilities.tells_redelivery else message.redelivered or None)
+
+
 class Inbox:
     """An `on_delivery` that keeps what it gets, accepted or not, for the test to wait for."""
 

@@ -35,6 +35,9 @@ from soapjms.protocol.assertions import Setting
 from soapjms.protocol.names import Profile, SoapVersion
 from soapjms.protocol.responding import RequestAccepted, RespondingNode
 
+REAL_BROKERS: Final = ("activemq", "artemis")
+"""The fixtures that start one."""
+
 PATIENCE: Final = 20.0
 """Seconds after which something that should happen counts as not happening."""
 
@@ -263,15 +266,16 @@ class Wrapped(Connection):
 
 
 class OnEachBroker:
-    """Two connections and a queue of the test's own, on the embedded broker and on ActiveMQ over STOMP."""
+    """Two connections and a queue of the test's own, on the embedded broker, and over STOMP on both real ones."""
 
-    @pytest.fixture(params=["embedded", pytest.param("activemq", marks=pytest.mark.broker)])
+    @pytest.fixture(params=["embedded", *(pytest.param(name, marks=pytest.mark.broker) for name in REAL_BROKERS)])
     def url(self, request: pytest.FixtureRequest) -> str:
-        """Where the broker is; ActiveMQ is started only if its tests are to run."""
+        """Where the broker is; a real one is started only if its tests are to run."""
         if request.param == "embedded":
             return f"embedded:{fresh('broker')}"
         stomp_url: str = request.getfixturevalue(request.param).stomp_url
-        return stomp_url
+        # As ActiveMQ Classic is configured here, and as the embedded broker does it.
+        return f"{stomp_url}?deadLetters=DLQ." if request.param == "artemis" else stomp_url
 
     @pytest.fixture
     def connection(self, url: str) -> Iterator[Connection]:
@@ -302,4 +306,5 @@ class OnActiveMQ(OnEachBroker):
     def url(self, request: pytest.FixtureRequest) -> str:
         """Where ActiveMQ is."""
         stomp_url: str = request.getfixturevalue(request.param).stomp_url
-        return stomp_url
+        # As ActiveMQ Classic is configured here, and as the embedded broker does it.
+        return f"{stomp_url}?deadLetters=DLQ." if request.param == "artemis" else stomp_url

@@ -32,7 +32,9 @@ def broker(request: pytest.FixtureRequest) -> ReachedByUrl:
     """Give the broker of one adapter; a real one is started only if its tests are to run."""
     if request.param == "embedded":
         return ReachedByUrl(f"embedded:contract-{uuid4().hex}")
-    return ReachedByUrl(request.getfixturevalue(request.param).stomp_url)
+    url = request.getfixturevalue(request.param).stomp_url
+    # As ActiveMQ Classic is configured here, and as the embedded broker does it.
+    return ReachedByUrl(f"{url}?deadLetters=DLQ." if request.param == "artemis" else url)
 
 
 class TestBrokerContract(BrokerContract):

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from broker_recipes import Classic, Recipe
+from broker_recipes import Artemis, Classic, Recipe
 from real_brokers import (
     ActiveMQ,
     BrokerStartError,
@@ -61,7 +61,7 @@ def test_broker_answers_and_leaves_nothing_behind() -> None:
 
 
 @pytest.mark.broker
-@pytest.mark.parametrize("recipe", [Classic()], ids=lambda recipe: recipe.title)
+@pytest.mark.parametrize("recipe", [Classic(), Artemis()], ids=lambda recipe: recipe.title)
 def test_killed_broker_starts_again_with_its_data(recipe: Recipe) -> None:
     """On the same ports, so that clients find it; it tells what it holds, and its log has no error."""
     with ChildBroker(recipe) as broker:

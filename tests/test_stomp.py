@@ -26,8 +26,8 @@ from brokers import (
     queue,
     topic,
 )
-from brokers.stomp.dialect import dialect_of
-from brokers.stomp.frames import RESERVED, from_frame, parse_destination, refusal, spell, to_frame
+from brokers.stomp.dialect import RESERVED, dialect_of
+from brokers.stomp.frames import from_frame, parse_destination, refusal, spell, to_frame
 from brokers.stomp.link import pack
 
 TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))

@@ -31,25 +31,6 @@ from brokers import (
     DeliveryMode,
     queue,
 )
-from brokers.stomp import login_of
-
-
-def test_url_is_read() -> None:
-    """User and password are percent-encoded there; the port has a default; neither secret is shown."""
-    login = login_of("stomp://us%40er:p%3Aw%2F@broker.example:61000", 10.0)
-    assert (login.host, login.port, login.user, login.password) == ("broker.example", 61000, "us@er", "p:w/")
-    assert login.heartbeat == 10_000
-    assert "us@er" not in f"{login} {login!r}"
-    assert "p:w/" not in f"{login} {login!r}"
-    plain = login_of("stomp://[::1]", 0)
-    assert (plain.host, plain.port, plain.user, plain.password, plain.heartbeat) == ("::1", 61613, None, None, 0)
-
-
-@pytest.mark.parametrize("url", ["stomp://", "stomp://host/queue", "stomp://host?a=b", "stomp://host#f"])
-def test_url_that_says_more_is_refused(url: str) -> None:
-    """What would be ignored is better refused."""
-    with pytest.raises(ValueError, match="stomp URL"):
-        brokers.connect(url)
 
 
 def test_login_cannot_smuggle_a_header() -> None:

@@ -1,24 +1,25 @@
-"""STOMP 1.2 brokers, on stomp.py: `stomp://USER:PASSWORD@HOST:PORT`, or several. ActiveMQ Classic is known.
+"""STOMP brokers, on stomp.py: ActiveMQ Classic and Artemis, at `stomp://USER:PASSWORD@HOST:PORT` or `stomp+ssl://…`.
 
-Needs the extra `stomp`: `pip install soapjms[stomp]`.
+Needs the extra `stomp`: `pip install soapjms[stomp]`. How the two differ is in `docs/brokers.md`.
 """
 
 from __future__ import annotations
 
+import os
+import ssl
 from typing import Final
-from urllib.parse import SplitResult, unquote, urlsplit
 
 from brokers.connection import DEFAULT_TIMEOUT
+from brokers.stomp.address import Given, login_of
 from brokers.stomp.connection import StompConnection
 from brokers.stomp.failover import read_failover
-from brokers.stomp.login import Login
+from brokers.stomp.login import Ask, Credentials
 from brokers.stomp.reconnect import Reconnect
+from brokers.stomp.tls import Tls
 
-__all__ = ["Reconnect", "StompConnection", "connect"]
+__all__ = ["Credentials", "Reconnect", "StompConnection", "Tls", "connect"]
 
-DEFAULT_PORT: Final = 61613
 DEFAULT_HEARTBEAT: Final = 10.0
-FORM: Final = "write stomp://USER:PASSWORD@HOST:PORT"
 
 
 def connect(
@@ -27,55 +28,47 @@ def connect(
     timeout: float = DEFAULT_TIMEOUT,
     heartbeat: float = DEFAULT_HEARTBEAT,
     reconnect: Reconnect | bool = True,
+    credentials: Credentials | Ask | None = None,
+    tls: Tls | ssl.SSLContext | None = None,
+    dialect: str | None = None,
+    client_id: str | None = None,
+    dead_letters: str | None = None,
 ) -> StompConnection:
     """Connect to a STOMP broker, or to the first that answers of several.
 
     Args:
-        url: `stomp://USER:PASSWORD@HOST:PORT`; user and password may be left out, and are percent-encoded where they
-            hold what a URL gives a meaning. The port is 61613 unless given. Several brokers, and options for how to
-            reconnect, are written as in `brokers.stomp.failover`.
+        url: `stomp://USER:PASSWORD@HOST:PORT`, or `stomp+ssl://` for TLS; user and password may be left out, and are
+            percent-encoded where they hold what a URL gives a meaning. The port is 61613 unless given, with TLS 61612.
+            Several brokers, and options for how to reconnect, are written as in `brokers.stomp.failover`, parameters
+            for what follows here as in `brokers.stomp.address`.
         timeout: seconds that connecting may take, and later subscribing.
         heartbeat: seconds between two signs of life, each way; 0 for none. The connection counts as lost when the
             broker gave none for one and a half times as long.
         reconnect: make a lost connection again, and how; False for not at all.
+        credentials: user and password, or what is called for them at every attempt to connect. Without, and without
+            any in the URL, the environment is asked: BROKERS_USER, and BROKERS_PASSWORD or BROKERS_PASSWORD_FILE.
+        tls: whom to trust and what to show, or a context of one's own. Without, the certificates of the system count,
+            and the environment: BROKERS_CA_FILE, BROKERS_CERT_FILE, BROKERS_KEY_FILE, BROKERS_KEY_PASSWORD_FILE.
+        dialect: `activemq` or `artemis`, for a broker that does not say which it is.
+        client_id: what durable subscriptions belong to; only one connection at a time may have it.
+        dead_letters: the queue for rejected messages where the broker makes none itself (Artemis), `DLQ` unless given;
+            with a `.` at its end a prefix to the name of the message's own destination.
 
     Raises:
-        ConnectionFailedError: nobody answers there, the credentials were refused, or it is a broker that is not known.
-        ValueError: a URL with a path or query, without a host, or with a port that there is not.
+        TlsError: the broker's certificate is not to be trusted, or the broker does not trust ours.
+        LoginRefusedError: the broker does not let us in.
+        ConnectionFailedError: nobody answers there, or it is a broker that is not known.
+        ValueError: a URL with a path, without a host, with a port that there is not, or a parameter that is not known.
     """
+    given = Given(
+        heartbeat=heartbeat,
+        credentials=credentials,
+        tls=Tls(context=tls) if isinstance(tls, ssl.SSLContext) else tls,
+        dialect=dialect,
+        client_id=client_id,
+        dead_letters=dead_letters,
+    )
     urls, plan = read_failover(url, reconnect)
-    connection = StompConnection([login_of(each, heartbeat) for each in urls], timeout, plan)
+    connection = StompConnection([login_of(each, os.environ, given) for each in urls], timeout, plan)
     connection.open()
     return connection
-
-
-def login_of(url: str, heartbeat: float) -> Login:
-    """Read the URL; no error message repeats the password.
-
-    Raises:
-        ValueError: a path, query or fragment, no host, or a port that is no number.
-    """
-    parts = urlsplit(url)
-    if parts.path not in ("", "/") or parts.query or parts.fragment:  # not shown: it may be the end of a password
-        raise ValueError(
-            f"a stomp URL ends with the port; {FORM}, with /, ? and # in user and password percent-encoded"
-        )
-    if not parts.hostname:
-        raise ValueError(f"the stomp URL names no host; {FORM}")
-    return Login(
-        host=parts.hostname,
-        port=_port_of(parts),
-        user=None if parts.username is None else unquote(parts.username),
-        password=None if parts.password is None else unquote(parts.password),
-        heartbeat=round(heartbeat * 1000),
-    )
-
-
-def _port_of(parts: SplitResult) -> int:
-    try:
-        port = parts.port
-    except ValueError:
-        port = 0
-    if port == 0:  # nobody listens there
-        raise ValueError(f"the port in the stomp URL is no number from 1 to 65535; {FORM}")
-    return port or DEFAULT_PORT

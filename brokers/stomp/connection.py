@@ -26,7 +26,7 @@ from brokers.connection import (
 )
 from brokers.crew import Crew
 from brokers.deadlines import Deadlines
-from brokers.errors import BrokerError, ClosedError, ConnectionLostError, StaleDestinationError, UnsupportedError
+from brokers.errors import BrokerError, ClosedError, ConnectionLostError, StaleDestinationError
 from brokers.life import Life
 from brokers.message import DeliveryMode, Destination, DestinationKind, Message
 from brokers.stomp.consumer import Shared, StompConsumer, StompDelivery
@@ -38,6 +38,7 @@ from brokers.stomp.login import Login
 from brokers.stomp.reconnect import Reconnect, Reconnector
 from brokers.stomp.releases import Releases
 from brokers.stomp.transaction import Names, StompTransaction
+from brokers.stomp.wishes import Wishes
 
 log = logging.getLogger(__name__)
 
@@ -161,8 +162,6 @@ class StompConnection(Connection):
     ) -> Consumer:
         """Subscribe. With a `prefetch` above 1, transactions get slower with every message (ActiveMQ Classic).
 
-        With a `durable_name` what is sent while nobody consumes waits for who consumes next under that name.
-
         With `auto_accept` the broker hands over all it has, whatever the `prefetch`: what waits, waits in this process.
 
         Raises:
@@ -171,21 +170,19 @@ class StompConnection(Connection):
             BrokerError: the broker refused, as it does a selector that it cannot read.
             ValueError: a `prefetch` below 1, or a `durable_name` for anything but a topic.
         """
-        self._check_wishes(destination, prefetch, durable_name)
-        if destination.kind.is_temporary:
-            self._require_own(destination)
-        link = self._session(to_begin=True)
-        consumer = StompConsumer(
-            destination,
-            on_delivery,
-            owner=self,
+        wishes = Wishes(
+            destination=destination,
             prefetch=prefetch,
             selector=selector,
             durable_name=durable_name,
             auto_accept=auto_accept,
             inline=inline,
-            shared=self._shared,
         )
+        wishes.check(self.capabilities)
+        if destination.kind.is_temporary:
+            self._require_own(destination)
+        link = self._session(to_begin=True)
+        consumer = StompConsumer(wishes, on_delivery, owner=self, shared=self._shared)
         with self._lock:
             is_late = self._is_closing or link is not self._link
             generation = self._generation
@@ -276,16 +273,6 @@ class StompConnection(Connection):
     def owns(self, delivery: Delivery) -> bool:
         """Say whether a delivery came by this connection."""
         return isinstance(delivery, StompDelivery) and delivery.consumer.owner is self
-
-    def _check_wishes(self, destination: Destination, prefetch: int, durable_name: str | None) -> None:
-        if durable_name is not None and destination.kind is not DestinationKind.TOPIC:
-            raise ValueError(f"a durable subscription is to a topic, not to {destination}")
-        if durable_name is not None and not self.capabilities.durable_topics:
-            raise UnsupportedError(
-                "durable subscriptions belong to a client id: connect with client_id=NAME (capability `durable_topics`)"
-            )
-        if prefetch < 1:
-            raise ValueError(f"a consumer with prefetch {prefetch} would never get a message")
 
     def _session(self, *, to_begin: bool = False) -> Link:
         """Return the session. While consumers are made to go on what they are given may be answered, nothing begun."""

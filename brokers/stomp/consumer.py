@@ -14,23 +14,20 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import partial
 from threading import Lock
-from typing import Final, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from brokers.connection import Consumer, Delivery, OnDelivery
 from brokers.crew import Crew, Turns, at_once
 from brokers.errors import BrokerError, ConnectionLostError, SendFailedError
-from brokers.message import Destination
 from brokers.stomp.frames import Headers, acknowledgement, dead_letter, from_frame, subscribe_headers
 from brokers.stomp.link import SUBSCRIBE, Link, pack
 from brokers.stomp.releases import MAX_DELIVERIES, Releases, pause_after
+from brokers.stomp.wishes import Wishes
 
 log = logging.getLogger(__name__)
 
 Later: TypeAlias = Callable[[float, Callable[[], None]], None]
 """Has a function run after so many seconds, where it may block; not at all once the connection is closed."""
-
-DEAD_LETTERS: Final = "DLQ"
-"""The queue for dead letters where the adapter has to put them there: what Artemis uses unless told otherwise."""
 
 
 @dataclass(slots=True, eq=False)
@@ -135,7 +132,9 @@ class StompDelivery(Delivery):
                 return False
             self.fate = Fate.RETURNED
             receipt = self.consumer.new_id("receipt")
-            headers = dead_letter(self.arrival.headers, reason, DEAD_LETTERS, link.dialect) | {"receipt": receipt}
+            headers = dead_letter(self.arrival.headers, reason, link.login.dead_letters, link.dialect) | {
+                "receipt": receipt
+            }
             finish = partial(self.consumer.call, self._finish_discarding)
             link.request(
                 pack("SEND", headers, self.arrival.body, link.dialect.version),
@@ -181,28 +180,21 @@ class StompConsumer(Consumer):
 
     def __init__(
         self,
-        destination: Destination,
+        wishes: Wishes,
         on_delivery: OnDelivery,
         *,
         owner: object,
-        prefetch: int,
-        selector: str | None,
-        durable_name: str | None,
-        auto_accept: bool,
-        inline: bool,
         shared: Shared,
     ) -> None:
         self.owner = owner
-        self.auto_accept = auto_accept
+        self.auto_accept = wishes.auto_accept
         self.releases = shared.releases
-        self.origin: Hashable = self if destination.kind.is_topic else destination
-        self._destination = destination
+        self.origin: Hashable = self if wishes.destination.kind.is_topic else wishes.destination
+        self._wishes = wishes
+        self._destination = wishes.destination
         self._on_delivery = on_delivery
-        self._prefetch = prefetch
-        self._selector = selector
-        self._durable_name = durable_name
         self._shared = shared
-        self._turns: Turns[Arrival] = Turns(at_once if inline else shared.crew.submit, self._take)
+        self._turns: Turns[Arrival] = Turns(at_once if wishes.inline else shared.crew.submit, self._take)
         self._replacing = Lock()
         self._is_stopped = False
         self._subscription: Subscription | None = None
@@ -330,21 +322,14 @@ class StompConsumer(Consumer):
         return subscription
 
     def _headers(self, subscription: Subscription) -> Headers:
-        return {"id": subscription.id, "ack": self._mode} | subscribe_headers(
-            self._destination,
+        wishes = self._wishes
+        return {"id": subscription.id, "ack": wishes.acknowledgement} | subscribe_headers(
+            wishes.destination,
             subscription.link.dialect,
-            prefetch=None if self.auto_accept else self._prefetch,
-            selector=self._selector,
-            durable_name=self._durable_name,
+            prefetch=None if wishes.auto_accept else wishes.prefetch,
+            selector=wishes.selector,
+            durable_name=wishes.durable_name,
         )
-
-    @property
-    def _mode(self) -> str:
-        if self.auto_accept:
-            return "auto"
-        # Within transactions `client-individual` gets slower with every message on ActiveMQ, and with a single message
-        # outstanding the cumulative `client` acknowledges no other.
-        return "client" if self._prefetch == 1 else "client-individual"
 
     def _take(self, arrival: Arrival) -> None:
         subscription = arrival.subscription

@@ -233,8 +233,8 @@ def acknowledgement(headers: Mapping[str, str], dialect: Dialect) -> Headers:
 def dead_letter(headers: Mapping[str, str], reason: str, queue: str, dialect: Dialect) -> Headers:
     """Return headers of the SEND frame that puts the message of a MESSAGE frame on the dead-letter queue, for ever.
 
-    Type, correlation id, reply-to and properties stay; where it was and why it is there are added as properties, as the
-    broker itself names them.
+    A `queue` that ends with `.` is a prefix to the name of the destination. Type, correlation id, reply-to and
+    properties stay; where it was and why it is there are added as properties, as the broker itself names them.
     """
     kept = {
         name: value
@@ -244,11 +244,12 @@ def dead_letter(headers: Mapping[str, str], reason: str, queue: str, dialect: Di
     }
     if dialect.is_bytes(headers):
         kept["content-length"] = headers["content-length"]
-    destination = Destination(DestinationKind.QUEUE, queue)
+    address = headers.get("destination", "")
+    destination = Destination(DestinationKind.QUEUE, queue + address * queue.endswith("."))
     return kept | {
         "destination": spell(destination, dialect),
         "destination-type": dialect.send_routing[destination.kind],
-        "_AMQ_ORIG_ADDRESS": headers.get("destination", ""),
+        "_AMQ_ORIG_ADDRESS": address,
         REASON_PROPERTY: reason.replace("\0", "").encode(errors="replace").decode(),
     }
 

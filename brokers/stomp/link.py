@@ -16,7 +16,7 @@ from threading import Event, Lock, current_thread
 from time import monotonic
 from typing import Any, Final, TypeAlias
 
-from brokers.errors import BrokerError, ConnectionFailedError, ConnectionLostError
+from brokers.errors import BrokerError, ConnectionFailedError, ConnectionLostError, LoginRefusedError
 from brokers.stomp.dialect import ACTIVEMQ_CLASSIC, Dialect, dialect_of
 from brokers.stomp.frames import refusal
 from brokers.stomp.login import Login
@@ -126,7 +126,7 @@ class Link:
             self._log_in(timeout)
         except OSError as error:
             self._abandon()
-            raise ConnectionFailedError(f"no connection to {self.login}: {error}") from error
+            raise self.login.explain(error) from error
         except BaseException:
             self._abandon()
             raise
@@ -258,7 +258,9 @@ class Link:
             self._has_ended = True
             waiting, self._waiting = self._waiting, {}
         self._receivers.clear()
-        self._greeting.put(ConnectionFailedError(f"{self.login} closed the connection at login"))
+        cause = self._wire.failure
+        closed = ConnectionFailedError(f"{self.login} closed the connection at login")
+        self._greeting.put(closed if cause is None else self.login.explain(cause))
         for settle in waiting.values():
             settle(self._lost())
         self._on_end(self)
@@ -284,7 +286,7 @@ class Link:
         """Tell who waits for the receipt of the frame that was refused; log it if nobody does."""
         error = refusal(frame.headers, frame.body, self.dialect)
         if not self.server:
-            self._greeting.put(ConnectionFailedError(f"{self.login}: {error}"))
+            self._greeting.put(LoginRefusedError(f"{self.login}: {error}"))
         elif not self._settle(frame.headers.get("receipt-id") or self._refused_subscribe(), error):
             log.warning("%s: a frame that asked for no receipt failed: %s", self.login, error)
 

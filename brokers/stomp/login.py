@@ -1,53 +1,129 @@
-"""Where a STOMP broker is and who asks."""
+"""Where a STOMP broker is, who asks, and how the way there is made safe. Secrets are in no repr, log or pickle."""
 
 from __future__ import annotations
 
+import socket
+import ssl
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final, NoReturn, TypeAlias
 
+from brokers.errors import ConnectionFailedError
 from brokers.stomp.dialect import ACTIVEMQ_CLASSIC, Dialect
+from brokers.stomp.tls import Tls
+
+DEAD_LETTERS: Final = "DLQ"
+"""The queue for dead letters where the adapter has to put them there: what Artemis uses unless told otherwise."""
+
+UNESCAPED: Final = frozenset("\r\n\0")
+"""What CONNECT cannot hold: STOMP leaves its headers unescaped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """A user and a password; None for none. Neither is shown, and no copy is pickled."""
+
+    user: str | None = field(default=None, repr=False)
+    password: str | None = field(default=None, repr=False)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("credentials are not pickled: they would be in a file or on a network in the clear")
+
+
+Ask: TypeAlias = Callable[[], Credentials]
+"""Called at every attempt to connect, so that secrets may change meanwhile; on the connecting thread."""
+
+NOBODY: Final = Credentials()
+
+
+def from_file(user: str | None, file: Path) -> Ask:
+    """Take the password from a file, read at every attempt; one line end at its end is not part of it."""
+
+    def ask() -> Credentials:
+        text = file.read_text("utf-8")
+        return Credentials(user, text.removesuffix("\n").removesuffix("\r"))
+
+    return ask
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Login:
-    """Where a broker is and who asks. User and password are in no repr and in no log."""
+    """One broker, and how to log in there.
+
+    Attributes:
+        host, port: where it listens.
+        ask: gives user and password.
+        tls: how to make the way safe; None for plain text.
+        heartbeat: milliseconds between two heart-beats, each way; 0 for none.
+        client_id: what durable subscriptions belong to.
+        dialect: how to speak with the broker whatever it calls itself; None to go by what it calls itself.
+        version: of STOMP, to ask for.
+        dead_letters: the queue for dead letters where the adapter has to put them there; with a `.` at the end it is a
+            prefix, and the name of the message's own destination follows.
+    """
 
     host: str
     port: int
-    user: str | None = field(default=None, repr=False)
-    password: str | None = field(default=None, repr=False)
+    ask: Ask = field(default=lambda: NOBODY, repr=False)
+    tls: Tls | None = None
     heartbeat: int
-    """Milliseconds between two heart-beats, each way; 0 for none."""
     client_id: str | None = None
-    """What durable subscriptions belong to."""
-    dialect: Dialect | None = None
-    """How to speak with the broker whatever it calls itself; None to go by what it calls itself."""
+    dialect: Dialect | None = field(default=None, repr=False)
     version: str = ACTIVEMQ_CLASSIC.version
-    """Of STOMP, to ask for."""
+    dead_letters: str = DEAD_LETTERS
 
     def __str__(self) -> str:
-        return f"stomp://{self.host}:{self.port}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'stomp' if self.tls is None else 'stomp+ssl'}://{host}:{self.port}"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a login is not pickled: it may hold a password")
 
     def speaking(self, version: str) -> Login:
         """Return a login with the same broker in another version of STOMP."""
         return replace(self, version=version)
 
     def headers(self) -> dict[str, str]:
-        """Return the headers of the CONNECT frame, which STOMP leaves unescaped.
+        """Return the headers of the CONNECT frame; asks for user and password.
 
         Raises:
+            ConnectionFailedError: they cannot be had.
             ValueError: a line break or NUL in the host, client id, user or password.
         """
-        headers = {
-            "accept-version": self.version,
-            "host": self.host,
-            "heart-beat": f"{self.heartbeat},{self.heartbeat}",
-        }
-        if self.client_id is not None:
-            headers["client-id"] = self.client_id
-        if self.user is not None:
-            headers["login"] = self.user
-        if self.password is not None:
-            headers["passcode"] = self.password
-        if any(character in value for value in headers.values() for character in "\r\n\0"):
+        who = self._credentials()
+        optional = {"client-id": self.client_id, "login": who.user, "passcode": who.password}
+        headers = {"accept-version": self.version, "host": self.host}
+        headers.update((name, value) for name, value in optional.items() if value is not None)
+        if any(not UNESCAPED.isdisjoint(value) for value in headers.values()):
             raise ValueError("host, client id, user and password cannot hold line breaks or NUL")
         return headers
+
+    def prepare(self) -> Callable[[socket.socket], socket.socket]:
+        """Return what makes the socket to speak over of a connected one; with TLS before the handshake.
+
+        Raises:
+            OSError: a certificate or key that cannot be read.
+        """
+        return (lambda plain: plain) if self.tls is None else self.tls.prepare(self.host)
+
+    def explain(self, error: OSError) -> ConnectionFailedError:
+        """Say what an error on the way to the broker means, and what to do about it."""
+        if self.tls is not None and isinstance(error, ssl.SSLError):
+            return self.tls.explain(error, f"{self}", self.host)
+        if isinstance(error, socket.gaierror):
+            return ConnectionFailedError(f"no connection to {self}: no host of that name is known ({error.strerror})")
+        if self.tls is not None and isinstance(error, ConnectionResetError | BrokenPipeError):
+            return ConnectionFailedError(f"no connection to {self}: {error}; is it a port for TLS?")
+        return ConnectionFailedError(f"no connection to {self}: {error}")
+
+    def _credentials(self) -> Credentials:
+        try:
+            found = self.ask()
+        except OSError as error:
+            raise ConnectionFailedError(f"no connection to {self}: no password, {error}") from error
+        if not isinstance(found, Credentials):
+            raise ConnectionFailedError(
+                f"no connection to {self}: what gives the credentials returned {type(found).__name__}, not Credentials"
+            )
+        return found

@@ -46,12 +46,14 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
     Attributes:
         writing: held by who writes.
         reader: the thread that reads, once there is one.
+        failure: why reading ended, where the socket said so.
     """
 
     def __init__(self, login: Login, listener: object) -> None:
         super().__init__(auto_decode=False)
         self.writing = RLock()
         self.reader: Thread | None = None
+        self.failure: OSError | None = None
         self._login = login
         self._using = Lock()
         self._socket: Any = None
@@ -68,7 +70,12 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         Raises:
             OSError: nobody answers there, or `drop` was called meanwhile.
         """
-        self._socket = self._dial(monotonic() + timeout)
+        until = monotonic() + timeout
+        secure = self._login.prepare()
+        self._socket = secure(self._dial(until))
+        if isinstance(self._socket, ssl.SSLSocket):
+            self._socket.settimeout(max(0.001, until - monotonic()))
+            self._socket.do_handshake()
         self._socket.setblocking(False)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._readable = DefaultSelector()
@@ -157,6 +164,9 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
                     data: bytes = self._socket.recv(CHUNK)
             except NOT_NOW:
                 self._readable.select(pause)
+            except OSError as error:
+                self.failure = error
+                raise
             else:
                 self._heard = monotonic()
                 return data

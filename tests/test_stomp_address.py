@@ -1,0 +1,165 @@
+"""Where a STOMP broker is and who asks: the URL, the environment, and what the program says."""
+
+from __future__ import annotations
+
+import pickle
+import ssl
+import traceback
+from pathlib import Path
+
+import pytest
+
+import brokers
+from brokers.errors import ConnectionFailedError
+from brokers.stomp.address import Given, login_of
+from brokers.stomp.dialect import ARTEMIS
+from brokers.stomp.login import Credentials, Login
+from brokers.stomp.tls import Tls
+
+SECRET = "tops3cret"
+
+
+def login(url: str, environment: dict[str, str] | None = None, **given: object) -> Login:
+    """Read a URL with nothing else around it but what is said."""
+    return login_of(url, environment or {}, Given(**given))  # type: ignore[arg-type]
+
+
+def who(url: str, environment: dict[str, str] | None = None, **given: object) -> tuple[str | None, str | None]:
+    """Return the user and password that would be sent."""
+    headers = login(url, environment, **given).headers()
+    return headers.get("login"), headers.get("passcode")
+
+
+def test_url_is_read() -> None:
+    """User and password are percent-encoded there; the port has a default by scheme."""
+    full = login("stomp://us%40er:p%3Aw%2F@broker.example:61000")
+    assert (full.host, full.port, full.tls, full.heartbeat) == ("broker.example", 61000, None, 10_000)
+    assert who("stomp://us%40er:p%3Aw%2F@broker.example:61000") == ("us@er", "p:w/")
+    plain = login("stomp://[::1]", heartbeat=0)
+    assert (plain.host, plain.port, plain.heartbeat, f"{plain}") == ("::1", 61613, 0, "stomp://[::1]:61613")
+    assert who("stomp://host") == (None, None)
+    safe = login("stomp+ssl://host")
+    assert (safe.port, safe.tls, f"{safe}") == (61612, Tls(), "stomp+ssl://host:61612")
+
+
+def test_parameters_are_read() -> None:
+    """Each option of `connect` has its parameter."""
+    url = (
+        "stomp+ssl://host?caFile=%2Fca.pem&certFile=c.pem&keyFile=k.pem&keyPasswordFile=p&serverName=other&verify=false"
+    )
+    found = login(f"{url}&clientId=me&dialect=artemis&deadLetters=DLQ.&heartbeat=500")
+    assert found.tls == Tls(
+        ca_file=Path("/ca.pem"),
+        cert_file=Path("c.pem"),
+        key_file=Path("k.pem"),
+        key_password_file=Path("p"),
+        server_name="other",
+        verify=False,
+    )
+    assert (found.client_id, found.dialect, found.dead_letters, found.heartbeat) == ("me", ARTEMIS, "DLQ.", 500)
+    assert found.headers()["client-id"] == "me"
+
+
+def test_program_wins_over_url_over_environment() -> None:
+    """In that order; the environment is asked for files too."""
+    variables = {"BROKERS_CA_FILE": "e.pem", "BROKERS_CERT_FILE": "ec.pem", "BROKERS_USER": "eve"}
+    assert login("stomp+ssl://host", variables).tls == Tls(ca_file=Path("e.pem"), cert_file=Path("ec.pem"))
+    assert login("stomp+ssl://host?caFile=u.pem", variables).tls == Tls(ca_file=Path("u.pem"), cert_file=Path("ec.pem"))
+    assert login("stomp+ssl://host", variables, tls=Tls()).tls == Tls()
+    assert login("stomp://host?clientId=url", client_id="program").client_id == "program"
+    assert who("stomp://host", variables | {"BROKERS_PASSWORD": SECRET}) == ("eve", SECRET)
+    assert who("stomp://u:p@host", variables | {"BROKERS_PASSWORD": SECRET}) == ("u", "p")
+    assert who("stomp://host", variables, credentials=Credentials("a", "b")) == ("a", "b")
+
+
+def test_password_from_a_file(tmp_path: Path) -> None:
+    """Read at every attempt, without the line end that editors add; by parameter and by variable."""
+    file = tmp_path / "password"
+    file.write_text(f"{SECRET}\n")
+    from_url = login(f"stomp://user@host?passwordFile={file}")
+    from_environment = login("stomp://host", {"BROKERS_USER": "user", "BROKERS_PASSWORD_FILE": str(file)})
+    for each in (from_url, from_environment):
+        assert each.headers()["passcode"] == SECRET
+        assert each.headers()["login"] == "user"
+    file.write_text("another \r\n")
+    assert from_url.headers()["passcode"] == "another "
+    file.unlink()
+    with pytest.raises(ConnectionFailedError, match=r"no password.*No such file"):
+        from_url.headers()
+
+
+def test_password_from_a_callable() -> None:
+    """Asked at every attempt, so that secrets may rotate."""
+    passwords = iter(["first", "second"])
+    found = login("stomp://host", credentials=lambda: Credentials("me", next(passwords)))
+    assert [found.headers()["passcode"] for _ in range(2)] == ["first", "second"]
+    with pytest.raises(ConnectionFailedError, match="returned tuple"):
+        login("stomp://host", credentials=lambda: ("me", "pw")).headers()
+
+
+def test_secrets_are_not_shown() -> None:
+    """Neither in repr nor in str, and nothing that holds them is pickled."""
+    for url, given in (
+        (f"stomp://{SECRET}:{SECRET}@host", {}),
+        ("stomp://host", {"credentials": Credentials(SECRET, SECRET)}),
+    ):
+        found = login(url, **given)
+        for shown in (found, found.ask(), found.ask, found.tls):
+            assert SECRET not in f"{shown} {shown!r}"
+        for held in (found, found.ask()):
+            with pytest.raises(TypeError, match="not pickled"):
+                pickle.dumps(held)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"stomp://user:{SECRET}/rest@host",
+        f"stomp://user:{SECRET}?rest@host",
+        f"stomp://user:{SECRET}#rest@host",
+        f"stomp://user:{SECRET}@[host",
+        f"stomp://user:{SECRET}@host:no",
+        f"stomp://user:{SECRET}@host:99999",
+        f"stomp://user:{SECRET}@host:0",
+        f"stomp://user:{SECRET}@ho\u2100st",
+        f"stomp://user:{SECRET}@",
+        f"stomp://host?passwordFile=x&{SECRET}=1",
+        f"failover:(stomp://user:{SECRET}@[host)",
+        f"failover:(stomp://user:{SECRET}@ho\u2100st)",
+    ],
+)
+def test_bad_url_does_not_give_the_password_away(url: str) -> None:
+    """Whatever is wrong with it: not in the message, nor in what a traceback would show beside it."""
+    with pytest.raises(ValueError, match=r"URL") as caught:
+        brokers.connect(url)
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+    assert caught.value.__context__ is None or SECRET not in str(caught.value.__context__)
+
+
+@pytest.mark.parametrize(
+    ("url", "given", "complaint"),
+    [
+        ("stomp://", {}, "names no host"),
+        ("stomp://host/queue", {}, "ends with the port"),
+        ("stomp://host#f", {}, "ends with the port"),
+        ("stomp://host?a=b", {}, "known are: passwordFile"),
+        ("stomp://host?clientId=", {}, "without value"),
+        ("stomp://host?caFile=x", {}, "known are"),
+        ("stomp+ssl://host?verify=no", {}, "true or false"),
+        ("stomp://host?heartbeat=soon", {}, "milliseconds"),
+        ("stomp://host?dialect=rabbit", {}, "known are: activemq, artemis"),
+        ("stomp://host", {"tls": ssl.create_default_context()}, r"stomp\+ssl"),
+        ("stomp://u:p@host", {"credentials": Credentials()}, "leave them out"),
+        ("stomp://u:p@host?passwordFile=f", {}, "leave one out"),
+    ],
+)
+def test_bad_address_is_the_callers_mistake(url: str, given: dict[str, object], complaint: str) -> None:
+    """What would be ignored is better refused, and the message says what is known."""
+    with pytest.raises(ValueError, match=complaint):
+        brokers.connect(url, **given)
+
+
+def test_files_of_tls_that_are_missing(tmp_path: Path) -> None:
+    """An error with the cause, before anything is sent."""
+    with pytest.raises(ConnectionFailedError, match="No such file"):
+        brokers.connect(f"stomp+ssl://127.0.0.1:1?caFile={tmp_path}/none.pem", timeout=5)
