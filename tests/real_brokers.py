@@ -400,9 +400,6 @@ class ContainerBroker(RealBroker):
         return (out + err).decode("utf-8", "replace")
 
 
-RealActiveMQ = RealBroker  # its name before there was a second broker
-
-
 class ActiveMQ(ChildBroker):
     """ActiveMQ Classic as a child process, whatever else there is."""
 
