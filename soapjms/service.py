@@ -24,6 +24,7 @@ from soapjms.protocol.envelope import Blame, Envelope, as_envelope, build_fault,
 from soapjms.protocol.errors import InvalidAttachmentError, SoapFaultError, UsageError
 from soapjms.protocol.names import SoapVersion
 from soapjms.protocol.responding import RequestAccepted
+from soapjms.protocol.showing import named
 
 log = logging.getLogger("soapjms.service")
 
@@ -45,6 +46,7 @@ class Request:
         deadline: JMSExpiration in epoch milliseconds: after it nobody waits; None if the request never expires.
         attachments: the parts that came along.
         tolerated: the rules that the request breaks, and was let pass; each verdict names its assertion.
+        accepted: what the node made of it, which `notes` comes from.
         claim: the right to work on it, which `transaction` comes from.
     """
 
@@ -59,7 +61,16 @@ class Request:
     deadline: int | None
     attachments: Attachments
     tolerated: tuple[Verdict, ...]
+    accepted: RequestAccepted = field(repr=False, compare=False)
     claim: Claim = field(repr=False, compare=False)
+
+    @property
+    def notes(self) -> tuple[tuple[str, str], ...]:
+        """The habits of other stacks that the request shows, which break nothing: each a code and a text.
+
+        Looked for when asked, and anew each time.
+        """
+        return self.accepted.notes
 
     @property
     def transaction(self) -> Any:
@@ -210,7 +221,7 @@ class Service:
         try:
             return self._answer(version, accepted, context)
         except BaseException as error:
-            log.exception("the function for %s failed", _name_of(accepted.envelope.content))
+            log.exception("the function for %s failed", named(_name_of(accepted.envelope.content)))
             return Outcome((service_failed(version), ()), failure=error)
 
     def _answer(self, version: SoapVersion, accepted: RequestAccepted, context: Context) -> Outcome:
@@ -234,7 +245,8 @@ class Service:
         if element is None or operation is None:
             known = ", ".join(sorted(self._operations)) or "none"
             raise SoapFaultError(
-                f"no operation for the element {_name_of(element) or '(none)'}; there are: {known}", blame=Blame.SENDER
+                f"no operation for the element {named(_name_of(element)) or '(none)'}; there are: {known}",
+                blame=Blame.SENDER,
             )
         return operation(
             Request(
@@ -249,6 +261,7 @@ class Service:
                 deadline=accepted.message.expiration or None,
                 attachments=accepted.attachments,
                 tolerated=accepted.tolerated,
+                accepted=accepted,
                 claim=context.claim,
             )
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from queue import SimpleQueue
 from threading import Barrier, Event
 from typing import Any
 
@@ -229,6 +230,22 @@ class TestRefusedRequests(Peers):
             take_one(other, queue("answers"))
         assert [[each.assertion for each in request.tolerated] for request in seen] == [["Protocol-2010"], []]
         assert dispatcher.counts["tolerated"] == 1
+
+    @pytest.mark.parametrize("one_way", [False, True])
+    def test_notes(self, other: Connection, one_way: bool) -> None:
+        """The function sees what other stacks do that breaks no rule, and it stands nowhere else."""
+        habits = {names.CONTENT_TYPE: "text/xml;;charset=utf-8", names.SOAP_ACTION: '"urn:a"', names.IS_FAULT: False}
+        seen: SimpleQueue[Request] = SimpleQueue()
+        reply_to = None if one_way else queue("answers")
+        with Dispatcher(other, URI, serving(seen.put)) as dispatcher:
+            other.send(request_message("greeter", reply_to, properties=habits))
+            request = seen.get(timeout=PATIENCE)
+            other.send(request_message("greeter", reply_to))
+            assert seen.get(timeout=PATIENCE).notes == ()
+        assert [code for code, _ in request.notes] == ["quotedSoapAction", "isFaultOnRequest", "emptyParameter"]
+        assert all(text for _, text in request.notes)
+        assert request.tolerated == ()
+        assert dispatcher.counts["tolerated"] == 0
 
     def test_profile(self, other: Connection) -> None:
         """The profile says the namespace of a subcode."""
