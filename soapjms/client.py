@@ -333,7 +333,7 @@ class Client:
         if call is None or not self._calls.end(call, lambda: self._read(call, message), answered=True):
             what = self._calls.stray(key) or stray
             self._tally.add(what)
-            log.info("a reply is for no call under way (%s): JMSCorrelationID %s", what, message.correlation_id)
+            log.info("a reply is for no call under way (%s): JMSCorrelationID %r", what, message.correlation_id)
 
     def _read(self, call: Call, message: Message) -> Response | CallFailedError:
         event = call.node.receive(message, message.correlation_id if self._replies.by_place else None)

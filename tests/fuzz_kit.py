@@ -321,6 +321,9 @@ BODIES: Final[dict[MessageType, tuple[type, ...]]] = {
 }
 """What the body of each type of message is; a stream is not told from a map here."""
 
+LONGEST_REASON: Final = 10_000
+"""Characters; what a peer wrote is cut each time that a reason repeats it."""
+
 TIME: Final = datetime(2026, 1, 1, tzinfo=UTC)
 EDITIONS: Final = (CR_2009, REC_2012)
 DIALECTS: Final = [name for name, each in PROFILES.items() if each not in EDITIONS]
@@ -368,7 +371,7 @@ def answer(message: Message, setting: Setting) -> str:
     else:
         assert isinstance(event, RequestRefused)
         assert event.reason
-        assert len(event.reason) < 100_000
+        assert is_fit_to_read(event.reason)
         read = read_fault(as_envelope(parse_whole(serialize(event.fault))))
         assert read is not None
         assert read.subcode == event.subcode
@@ -403,8 +406,14 @@ def judge_all(message: Message, setting: Setting) -> None:
     ):
         verdicts = list(judge(exchange, setting))
         assert all(each.reason for each in violations(verdicts))
+        assert all(is_fit_to_read(each.reason or "") for each in verdicts)
         tuple(habits(exchange, setting))
     reaction(Exchange(id="", pattern=Pattern.REQUEST_RESPONSE, request=record, response=record), setting)
+
+
+def is_fit_to_read(reason: str) -> bool:
+    """Say whether a reason is one line without anything that a terminal acts on, and of bounded length."""
+    return reason.isprintable() and len(reason) < LONGEST_REASON
 
 
 def record_and_read(message: Message) -> None:

@@ -6,6 +6,7 @@ What each assertion says is shown by its vectors; here they serve to show what h
 from __future__ import annotations
 
 import pickle
+from base64 import b64encode
 from collections import Counter
 from dataclasses import replace
 from itertools import chain
@@ -35,8 +36,9 @@ from soapjms.protocol.assertions import (
     violations,
 )
 from soapjms.protocol.assertions.judge import readings
+from soapjms.protocol.content import gzipped
 from soapjms.protocol.exchange import Exchange, Pattern
-from soapjms.protocol.names import CR_2009, REC_2012, Profile, Subcode
+from soapjms.protocol.names import CONTENT_ENCODING, CR_2009, REC_2012, Profile, Subcode
 from soapjms.protocol.properties import Carrier
 from soapjms.protocol.record import from_members
 from soapjms.protocol.requesting import findings
@@ -247,17 +249,20 @@ def test_no_charset_where_nothing_can_be_compared() -> None:
 
 # Habits
 
+EMPTY_ENVELOPE = "<e:Envelope xmlns:e='http://schemas.xmlsoap.org/soap/envelope/'><e:Body/></e:Envelope>"
 
-def with_parts(*ids: str) -> str:
-    """Write a multipart body of equal parts with these Content-IDs."""
-    envelope = "<e:Envelope xmlns:e='http://schemas.xmlsoap.org/soap/envelope/'><e:Body/></e:Envelope>"
+
+def with_parts(*ids: str, bare: str | None = None) -> str:
+    """Write a multipart body of equal parts with these Content-IDs, in angle brackets but for one."""
     head = "--b\r\nContent-Type: text/xml\r\nContent-ID: "
-    return "".join(f"{head}<{each}>\r\n\r\n{envelope}\r\n" for each in ids) + "--b--"
+    written = [each if each == bare else f"<{each}>" for each in ids]
+    return "".join(f"{head}{each}\r\n\r\n{EMPTY_ENVELOPE}\r\n" for each in written) + "--b--"
 
 
-def started_at(content_id: str) -> dict[str, str]:
+def started_at(content_id: str, written: str = "<{}>") -> dict[str, str]:
     """Write the content type whose start parameter names a part."""
-    return {"SOAPJMS_contentType": f'multipart/related; boundary=b; type="text/xml"; start="<{content_id}>"'}
+    start = written.format(content_id)
+    return {"SOAPJMS_contentType": f'multipart/related; boundary=b; type="text/xml"; start="{start}"'}
 
 
 NOTED: list[tuple[str, tuple[dict[str, Any], ...], Profile]] = [
@@ -291,7 +296,7 @@ NOTED: list[tuple[str, tuple[dict[str, Any], ...], Profile]] = [
         (
             {
                 "base": "request",
-                "body": "\ufeff<e:Envelope xmlns:e='http://schemas.xmlsoap.org/soap/envelope/'><e:Body/></e:Envelope>",
+                "body": f"\ufeff{EMPTY_ENVELOPE}",
             },
         ),
         REC_2012,
@@ -304,6 +309,27 @@ NOTED: list[tuple[str, tuple[dict[str, Any], ...], Profile]] = [
     (
         "startNamesNoPart",
         ({"base": "request-multipart", "body": with_parts("a"), "properties": started_at("b")},),
+        REC_2012,
+    ),
+    (
+        "bareStart",
+        ({"base": "request-multipart", "body": with_parts("a"), "properties": started_at("a", "{}")},),
+        REC_2012,
+    ),
+    ("bareContentId", ({"base": "request-multipart", "body": with_parts("a", "b", bare="b")},), REC_2012),
+    (
+        "repeatedParameter",
+        ({"base": "request", "properties": {"SOAPJMS_contentType": "text/xml; charset=utf-8; charset=utf-16"}},),
+        REC_2012,
+    ),
+    (
+        "emptyParameter",
+        ({"base": "request", "properties": {"SOAPJMS_contentType": "text/xml;;charset=utf-8"}},),
+        CR_2009,
+    ),
+    (
+        "contentEncodingSpelling",
+        ({"base": "request", "properties": {"SOAPJMS_contentEncoding": " Identity "}},),
         REC_2012,
     ),
     ("noRequestURI", ({"base": "request", "properties": {"SOAPJMS_requestURI": None}},), names.SPRING_WS),
@@ -333,6 +359,21 @@ def test_habits(code: str, records: tuple[dict[str, Any], ...], profile: Profile
 def test_no_habits(profile: Profile) -> None:
     """A plain call has nothing to note."""
     assert noted(profile, *CALL) == []
+
+
+def test_habits_of_the_soap_part() -> None:
+    """Its content type is read as liberally as that of the message, and says so too."""
+    body = with_parts("a").replace("text/xml", "text/xml;; charset=utf-8; charset=utf-8")
+    assert noted(REC_2012, {"base": "request-multipart", "body": body}) == ["repeatedParameter", "emptyParameter"]
+
+
+def test_gzip_by_another_spelling() -> None:
+    """A body is unpacked by the name of its encoding in whatever letters, which is noted."""
+    body = b64encode(gzipped(EMPTY_ENVELOPE.encode())).decode()
+    record = {"base": "request", "message_type": "bytes", "body": body, "properties": {CONTENT_ENCODING: " GZIP "}}
+    assert noted(REC_2012, record) == ["contentEncodingSpelling"]
+    assert noted(CR_2009, record) == ["unknownContentEncoding"]
+    assert outcome_of("Protocol-2030", record) == [Outcome.PASSED]
 
 
 def test_habits_that_a_capture_cannot_show() -> None:

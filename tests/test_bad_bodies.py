@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 from protocol_kit import changed, delivered, envelope, started
 
-from brokers.message import Message, MessageType, properties
+from brokers.message import Message, MessageType, properties, queue, topic
 from soapjms.protocol.assertions import Outcome, Setting, judge
 from soapjms.protocol.envelope import as_envelope, read_fault
 from soapjms.protocol.errors import InvalidAttachmentError
 from soapjms.protocol.exchange import Exchange, Pattern
 from soapjms.protocol.limits import MIB, Limits
-from soapjms.protocol.names import CR_2009, REC_2012, Profile
+from soapjms.protocol.names import CR_2009, EDITIONS, REC_2012, Mep, Profile
 from soapjms.protocol.record import EPOCH, Direction, Record
-from soapjms.protocol.requesting import ExchangeFailed, ResponseReceived
+from soapjms.protocol.requesting import ExchangeFailed, ResponseReceived, findings
 from soapjms.protocol.responding import RequestAccepted, RequestRefused, RespondingNode
 
 SECONDS = 5.0
@@ -244,6 +244,70 @@ def test_a_reason_is_short(values: dict[str, Any]) -> None:
     event = RespondingNode(Setting()).receive(changed(started()[1], **values))
     assert isinstance(event, RequestRefused)
     assert len(event.reason) < 1000
+
+
+FORGED = 'x\r\nERROR all is lost \x1b[2J\u202e\u2028"'
+"""What a reason must not show as it stands: a line of its own in a log, what a terminal acts on."""
+QUOTED = FORGED.replace('"', '\\"')
+FORGED_PROPERTIES: list[dict[str, Any]] = [
+    {"bindingVersion": FORGED},
+    {"contentType": FORGED},
+    {"contentType": f'text/xml; charset="{QUOTED}"'},
+    {"contentType": f'multipart/related; boundary="{QUOTED}"; type="text/xml"'},
+    {"contentType": f'application/soap+xml; action="{QUOTED}"', "soapAction": "a"},
+    {"contentEncoding": FORGED},
+    {"requestURI": f"jms:queue:{FORGED}"},
+    {"requestURI": f"jms:{FORGED}:in"},
+    {"requestURI": f"jms:queue:in?targetService=a&jndi-{FORGED}=b"},
+]
+
+
+@pytest.mark.parametrize("profile", EDITIONS.values(), ids=list(EDITIONS))
+@pytest.mark.parametrize("values", FORGED_PROPERTIES, ids=lambda each: str(each)[:60])
+def test_a_reason_is_one_line(values: dict[str, Any], profile: Profile) -> None:
+    """What a peer wrote is no line of its own in a log, and nothing that a terminal acts on, whatever the rule."""
+    message = changed(started()[1], **values)
+    text = replace(message, message_type=MessageType.TEXT, body=str(message.body, "utf-8"))
+    response = changed(delivered(replace(started()[1], reply_to=None)), isFault=FORGED, **values)
+    for each in (message, text):
+        event = RespondingNode(Setting(profile=profile, strict=True)).receive(each)
+        assert not isinstance(event, RequestRefused) or event.reason.isprintable()
+        reasons = [verdict.reason or "" for verdict in findings(each, response, Setting(profile=profile))]
+        assert reasons
+        assert [reason for reason in reasons if not reason.isprintable()] == []
+
+
+FORGED_DOCUMENTS: dict[str, str] = {
+    "what libxml2 repeats": "<e xmlns:b='x&#10;ERROR y'><f></e>",
+    "the root element": "<e xmlns='urn:&#10;ERROR'/>",
+    "an entity without end": "<e>&" + "x" * 100_000 + ";</e>",
+}
+
+
+@pytest.mark.parametrize("name", FORGED_DOCUMENTS)
+def test_a_reason_out_of_a_body_is_one_line(name: str) -> None:
+    """So it is for what the body says, and short."""
+    event = RespondingNode(Setting()).receive(replace(started()[1], body=FORGED_DOCUMENTS[name].encode()))
+    assert isinstance(event, RequestRefused)
+    assert event.reason.isprintable()
+    assert len(event.reason) < 1000
+
+
+def test_where_to_reply_and_what_to_repeat_are_one_line() -> None:
+    """Destinations, ids and the subcode of a fault are what a peer wrote too."""
+    _, request = started(correlation_id="a")
+    request = replace(request, reply_to=queue("r\nERROR"), correlation_id="c\nERROR")
+    body = (
+        '<e:Envelope xmlns:e="http://schemas.xmlsoap.org/soap/envelope/"><e:Body><e:Fault>'
+        f'<faultcode xmlns:s="{REC_2012.namespace}">s:no&#10;ERROR</faultcode></e:Fault></e:Body></e:Envelope>'
+    )
+    response = replace(request, body=body.encode(), destination=topic("t\nERROR"), correlation_id="d\nERROR")
+    reasons = {each.assertion: each.reason or "" for each in findings(request, response, Setting())}
+    assert {"Protocol-2037", "Protocol-2038", "Local-2.8-shape", "Local-2.8-cause"} <= set(reasons)
+    assert [each for each in reasons.values() if not each.isprintable()] == []
+    one_way = Setting(mep=Mep.ONE_WAY)
+    (broken,) = (each for each in findings(request, response, one_way) if each.assertion == "Protocol-2051")
+    assert (broken.reason or "").isprintable()
 
 
 @pytest.mark.parametrize("kind", [MessageType.MAP, MessageType.STREAM, MessageType.OBJECT, MessageType.MESSAGE])

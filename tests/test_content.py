@@ -65,6 +65,26 @@ def test_content_types(text: str, media_type: str, parameters: dict[str, str]) -
 
 
 @pytest.mark.parametrize(
+    ("text", "repeats", "has_gap"),
+    [
+        ("text/xml", False, False),
+        ("text/xml; charset=a", False, False),
+        ('text/xml; action="a;;b"; charset=a', False, False),
+        ("text/xml;", False, True),
+        ("text/xml;;charset=utf-8", False, True),
+        ("text/xml; ; charset=a", False, True),
+        ("text/xml; charset=a;", False, True),
+        ("text/xml; charset=a; CHARSET=a", True, False),
+        ("text/xml; a=1; charset=a; b=2; charset=b;", True, True),
+    ],
+)
+def test_what_is_read_over(text: str, repeats: bool, has_gap: bool) -> None:
+    """A content type tells which of its oddities were read over."""
+    kind = parse_content_type(text)
+    assert (kind.repeats, kind.has_gap, kind.problem) == (repeats, has_gap, None)
+
+
+@pytest.mark.parametrize(
     ("text", "media_type", "problem"),
     [
         ("", "", "no type/subtype"),
@@ -160,16 +180,16 @@ UMLAUT = "<e>ä</e>"
         ("UTF8", UMLAUT.encode(), None),
         ("iso-8859-1", UMLAUT.encode("latin-1"), None),
         ("us-ascii", b"<e/>", None),
-        ("utf-8", UMLAUT.encode("latin-1"), "does not decode as its charset utf-8"),
-        ("us-ascii", UMLAUT.encode(), "does not decode as its charset us-ascii"),
-        ("utf-16", b"<e/>", "no XML in the charset utf-16"),
+        ("utf-8", UMLAUT.encode("latin-1"), "does not decode as its charset 'utf-8'"),
+        ("us-ascii", UMLAUT.encode(), "does not decode as its charset 'us-ascii'"),
+        ("utf-16", b"<e/>", "no XML in the charset 'utf-16'"),
         ("utf-16", b"<ee/>", "does not decode|no XML"),
-        ("x-unknown", b"<e/>", "charset is x-unknown, which is unknown, and the document declares no encoding"),
-        ("punycode", b"<e/>", "charset is punycode, which is unknown"),
-        ("", b"<e/>", "charset is , which is unknown"),
-        ("a\0b", b"<e/>", "charset is a\0b, which is unknown"),
-        ("x" * 100_000, b"<e/>", "charset is " + "x" * 80 + ", which is unknown"),
-        ("IBM037", b"<e/>", "charset is IBM037, the first octets say an encoding that agrees with ASCII"),
+        ("x-unknown", b"<e/>", "charset is 'x-unknown', which is unknown, and the document declares no encoding"),
+        ("punycode", b"<e/>", "charset is 'punycode', which is unknown"),
+        ("", b"<e/>", "charset is '', which is unknown"),
+        ("a\0b", b"<e/>", "charset is 'a\\x00b', which is unknown"),
+        ("x" * 100_000, b"<e/>", "charset is '" + "x" * 299 + "…, which is unknown"),
+        ("IBM037", b"<e/>", "charset is 'IBM037', the first octets say an encoding that agrees with ASCII"),
         # declared: the names have to agree
         ("utf-8", DECLARED.format("UTF-8").encode(), None),
         ("latin1", DECLARED.format("ISO-8859-1").encode(), None),
@@ -177,12 +197,16 @@ UMLAUT = "<e>ä</e>"
         ("us-ascii", DECLARED.format("UTF-8").encode(), "the XML declaration says UTF-8"),
         ("csISOLatin1", DECLARED.format("ISO_8859-1").encode(), None),
         ("x-unknown", DECLARED.format("X-Unknown").encode(), None),
-        ("x-unknown", DECLARED.format("UTF-8").encode(), "x-unknown, which is unknown, the XML declaration says UTF-8"),
+        (
+            "x-unknown",
+            DECLARED.format("UTF-8").encode(),
+            "'x-unknown', which is unknown, the XML declaration says UTF-8",
+        ),
         ("IBM037", DECLARED.format("IBM037").encode("cp037"), None),
         ("csIBM037", DECLARED.format("cp037").encode("cp037"), None),
         ("IBM037", DECLARED.format("x").replace(' encoding="x"', "").encode("cp037"), None),
-        ("IBM500", DECLARED.format("IBM037").encode("cp037"), "charset is IBM500, the XML declaration says IBM037"),
-        ("utf-8", DECLARED.format("IBM037").encode("cp037"), "charset is utf-8, the first octets say EBCDIC"),
+        ("IBM500", DECLARED.format("IBM037").encode("cp037"), "charset is 'IBM500', the XML declaration says IBM037"),
+        ("utf-8", DECLARED.format("IBM037").encode("cp037"), "charset is 'utf-8', the first octets say EBCDIC"),
         ("utf-32", b"\x00\x00<\x00" + bytes(8), "the first octets say UCS-4 in an unusual order"),
         # a byte order mark, or 16 bits: the charset has to be of that family
         ("utf-8", codecs.BOM_UTF8 + UMLAUT.encode(), None),
@@ -196,7 +220,7 @@ UMLAUT = "<e>ä</e>"
         ("utf-16be", codecs.BOM_UTF16_BE + DECLARED.format("UTF-16").encode("utf-16-be"), None),
         ("utf-16", codecs.BOM_UTF16_BE + DECLARED.format("UTF-16BE").encode("utf-16-be"), None),
         ("ISO-10646-UCS-2", UMLAUT.encode("utf-16"), None),
-        ("utf-16be", UMLAUT.encode("utf-16-le"), "charset is utf-16be, the first octets say UTF-16"),
+        ("utf-16be", UMLAUT.encode("utf-16-le"), "charset is 'utf-16be', the first octets say UTF-16"),
         ("utf-8", UMLAUT.encode("utf-16"), "first octets say UTF-16"),
         ("utf-32", UMLAUT.encode("utf-16"), "first octets say UTF-16"),
         ("utf-32", UMLAUT.encode("utf-32"), None),

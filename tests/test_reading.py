@@ -124,8 +124,8 @@ def test_identity(encoding: str) -> None:
     ("body", "encoding", "why"),
     [
         (OCTETS, "gzip", "no gzip"),
-        (OCTETS, "deflate", "the content encoding deflate of a bytes message"),
-        (ENVELOPE, "gzip", "the content encoding gzip of a text message"),
+        (OCTETS, "deflate", "the content encoding 'deflate' of a bytes message"),
+        (ENVELOPE, "gzip", "the content encoding 'gzip' of a text message"),
         (None, None, "the body of a map message is no SOAP envelope"),
         (properties({"a": 1}), None, "the body of a map message is no SOAP envelope"),
         ((Element(PropertyType.INT, 1),), None, "is no SOAP envelope"),

@@ -17,6 +17,7 @@ from typing import Final
 
 from soapjms.protocol.charsets import agree, decode, encoding_name, is_ebcdic, is_known
 from soapjms.protocol.limits import DEFAULT_LIMITS, MIB, Limits
+from soapjms.protocol.showing import named, shown
 
 # Content type
 
@@ -29,11 +30,15 @@ class ContentType:
         media_type: `type/subtype` in lower case; empty where there is none.
         parameters: by name in lower case; values as they are, without quotes.
         problem: what breaks the syntax, None if nothing does.
+        repeats: a parameter stands there more than once.
+        has_gap: there is a semicolon without a parameter after it.
     """
 
     media_type: str
     parameters: Mapping[str, str] = field(default_factory=dict)
     problem: str | None = None
+    repeats: bool = False
+    has_gap: bool = False
 
     @property
     def charset(self) -> str | None:
@@ -66,17 +71,20 @@ def parse_content_type(text: str) -> ContentType:
     found = _MEDIA_TYPE.match(text)
     if found is None:
         return ContentType("", {}, f"{text[:_SHOWN]!r} has no type/subtype")
-    position, parameters = found.end(), dict[str, str]()
+    position, parameters, number = found.end(), dict[str, str](), 0
+    has_gap = False
     while position < len(text):
         parameter = _PARAMETER.match(text, position)
         if parameter is None:
             rest = text[position : position + _SHOWN]
             return ContentType(found[1].lower(), parameters, f"{rest!r} is no parameter (;name=value)")
+        has_gap |= parameter[1] is None
         if parameter[1]:
+            number += 1
             value = parameter[3] if parameter[3] is not None else re.sub(r"\\(.)", r"\1", parameter[2], flags=re.DOTALL)
             parameters.setdefault(parameter[1].lower(), value)
         position = parameter.end()
-    return ContentType(found[1].lower(), parameters)
+    return ContentType(found[1].lower(), parameters, repeats=number > len(parameters), has_gap=has_gap)
 
 
 def _without_comments(text: str) -> tuple[str, str | None]:
@@ -207,8 +215,8 @@ def contradiction(seen: Encoding) -> str | None:
     if fits:
         return None
     what = "byte order mark" if seen.marked else "first octets"
-    shown = seen.codec.upper() if seen.family in ("utf-16", "utf-32") else FIRST_OCTETS_SAY[seen.family]
-    return f"the {what} {'says' if seen.marked else 'say'} {shown}, the XML declaration says {seen.declared}"
+    told = seen.codec.upper() if seen.family in ("utf-16", "utf-32") else FIRST_OCTETS_SAY[seen.family]
+    return f"the {what} {'says' if seen.marked else 'say'} {told}, the XML declaration says {named(seen.declared)}"
 
 
 def document_encoding(octets: bytes, charset: str | None = None) -> str:
@@ -227,8 +235,8 @@ def document_encoding(octets: bytes, charset: str | None = None) -> str:
         return charset or "utf-8"
     seen = detect_encoding(octets)
     if seen.family in ("ebcdic", "ucs-4"):
-        named = f" ({seen.declared})" if seen.declared else ""
-        what = f"{FIRST_OCTETS_SAY[seen.family]}{named}"
+        declared = f" ({named(seen.declared)})" if seen.declared else ""
+        what = f"{FIRST_OCTETS_SAY[seen.family]}{declared}"
         raise ValueError(f"the document is in {what}, which is refused: send UTF-8 or UTF-16")
     if (problem := contradiction(seen)) is not None:
         raise ValueError(problem)
@@ -251,18 +259,17 @@ def charset_disagreement(charset: str, octets: bytes) -> str | None:
     if (problem := contradiction(seen)) is not None:
         return problem
     if not _fits_first_octets(encoding_name(charset), seen):
-        return f"charset is {_named(charset)}, the first octets say {FIRST_OCTETS_SAY[seen.family]}"
+        return f"charset is {_charset(charset)}, the first octets say {FIRST_OCTETS_SAY[seen.family]}"
     if seen.declared is None:
         codec = seen.codec if seen.is_unicode else charset
         return None if seen.family == "ebcdic" else _undeclared(charset, codec, octets)
     if agree(charset, seen.declared):
         return None
-    return f"charset is {_named(charset)}, the XML declaration says {seen.declared}"
+    return f"charset is {_charset(charset)}, the XML declaration says {named(seen.declared)}"
 
 
-def _named(charset: str) -> str:
-    shown = charset[:_SHOWN]
-    return shown if is_known(charset) or is_ebcdic(charset) else f"{shown}, which is unknown"
+def _charset(charset: str) -> str:
+    return shown(charset) if is_known(charset) or is_ebcdic(charset) else f"{shown(charset)}, which is unknown"
 
 
 def _fits_first_octets(wanted: str, seen: Encoding) -> bool:
@@ -276,12 +283,12 @@ def _undeclared(charset: str, codec: str, octets: bytes) -> str | None:
         document = decode(octets, codec)
     except ValueError as error:
         if not is_known(charset):
-            return f"charset is {_named(charset)}, and the document declares no encoding"
-        return f"the document does not decode as its charset {_named(charset)}: {error}"
+            return f"charset is {_charset(charset)}, and the document declares no encoding"
+        return f"the document does not decode as its charset {_charset(charset)}: {error}"
     return (
         None
         if document.startswith(("<", "\ufeff<"))
-        else f"the first octets are no XML in the charset {_named(charset)}"
+        else f"the first octets are no XML in the charset {_charset(charset)}"
     )
 
 

@@ -16,6 +16,7 @@ from soapjms.protocol import names, xml
 from soapjms.protocol.errors import InvalidEnvelopeError, SoapFaultError
 from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
 from soapjms.protocol.names import Profile, Soap11FaultShape, SoapVersion, Subcode
+from soapjms.protocol.showing import shown
 
 
 class Envelope(NamedTuple):
@@ -46,7 +47,7 @@ def as_envelope(root: etree._Element) -> Envelope:
     tags = _TAGS.get(root.tag)
     if tags is None:
         error = UnknownVersionError if etree.QName(root).localname == "Envelope" else ValueError
-        raise error(f"the root element is {root.tag!r}, no SOAP envelope")
+        raise error(f"the root element is {shown(root.tag)}, no SOAP envelope")
     version, header_tag, body_tag = tags
     header = body = None
     for child in root:

@@ -18,6 +18,7 @@ from soapjms.protocol.envelope import Blame, Envelope, Fault, UnknownVersionErro
 from soapjms.protocol.limits import DEFAULT_LIMITS, Excess, LimitExceededError, Limits
 from soapjms.protocol.names import Profile, SoapVersion
 from soapjms.protocol.record import EPOCH, Direction, Record
+from soapjms.protocol.showing import shown
 from soapjms.protocol.uri import JmsUri
 from soapjms.protocol.xml import parse
 
@@ -154,7 +155,7 @@ class Reading:
             return (bytes(body) if isinstance(body, memoryview) and not self.is_multipart else body), None
         decoder = DECODERS.get(encoding)
         if decoder is None or isinstance(body, str):
-            return None, Problem(f"the content encoding {encoding} of a {self.message.message_type} message")
+            return None, Problem(f"the content encoding {shown(encoding)} of a {self.message.message_type} message")
         try:
             return decoder(body, self.limits), None
         except ValueError as error:

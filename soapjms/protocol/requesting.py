@@ -27,6 +27,7 @@ from soapjms.protocol.names import FailureReason, Mep, Profile, Role
 from soapjms.protocol.properties import Carrier, Effective, request_uri
 from soapjms.protocol.reading import Reading
 from soapjms.protocol.record import EPOCH, Direction, Record
+from soapjms.protocol.showing import shown
 from soapjms.protocol.uri import JmsUri
 from soapjms.protocol.values import Value
 from soapjms.protocol.writing import message_properties, written_body
@@ -281,7 +282,7 @@ class RequestingNode:
         assert self.request is not None
         ours = self.request.correlation_id, self.request.message_id, message_id
         if message.correlation_id is None or message.correlation_id not in ours:
-            return ResponseIgnored(message, f"JMSCorrelationID {message.correlation_id!r} is of another exchange")
+            return ResponseIgnored(message, f"JMSCorrelationID {shown(message.correlation_id)} is of another exchange")
         self.machine.step(Input.RESPONSE_ARRIVED)
         reading = Reading(message, self.endpoint.profile, self.endpoint.limits, direction=Direction.RESPONSE)
         if reading.envelope is None:

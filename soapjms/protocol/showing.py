@@ -5,16 +5,20 @@ from __future__ import annotations
 from typing import Final
 
 LONGEST_SHOWN: Final = 300
-LONGEST_NAMED: Final = 80
 
 
 def shown(value: object) -> str:
-    """Return what a peer wrote as a reason shows it: quoted, on one line, and cut where it is long."""
-    text = repr(value)
-    return text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + "…"
+    """Return a value that a peer wrote as a reason shows it: quoted, on one line, and cut where it is long."""
+    return _cut(repr(value))
 
 
 def named(value: object) -> str:
-    """Return a name that a peer wrote as it stands, or as `shown` has it where it is long or does not print."""
-    text = str(value)
-    return text if len(text) <= LONGEST_NAMED and text.isprintable() else shown(text)
+    """Return what has a peer's words in it without quotes: what does not print as escapes, and cut where it is long."""
+    text = _cut(str(value))
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + "…"

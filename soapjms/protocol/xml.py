@@ -16,6 +16,7 @@ from lxml import etree
 from soapjms.protocol.charsets import decode
 from soapjms.protocol.content import document_encoding
 from soapjms.protocol.limits import DEFAULT_LIMITS, Limits, check_depth, check_markup, too_deep
+from soapjms.protocol.showing import named
 
 DOCTYPE: Final = "a document type declaration (DOCTYPE), which is refused: take it out, with the entities it declares"
 
@@ -78,7 +79,7 @@ def parse(document: bytes | str, charset: str | None = None, limits: Limits = DE
         root = etree.fromstring(octets, _parser())
     except etree.XMLSyntaxError as error:
         check_depth(octets, limits)
-        raise ValueError(f"not well-formed XML: {error}") from None
+        raise ValueError(f"not well-formed XML: {named(error)}") from None
     if len(octets) > 7 * limits.depth + 3 and _deeper_than(limits.depth)(root):  # a level takes 7 octets or more
         raise too_deep(limits)
     return root

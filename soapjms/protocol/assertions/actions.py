@@ -6,10 +6,11 @@ Spec: SOAP/JMS 2.2.3 soapAction; RFC 3902 2; XOP 5.
 from __future__ import annotations
 
 from soapjms.protocol import names
-from soapjms.protocol.assertions.messages import missing, shown
+from soapjms.protocol.assertions.messages import missing
 from soapjms.protocol.assertions.model import Case
 from soapjms.protocol.content import ContentType, parse_content_type
 from soapjms.protocol.names import SoapVersion, Subcode
+from soapjms.protocol.showing import shown
 
 SOAP_11, SOAP_12 = SoapVersion.SOAP_11.media_type, SoapVersion.SOAP_12.media_type
 STATING = (SOAP_12, names.MULTIPART, names.XOP)

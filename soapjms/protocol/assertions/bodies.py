@@ -6,7 +6,7 @@ Spec: SOAP/JMS 2.2.3 contentType, 2.4; REC 2.4.1.
 from __future__ import annotations
 
 from soapjms.protocol import names
-from soapjms.protocol.assertions.messages import is_multipart, is_simple, shown
+from soapjms.protocol.assertions.messages import is_multipart, is_simple
 from soapjms.protocol.assertions.model import Case
 from soapjms.protocol.attachments import Part
 from soapjms.protocol.charsets import agree, decode, is_ebcdic, is_known
@@ -19,6 +19,7 @@ from soapjms.protocol.content import (
     document_encoding,
     parse_content_type,
 )
+from soapjms.protocol.showing import named, shown
 
 
 def has_charset(case: Case) -> bool:
@@ -49,7 +50,7 @@ def _of_text(charset: str | None, document: str) -> str | None:
     declared = declared_encoding(document)
     if declared is None or agree(charset, declared):
         return None
-    return f"charset is {charset}, the XML declaration says {declared}"
+    return f"charset is {shown(charset)}, the XML declaration says {named(declared)}"
 
 
 def text_charset_disagreement(case: Case) -> str | None:

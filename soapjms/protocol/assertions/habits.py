@@ -14,6 +14,7 @@ from brokers.message import PropertyType
 from soapjms.protocol import names
 from soapjms.protocol.assertions.judge import readings
 from soapjms.protocol.assertions.model import Setting
+from soapjms.protocol.content import ContentType
 from soapjms.protocol.exchange import Exchange
 from soapjms.protocol.properties import Carrier
 from soapjms.protocol.reading import Reading
@@ -85,6 +86,41 @@ def _start_nowhere(message: Reading, carrier: Carrier) -> bool:
     return start is not None and part is not None and part.content_id != start.removeprefix("<").removesuffix(">")
 
 
+def _bare_start(message: Reading, carrier: Carrier) -> bool:
+    kind = message.content_type
+    return kind is not None and message.is_multipart and _is_bare(kind.parameters.get("start"))
+
+
+def _bare_content_id(message: Reading, carrier: Carrier) -> bool:
+    root = message.soap_part
+    return root is not None and any(_is_bare(each.fields.get("content-id")) for each in (root, *message.attachments))
+
+
+def _is_bare(identifier: str | None) -> bool:
+    return identifier is not None and not (identifier.startswith("<") and identifier.endswith(">"))
+
+
+def _kinds(message: Reading) -> Iterator[ContentType]:
+    """Return the content types that the envelope is read by: of the message, and of the SOAP part."""
+    kinds = [message.content_type]
+    if message.soap_part is not None:
+        kinds.append(message.soap_part.content_type)
+    return (each for each in kinds if each is not None)
+
+
+def _repeated_parameter(message: Reading, carrier: Carrier) -> bool:
+    return any(each.repeats for each in _kinds(message))
+
+
+def _empty_parameter(message: Reading, carrier: Carrier) -> bool:
+    return any(each.has_gap for each in _kinds(message))
+
+
+def _otherwise_written_encoding(message: Reading, carrier: Carrier) -> bool:
+    text = message.text(names.CONTENT_ENCODING)
+    return message.profile.content_encodings is not None and text is not None and text != text.strip().lower()
+
+
 HABITS: Final = (
     Habit("quotedSoapAction", "SOAPJMS_soapAction stands in quotes, as the HTTP header has it", _quoted_action),
     Habit("isFaultOnRequest", "SOAPJMS_isFault is on a request, where it says nothing", _fault_flag_on_request),
@@ -108,6 +144,19 @@ HABITS: Final = (
     Habit("markedText", "a TextMessage begins with a byte order mark, which means nothing there", _marked_text),
     Habit("soapPartNotFirst", "the parameter start names another part than the first, the SOAP part", _start_elsewhere),
     Habit("startNamesNoPart", "the parameter start names no part; the first one was read", _start_nowhere),
+    Habit("bareStart", "the parameter start is not in angle brackets; it was read as if it were", _bare_start),
+    Habit("bareContentId", "a Content-ID is not in angle brackets; it was read as if it were", _bare_content_id),
+    Habit(
+        "repeatedParameter",
+        "a content type has a parameter more than once; the first one was read",
+        _repeated_parameter,
+    ),
+    Habit("emptyParameter", "a content type has a semicolon with no parameter after it", _empty_parameter),
+    Habit(
+        "contentEncodingSpelling",
+        "SOAPJMS_contentEncoding has space around it or capital letters; it was read without",
+        _otherwise_written_encoding,
+    ),
     Habit("noRequestURI", "there is no requestURI, which this profile does not have", _lacks(names.REQUEST_URI)),
     Habit(
         "noBindingVersion",

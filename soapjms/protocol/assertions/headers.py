@@ -7,11 +7,12 @@ from typing import Final
 
 from brokers.message import DeliveryMode
 from soapjms.protocol import names
-from soapjms.protocol.assertions.messages import missing, shown
+from soapjms.protocol.assertions.messages import missing
 from soapjms.protocol.assertions.model import Case
 from soapjms.protocol.names import Mep
 from soapjms.protocol.properties import BINDING_PROPERTIES, EXCLUDED, MUST_EXCLUDE, Carrier, row_of
 from soapjms.protocol.record import Direction
+from soapjms.protocol.showing import named, shown
 from soapjms.protocol.uri import Severity
 
 CLOCK_TOLERANCE: Final = 2000
@@ -85,7 +86,7 @@ def _reply_shows(case: Case, name: str, *, is_topic: bool) -> str | None:
     wanted, reply = case.stated(name), case.message.message.reply_to
     if reply is not None and reply.name == wanted and reply.kind.is_topic is is_topic:
         return None
-    return f"{name} was set to {shown(wanted)}, JMSReplyTo is {reply}"
+    return f"{name} was set to {shown(wanted)}, JMSReplyTo is {named(reply)}"
 
 
 def states_reply_queue(case: Case) -> bool:
@@ -110,7 +111,7 @@ def reply_topic_ignored(case: Case) -> str | None:
     ignored, reply = ignored_reply_topic(case), case.message.message.reply_to
     if reply is None or not reply.kind.is_topic or reply.name != ignored:
         return None
-    return f"topicReplyToName {shown(ignored)} means nothing here, and JMSReplyTo is {reply}"
+    return f"topicReplyToName {shown(ignored)} means nothing here, and JMSReplyTo is {named(reply)}"
 
 
 def ignored_reply_topic(case: Case) -> object | None:
@@ -135,7 +136,7 @@ def reply_to_present(case: Case) -> str | None:
 def reply_to_absent(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.7.1; Protocol-2051."""
     reply = case.message.message.reply_to
-    return None if reply is None else f"JMSReplyTo is {reply} on a one-way message"
+    return None if reply is None else f"JMSReplyTo is {named(reply)} on a one-way message"
 
 
 def _pattern(case: Case) -> Mep | None:
@@ -162,7 +163,6 @@ def is_one_way(case: Case) -> bool:
 # requestURI
 
 _MOST_NAMED: Final = 20
-_LONGEST_NAMED: Final = 80
 
 
 def request_uri_present(case: Case) -> str | None:
@@ -243,12 +243,7 @@ def _left_in(case: Case, excluded: frozenset[str]) -> str | None:
     assert uri is not None
     left = [each.name for each in uri.parameters if (row := row_of(each.name)) is not None and row.name in excluded]
     more = f" and {len(left) - _MOST_NAMED} more" if len(left) > _MOST_NAMED else ""
-    return f"the requestURI still holds {', '.join(map(_named, left[:_MOST_NAMED]))}{more}" if left else None
-
-
-def _named(parameter: str) -> str:
-    """Return the name of a parameter; one that begins with `jndi-` may end in anything."""
-    return parameter if len(parameter) <= _LONGEST_NAMED and parameter.isprintable() else shown(parameter)
+    return f"the requestURI still holds {', '.join(map(named, left[:_MOST_NAMED]))}{more}" if left else None
 
 
 def leaves_target_service(case: Case) -> bool:

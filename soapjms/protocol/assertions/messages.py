@@ -5,18 +5,11 @@ from __future__ import annotations
 from brokers.message import MessageType, PropertyType
 from soapjms.protocol import names
 from soapjms.protocol.assertions.model import Case
+from soapjms.protocol.showing import shown
 
 PAYLOAD_TYPES = (MessageType.BYTES, MessageType.TEXT)
 
-_LONGEST_SHOWN = 300
-
 # Properties and their names
-
-
-def shown(value: object) -> str:
-    """Return what a peer wrote as a reason shows it: on one line, and cut where it is long."""
-    text = repr(value)
-    return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…"
 
 
 def missing(case: Case, name: str) -> str | None:
@@ -180,4 +173,4 @@ def soap_action(case: Case) -> str | None:
 
 def _shows(case: Case, name: str, seen: str | None) -> str | None:
     wanted = case.stated(name)
-    return None if wanted == seen else f"{name} was set to {wanted!r}, the message shows {shown(seen)}"
+    return None if wanted == seen else f"{name} was set to {shown(wanted)}, the message shows {shown(seen)}"

@@ -6,6 +6,7 @@ from soapjms.protocol import names
 from soapjms.protocol.assertions.model import Case
 from soapjms.protocol.envelope import FaultShape
 from soapjms.protocol.names import Soap11FaultShape, SoapVersion, Subcode
+from soapjms.protocol.showing import named, shown
 
 WSA_REPLY_TO = "{http://www.w3.org/2005/08/addressing}ReplyTo"
 WSA_ANONYMOUS = "http://www.w3.org/2005/08/addressing/anonymous"
@@ -33,7 +34,7 @@ def sent_to_reply_destination(case: Case) -> str | None:
     assert seen is not None
     if wanted.name == seen.name and wanted.kind.is_topic is seen.kind.is_topic:
         return None
-    return f"JMSReplyTo of the request is {wanted}, the response went to {seen}"
+    return f"JMSReplyTo of the request is {named(wanted)}, the response went to {named(seen)}"
 
 
 def nothing_redirects(case: Case) -> bool:
@@ -55,7 +56,7 @@ def right_correlation(case: Case) -> str | None:
     rule = case.setting.profile.correlation
     other = request.message.message_id if wanted != request.message.message_id else request.message.correlation_id
     hint = " (the other id of the request)" if seen is not None and seen == other else ""
-    return f"JMSCorrelationID is {seen!r}{hint}; it has to be the request's {rule}: {wanted!r}"
+    return f"JMSCorrelationID is {shown(seen)}{hint}; it has to be the request's {rule}: {shown(wanted)}"
 
 
 def copied(case: Case) -> str | None:
@@ -67,7 +68,7 @@ def copied(case: Case) -> str | None:
         (names.REQUEST_URI, request.text(names.REQUEST_URI), response.text(names.REQUEST_URI)),
     ):
         if wanted is not None and seen is not None and wanted != seen:
-            wrong.append(f"{label} is {seen!r}, the request's is {wanted!r}")
+            wrong.append(f"{label} is {shown(seen)}, the request's is {shown(wanted)}")
     return "; ".join(wrong) or None
 
 
@@ -119,9 +120,9 @@ def fault_shape(case: Case) -> str | None:
     fault, profile = case.message.fault, case.setting.profile
     assert fault is not None
     if fault.namespace != profile.namespace:
-        return f"the subcode {fault.subcode} is in the namespace {fault.namespace}, not in {profile.namespace}"
+        return f"the subcode {named(fault.subcode)} is in the namespace {fault.namespace}, not in {profile.namespace}"
     if fault.subcode not in profile.subcodes:
-        return f"{fault.subcode!r} is no subcode of {profile.name}"
+        return f"{shown(fault.subcode)} is no subcode of {profile.name}"
     wanted = FaultShape.SUBCODE if fault.version is SoapVersion.SOAP_12 else SHAPES[profile.soap11_fault]
     return None if fault.shape is wanted else f"the subcode stands in the {fault.shape}, not in the {wanted}"
 
@@ -133,7 +134,7 @@ def right_reaction(case: Case) -> str | None:
     expected = list(dict.fromkeys(case.subcodes.values()))
     if observed in expected:
         return None
-    seen = "no fault" if fault is None else f"the fault {observed or fault.code}"
+    seen = "no fault" if fault is None else f"the fault {named(observed or fault.code)}"
     return f"the request calls for {' or '.join(expected)}; the answer is {seen}"
 
 
@@ -148,4 +149,4 @@ def fault_has_cause(case: Case) -> str | None:
     assert fault is not None
     if case.subcodes or fault.subcode in case.spared:
         return None
-    return f"nothing that was captured of the request calls for {fault.subcode}"
+    return f"nothing that was captured of the request calls for {named(fault.subcode)}"

@@ -12,6 +12,7 @@ from soapjms.protocol import names
 from soapjms.protocol.assertions.headers import CLOCK_TOLERANCE, read_as_type
 from soapjms.protocol.assertions.model import Case
 from soapjms.protocol.properties import Origin
+from soapjms.protocol.showing import shown
 
 
 def _lifetime(case: Case) -> object | None:
@@ -54,8 +55,8 @@ def _won(case: Case, winners: tuple[Origin, ...], losers: tuple[Origin, ...]) ->
     """
     properties = case.setting.properties
     assert properties is not None
-    for name, shown in SHOWN.items():
-        found, seen = properties.get(name), shown(case)
+    for name, show in SHOWN.items():
+        found, seen = properties.get(name), show(case)
         if found is None or found.origin not in winners or seen is None:
             continue
         if not losers or any(each.origin in losers for each in properties.overridden.get(name, ())):
@@ -70,7 +71,7 @@ def _rule(winners: tuple[Origin, ...], losers: tuple[Origin, ...]) -> Rule:
 
     def check(case: Case) -> str | None:
         wrong = [each for each in _won(case, winners, losers) if not _agrees(*each)]
-        said = (f"{name} is {wanted!r}, the message shows {seen!r}" for name, wanted, seen in wrong)
+        said = (f"{name} is {shown(wanted)}, the message shows {shown(seen)}" for name, wanted, seen in wrong)
         over = f", over {' and '.join(losers)}" if losers else ""
         return f"by {' or '.join(winners)}{over}: {'; '.join(said)}" if wrong else None
 
@@ -93,13 +94,13 @@ def _repeated(case: Case) -> Iterator[tuple[str, object, object]]:
     None where the sender is known to have taken the value from elsewhere.
     """
     uri, properties = case.message.request_uri, case.setting.properties
-    for name, shown in SHOWN.items() if uri is not None else ():
+    for name, show in SHOWN.items() if uri is not None else ():
         assert uri is not None
         values = [each.value for each in uri.parameters if each.name == name]
         known = None if properties is None else properties.get(name)
         if len(set(values)) < 2 or (known is not None and known.origin is not Origin.URI):
             continue
-        last, seen = read_as_type(name, values[-1]), shown(case)
+        last, seen = read_as_type(name, values[-1]), show(case)
         if last is not None and seen is not None:
             yield name, last, seen
 
@@ -112,5 +113,5 @@ def repeats_a_parameter(case: Case) -> bool:
 def last_one_counts(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.2; Protocol-2002."""
     wrong = [each for each in _repeated(case) if not _agrees(*each)]
-    said = (f"{name} is {wanted!r} at last, the message shows {seen!r}" for name, wanted, seen in wrong)
+    said = (f"{name} is {shown(wanted)} at last, the message shows {shown(seen)}" for name, wanted, seen in wrong)
     return "; ".join(said) or None

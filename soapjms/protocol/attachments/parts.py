@@ -21,6 +21,7 @@ from soapjms.protocol.charsets import encoding_name, is_known
 from soapjms.protocol.content import ContentType, parse_content_type
 from soapjms.protocol.errors import InvalidAttachmentError
 from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
+from soapjms.protocol.showing import named, shown
 
 XOP_NAMESPACE: Final = "http://www.w3.org/2004/08/xop/include"
 XOP_INCLUDE: Final = f"{{{XOP_NAMESPACE}}}Include"
@@ -101,7 +102,9 @@ class Part:
         decoder = _DECODERS.get(encoding)
         if decoder is None:
             known = ", ".join(sorted({*AS_IT_IS, *_DECODERS}))
-            raise InvalidAttachmentError(f"{self}: the Content-Transfer-Encoding is {encoding!r}; known are {known}")
+            raise InvalidAttachmentError(
+                f"{self}: the Content-Transfer-Encoding is {shown(encoding)}; known are {known}"
+            )
         try:
             return decoder(self.raw)
         except ValueError as error:
@@ -131,7 +134,7 @@ class Part:
 
     def __str__(self) -> str:
         name = self.content_id or self.content_location
-        return f"the part {name!r}" if name else "a part without Content-ID"
+        return f"the part {shown(name)}" if name else "a part without Content-ID"
 
     def __repr__(self) -> str:
         kind = self.fields.get("content-type")
@@ -214,7 +217,7 @@ class Attachments(Sequence[Part]):
         try:
             return binascii.a2b_base64("".join((element.text or "").split()), strict_mode=True)
         except ValueError as error:
-            raise InvalidAttachmentError(f"the text of {element.tag!s} is no base64: {error}") from None
+            raise InvalidAttachmentError(f"the text of {named(element.tag)} is no base64: {error}") from None
 
     def _included(self, include: etree._Element) -> Octets:
         href = include.get("href")
@@ -222,12 +225,12 @@ class Attachments(Sequence[Part]):
             raise InvalidAttachmentError("xop:Include has no href; it refers to a part as cid:CONTENT-ID")
         parent = include.getparent()
         if parent is not None and (len(parent) > 1 or (parent.text or "").strip() or (include.tail or "").strip()):
-            raise InvalidAttachmentError(f"xop:Include {href!r} is not alone in {parent.tag!s}")
+            raise InvalidAttachmentError(f"xop:Include {shown(href)} is not alone in {named(parent.tag)}")
         part = self.find(href)
         if part is None:
-            raise InvalidAttachmentError(f"xop:Include refers to {href!r}, and no part has that Content-ID")
+            raise InvalidAttachmentError(f"xop:Include refers to {shown(href)}, and no part has that Content-ID")
         if part is self._root:
-            raise InvalidAttachmentError(f"xop:Include refers to {href!r}, the part that it stands in: a loop")
+            raise InvalidAttachmentError(f"xop:Include refers to {shown(href)}, the part that it stands in: a loop")
         return part.content
 
     def expand(self, element: etree._Element) -> etree._Element:
@@ -319,7 +322,7 @@ def _split(body: memoryview, boundary: str, limits: Limits) -> list[memoryview]:
             return pieces
         position = delimiter.end()
     raise ValueError(
-        f"the closing delimiter '--{boundary}--' is missing: the body is cut short, or has another boundary"
+        f"the closing delimiter {f'--{boundary}--'!r} is missing: the body is cut short, or has another boundary"
     )
 
 
