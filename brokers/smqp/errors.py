@@ -1,0 +1,19 @@
+"""What goes wrong between the two sides of SMQP, as part of the tree of `brokers.errors`."""
+
+from __future__ import annotations
+
+from brokers.errors import BrokerError
+from brokers.smqp.replies import MEANINGS, Code
+
+
+class RefusedError(BrokerError):
+    """A line, a command or a message was refused; `code` is what the server says then, `why` what people read."""
+
+    def __init__(self, code: Code, why: str) -> None:
+        super().__init__(f"{int(code)} {MEANINGS[code]}: {why}")
+        self.code = code
+        self.why = why
+
+
+class ProtocolError(BrokerError):
+    """The peer sent what is not SMQP; the connection cannot go on."""
