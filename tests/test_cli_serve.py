@@ -92,6 +92,8 @@ class TestUsage:
             (["bank:service", *EMBEDDED, "--names", "nothing.toml"], "the JNDI names cannot be read"),
             (["bank:service", "--connection", "embedded:", "--uri", "jms:jndi:nothing"], "nothing"),
             (["bank:service", *EMBEDDED, "--dead-letters", "bank"], "not of the one that is served"),
+            (["bank:service", *EMBEDDED, "--reply-topic", "a", "--reply-topic", "b.>"], "reply_topics allows 'b.>'"),
+            (["bank:service", *EMBEDDED, "--reply-queue", "dlq.a"], "reply_queues allows 'dlq.a'"),
         ],
     )
     def test_what_is_served(

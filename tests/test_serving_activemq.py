@@ -196,3 +196,28 @@ class TestServing(OnActiveMQ):
         assert letter.properties.text("dead_letter_destination") == f"queue:{name}"
         assert "the service failed" in (letter.properties.text("dead_letter_fault") or "")
         assert_nothing_left(connection, name)
+
+
+class TestReplyTopic(OnActiveMQ):
+    """Where answers may go, from the command line."""
+
+    def test_answers_to_a_topic(self, connection: Connection, url: str, name: str, uri: str, tmp_path: Path) -> None:
+        """The topic that --reply-topic names is written to; a queue is not that --reply-queue does not name."""
+        options = [
+            "--connection",
+            url,
+            "--uri",
+            uri,
+            "--reply-topic",
+            f"{name}.news",
+            "--reply-queue",
+            f"{name}.answers",
+        ]
+        with serving("bank:service", *options, marks=tmp_path) as served:
+            served.until_serving()
+            with Client(connection, f"{uri}?topicReplyToName={name}.news", timeout=PATIENCE) as client:
+                fault = client.call(envelope(operation="nothing")).fault
+            connection.send(request_message(name, queue(f"{name}.others"))).result(PATIENCE)
+            take_one(connection, queue(f"DLQ.{name}"))
+        assert fault is not None
+        assert fault.reason.startswith("no operation for the element")

@@ -57,6 +57,8 @@ def _option(name: str, text: str, variable: str = "", **rest: Any) -> Callable[[
     "--max-deliveries", "After so many a request is a dead letter.", type=AT_LEAST_ONE, default=6, show_default=True
 )
 @_option("--dead-letters", "Queue for dead letters.  [default: the broker's own]", metavar="QUEUE")
+@_option("--reply-topic", "Topic that answers may go to; repeatable.  [default: none]", multiple=True, metavar="NAME")
+@_option("--reply-queue", "Queue that they may go to; repeatable.  [default: any]", multiple=True, metavar="NAME")
 @_option(
     "--grace", "Seconds to finish what is under way.", type=click.FloatRange(min=0, max=86400), default=30.0,
     show_default=True,

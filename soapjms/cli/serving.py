@@ -55,6 +55,8 @@ class Serving:
     lease: float = 5.0
     max_deliveries: int = 6
     dead_letters: str | None = None
+    reply_topic: tuple[str, ...] = ()
+    reply_queue: tuple[str, ...] = ()
     profile: str | None = None
     names: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -93,6 +95,8 @@ def _serve(serving: Serving, stop: Event, report: Report) -> int:
             store=store,
             max_deliveries=serving.max_deliveries,
             dead_letters=serving.dead_letters,
+            reply_topics=serving.reply_topic,
+            reply_queues=serving.reply_queue or True,
             profile=profile,
             properties=serving.properties,
             names=names,
