@@ -183,7 +183,7 @@ class Dispatcher:
         if self._stopping or not self._is_started:
             return "it was closed" if self._stopping else "it was not started"
         state = self._connection.state
-        return "" if state is ConnectionState.CONNECTED else f"the connection is {state}"
+        return self._worker.problem if state is ConnectionState.CONNECTED else f"the connection is {state}"
 
     def close(self, deadline: float = 10.0) -> bool:
         """Take no more requests, finish those under way within `deadline` seconds, and unsubscribe. Idempotent.

@@ -84,6 +84,9 @@ class Worker:
         tally: what happened is counted there.
         recorder: writes the requests.
         closing: set when whoever waits has to stop.
+
+    Attributes:
+        problem: why requests wait for the store; empty if they do not.
     """
 
     def __init__(
@@ -109,6 +112,7 @@ class Worker:
         self._recorder = recorder
         self._closing = closing
         self._suspects = Lock()
+        self.problem = ""
 
     def work_on(self, delivery: Delivery) -> Finished | None:
         """Work on a request; None if it was given up because of `closing`, and is left to the broker."""
@@ -177,6 +181,7 @@ class Worker:
         while True:
             try:
                 found = store.begin(key)
+                self.problem = ""
                 if found is not None:
                     return found
             except StoreError as error:
@@ -201,8 +206,12 @@ class Worker:
         return Finished(job.delivery, job.node, again)
 
     def _note_store_error(self, error: StoreError) -> None:
-        self._tally.add("overtaken" if isinstance(error, OvertakenError) else "store failed")
-        log.error("a request waits, as the store cannot be used: %s", error)
+        if isinstance(error, OvertakenError):
+            self._tally.add("overtaken")
+        else:
+            self._tally.add("store failed")
+            self.problem = str(error)
+        log.error("a request waits, as it could not be stored: %s", error)
 
     # Running
 

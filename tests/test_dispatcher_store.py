@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -302,8 +303,12 @@ class TestFailingStore(WithStore):
             future = client.submit(envelope("Ann"))
             eventually(lambda: dispatcher.counts["store failed"] > 1, "the store could not be written")
             assert dispatcher.under_way == 1
+            health = dispatcher.health()
+            assert (health.live, health.ready) == (True, False)
+            assert "database is locked" in health.problem
             holder.execute("ROLLBACK")
             assert text_of(future.result(PATIENCE)) == "Hello Ann for the 1. time"
+            assert dispatcher.health().ready
         holder.close()
         assert greeted(path) == ["Ann"]
 
@@ -325,3 +330,15 @@ class TestFailingStore(WithStore):
             assert dispatcher.counts["store failed"] == 1
         assert greeted(path) == ["Ann"]
         assert [each.delivery_count for each in seen] == [1, 1, 2]
+
+
+def test_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Python of docs/serving.md runs, and books once what it is told."""
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).parent.parent / "docs" / "serving.md").read_text(encoding="utf-8")
+    scope: dict[str, object] = {}
+    for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        exec(compile(block, "serving.md", "exec"), scope)
+    connection = sqlite3.connect("requests.db")
+    assert connection.execute("SELECT amount FROM booked").fetchall() == [(7,)]
+    connection.close()
