@@ -239,6 +239,8 @@ class Worker:
             return self._finish(job, claim, job.fault(NOT_RUN_AGAIN))
         outcome = self._service.perform(job.event, _context(job.delivery, claim))
         response, failure = _response_of(job, outcome)
+        if isinstance(failure, StoreError):  # of request.transaction: no mistake of the function
+            raise failure
         if failure is not None:
             claim.roll_back()
             return self._fail(job, claim, failure)

@@ -28,7 +28,7 @@ from lxml import etree
 
 from brokers import Capabilities, Connection, Transaction, queue
 from brokers.embedded import Broker
-from soapjms import Client, Dispatcher, Policy, Request, Service, SoapFaultError, SqliteStore, UsageError
+from soapjms import Client, Dispatcher, Policy, Request, Service, SoapFaultError, SqliteStore, StoreError, UsageError
 from soapjms.idempotency import Claim, Store
 
 GREET = f"{{{NS}}}greetMe"
@@ -310,6 +310,23 @@ class TestFailingStore(WithStore):
             assert text_of(future.result(PATIENCE)) == "Hello Ann for the 1. time"
             assert dispatcher.health().ready
         holder.close()
+        assert greeted(path) == ["Ann"]
+
+    def test_no_transaction_now(
+        self, client: Client, other: Connection, seen: list[Request], service: Service, store: SqliteStore, path: Path
+    ) -> None:
+        """A function that gets no transaction now did not fail: it is run again, and its caller gets no fault."""
+        inner, errors = store.begin_effects, [StoreError("somebody else has been writing")]
+
+        def begin() -> Any:
+            if errors:
+                raise errors.pop()
+            return inner()
+
+        store.begin_effects = begin  # type: ignore[method-assign]
+        with Dispatcher(other, URI, service, store=store) as dispatcher:
+            assert text_of(client.call(envelope("Ann"))) == "Hello Ann for the 2. time"
+            assert (dispatcher.counts["store failed"], dispatcher.counts["failed"]) == (1, 0)
         assert greeted(path) == ["Ann"]
 
     def test_finishing_fails(

@@ -349,7 +349,28 @@ class TestTransaction:
             with pytest.raises(StoreError, match=r"requests.db: database is locked"):
                 other.begin(b"next")
             claim.finish(None)
-            begun(other, b"next")
+            late = begun(other, b"next")
+            claim = begun(store, b"another")
+            claim.transaction.execute("CREATE TABLE u (a)")
+            with pytest.raises(StoreError, match=r"requests.db: database is locked"):
+                _ = late.transaction
+            with pytest.raises(StoreError, match=r"requests.db: database is locked"):
+                SqliteStore(path, timeout=0.05)
+            claim.abandon()
+            late.transaction.execute("CREATE TABLE u (a)")
+            late.finish(None)
+
+    def test_undoing_fails(self, store: SqliteStore, caplog: pytest.LogCaptureFixture) -> None:
+        """A connection that cannot be used any more is followed by another; what was written over it is gone."""
+        claim = begun(store)
+        claim.transaction.execute("CREATE TABLE t (a)")
+        sqlite3.Connection.close(claim.transaction)
+        claim.abandon()
+        assert "Cannot operate on a closed database" in caplog.text
+        claim = begun(store)
+        claim.transaction.execute("CREATE TABLE t (b)")
+        claim.finish(None)
+        assert rows(store.path, "SELECT b FROM t") == []
 
 
 class TestCleaningUp:
@@ -401,6 +422,20 @@ class TestCleaningUp:
             begun(store, b"second").finish(None)
             count = "SELECT count(*) FROM soapjms_requests"
             eventually(lambda: rows(path, count) == [(1,)], "the first is gone")
+
+    def test_cannot_now(self, path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        """Where the file cannot be written, what cannot be removed or shown is logged, and tried again."""
+        holder = sqlite3.connect(path, isolation_level=None)
+        with SqliteStore(path, timeout=0.02, lease=0.1, max_entries=1) as store:
+            begun(store, b"first").finish(None)
+            begun(store, b"second").finish(None)
+            holder.execute("BEGIN IMMEDIATE")
+            with pytest.raises(StoreError, match="database is locked"):
+                store.sweep()
+            eventually(lambda: "no sign of life could be given" in caplog.text, "it was logged")
+            holder.execute("ROLLBACK")
+            assert store.sweep() == 1
+        holder.close()
 
     def test_owners(self, store: SqliteStore, other: SqliteStore, clock: Clock) -> None:
         """Processes that died long ago are forgotten."""
