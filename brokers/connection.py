@@ -298,8 +298,9 @@ class Connection(ABC):
             prefetch: how many deliveries the broker may hand over before one is accepted.
             selector: a JMS message selector; needs the capability `selectors`.
             durable_name: name of a durable topic subscription; needs the capability `durable_topics`.
-            auto_accept: the broker takes every delivery for accepted when it handed it over, and sends as it can; for
-                a temporary destination, whose messages end with the connection anyway. Then `accept` does nothing.
+            auto_accept: each delivery is accepted without being told, at the latest soon after `on_delivery` ended, and
+                `accept` does nothing: for replies, and what else may come a second time. The broker never has more on
+                the way than `prefetch`, of which some hundreds make it quick.
             inline: `on_delivery` neither waits for this connection nor blocks, so an adapter may call it on the thread
                 that reads the socket, and save the way to another.
 

@@ -118,7 +118,7 @@ def provoke(connection: brokers.Connection, client: soapjms.Client, subcode: Sub
         came.set()
 
     reply_to = connection.temporary()
-    with connection.consume(reply_to, on_reply, auto_accept=True):
+    with connection.consume(reply_to, on_reply, auto_accept=True, prefetch=100):
         good = RequestingNode(client.endpoint).start(
             envelope(SoapVersion.SOAP_12, "greetMe", "World"),
             destination=queue("demo.greeter"),

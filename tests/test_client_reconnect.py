@@ -74,7 +74,7 @@ class TestFaults(OnActiveMQ):
                         assert text_of(each.result(PATIENCE)) == f"Hello {number}"
                     one_way.result(PATIENCE)
             eventually(lambda: serving.counts["one-way"] == 3, "the one-way messages were served")
-        assert client.counts == {}
+        assert set(client.counts) <= ({"duplicate"} if replies == "shared" else set())
 
     def test_nobody_comes_back(self, proxy: Proxy, connection: Connection, uri: str) -> None:
         """The call fails when its time is over, and says that nothing was sent."""

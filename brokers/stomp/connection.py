@@ -162,7 +162,7 @@ class StompConnection(Connection):
     ) -> Consumer:
         """Subscribe. With a `prefetch` above 1, transactions get slower with every message (ActiveMQ Classic).
 
-        With `auto_accept` the broker hands over all it has, whatever the `prefetch`: what waits, waits in this process.
+        With `auto_accept` the broker is told in chunks, see `brokers.stomp.acceptance`.
 
         Raises:
             UnsupportedError: a `durable_name`, and the connection has no client id.

@@ -10,48 +10,22 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum, auto
 from functools import partial
 from threading import Lock
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from brokers.connection import Consumer, Delivery, OnDelivery
 from brokers.crew import Crew, Turns, at_once
 from brokers.errors import BrokerError, ConnectionLostError, SendFailedError
+from brokers.stomp.acceptance import Acceptances, Arrival, Later, Subscription
 from brokers.stomp.frames import Headers, acknowledgement, dead_letter, from_frame, subscribe_headers
 from brokers.stomp.link import SUBSCRIBE, Link, pack
 from brokers.stomp.releases import MAX_DELIVERIES, Releases, pause_after
 from brokers.stomp.wishes import Wishes
 
 log = logging.getLogger(__name__)
-
-Later: TypeAlias = Callable[[float, Callable[[], None]], None]
-"""Has a function run after so many seconds, where it may block; not at all once the connection is closed."""
-
-
-@dataclass(slots=True, eq=False)
-class Subscription:
-    """One SUBSCRIBE and its end. What is true of it changes only while the link's `writing` is held.
-
-    Attributes:
-        is_begun: SUBSCRIBE was written.
-        is_live: it was not ended.
-    """
-
-    id: str
-    link: Link
-    generation: int
-    is_begun: bool = False
-    is_live: bool = True
-
-
-class Arrival(NamedTuple):
-    """A MESSAGE frame as it came, and the subscription that it came by."""
-
-    subscription: Subscription
-    headers: Mapping[str, str]
-    body: bytes
 
 
 class Fate(Enum):
@@ -195,6 +169,7 @@ class StompConsumer(Consumer):
         self._on_delivery = on_delivery
         self._shared = shared
         self._turns: Turns[Arrival] = Turns(at_once if wishes.inline else shared.crew.submit, self._take)
+        self._acceptances = Acceptances(wishes.prefetch, shared.crew.submit, shared.later)
         self._replacing = Lock()
         self._is_stopped = False
         self._subscription: Subscription | None = None
@@ -254,7 +229,7 @@ class StompConsumer(Consumer):
         self._shared.on_close(self)
 
     def end(self, headers: Headers | None = None) -> bytes:
-        """Make all that is held void, and return the UNSUBSCRIBE frame to write; empty if that was done before."""
+        """Make all that is held void, and return the frames to write for that; empty if that was done before."""
         subscription = self._subscription
         if subscription is None:
             return b""
@@ -263,11 +238,12 @@ class StompConsumer(Consumer):
                 return self.end(headers)
             if not subscription.is_live:
                 return b""
+            accepted = self._acceptances.frames(subscription)
             subscription.is_live = False
             subscription.link.unroute(subscription.id)
             if not subscription.is_begun:
                 return b""
-        return pack("UNSUBSCRIBE", {"id": subscription.id} | (headers or {}))
+        return accepted + pack("UNSUBSCRIBE", {"id": subscription.id} | (headers or {}))
 
     def stop(self) -> None:
         """Start no further `on_delivery`; what is held may still be settled."""
@@ -322,19 +298,28 @@ class StompConsumer(Consumer):
         return subscription
 
     def _headers(self, subscription: Subscription) -> Headers:
-        wishes = self._wishes
-        return {"id": subscription.id, "ack": wishes.acknowledgement} | subscribe_headers(
+        wishes, dialect = self._wishes, subscription.link.dialect
+        return {"id": subscription.id, "ack": wishes.acknowledgement(dialect)} | subscribe_headers(
             wishes.destination,
-            subscription.link.dialect,
-            prefetch=None if wishes.auto_accept else wishes.prefetch,
+            dialect,
+            prefetch=wishes.prefetch,
             selector=wishes.selector,
             durable_name=wishes.durable_name,
         )
 
     def _take(self, arrival: Arrival) -> None:
         subscription = arrival.subscription
-        if subscription.is_live and subscription.link.is_up and not self._is_stopped:
+        is_ours = subscription.is_live and (subscription.link.is_up or self._is_last_copy(subscription))
+        if is_ours and not self._is_stopped:
             self._deliver(StompDelivery(self, arrival))
+
+    def _is_last_copy(self, subscription: Subscription) -> bool:
+        """Say whether what came by a session that was lost is handed over all the same: nobody delivers it again.
+
+        Not where `on_delivery` settles deliveries itself, which it could not any more.
+        """
+        owns = self._destination.kind in subscription.link.dialect.owns_copies
+        return self.auto_accept and (owns or self.is_temporary)
 
     def _deliver(self, delivery: StompDelivery) -> None:
         try:
@@ -342,3 +327,5 @@ class StompConsumer(Consumer):
         except BaseException:  # SystemExit too: it must not end the thread and leave the message held
             log.exception("on_delivery failed, so message %s is released", delivery.message.message_id)
             delivery.release()
+        if self.auto_accept:
+            self._acceptances.note(delivery.arrival)

@@ -43,7 +43,7 @@ class Dialect:
         subscribe_routing: the `subscription-type` of a SUBSCRIBE.
         owns_copies: kinds of destination whose messages are the subscription's own, and lost with it.
         prefetch_header: the header of SUBSCRIBE that limits how much is unacknowledged.
-        window: what to write there for so many messages; None for no limit.
+        window: what to write there for so many messages.
         durable_header: the header of SUBSCRIBE that names a durable subscription.
         selector_names: how a selector is to spell the headers of JMS.
         message_headers: headers of MESSAGE that are no properties of the message.
@@ -51,6 +51,7 @@ class Dialect:
         renamed: how MESSAGE spells properties that SEND spells otherwise.
         is_bytes: whether a MESSAGE with a body is a BytesMessage; else it is a TextMessage.
         id_is_pair: `message-id` is that of the consumer and of the message, with a comma between.
+        accepts_earlier: an ACK in mode `client` makes room for all that it covers; else only for its own message.
         accepts_in_transactions: an ACK may be part of a transaction.
         stable_message_id: a redelivered message keeps its `message-id`, also when the broker starts anew.
         tells_redelivery: `redelivered:false` is true.
@@ -71,7 +72,7 @@ class Dialect:
     subscribe_routing: Kinds
     owns_copies: frozenset[DestinationKind]
     prefetch_header: str
-    window: Callable[[int | None], int]
+    window: Callable[[int], int]
     durable_header: str
     selector_names: Mapping[str, str]
     message_headers: frozenset[str]
@@ -79,6 +80,7 @@ class Dialect:
     renamed: Mapping[str, str]
     is_bytes: Callable[[Mapping[str, str]], bool]
     id_is_pair: bool
+    accepts_earlier: bool
     accepts_in_transactions: bool
     stable_message_id: bool
     tells_redelivery: bool
@@ -87,9 +89,6 @@ class Dialect:
     gone: str
     subscribe_error_has_receipt: bool
 
-
-MANY: Final = 1000
-"""Messages that ActiveMQ may have on the way to a consumer without limit: it has no word for that."""
 
 SMALLEST_FRAME: Final = 256
 """Octets that a MESSAGE of Artemis has at least, or nearly. It counts a window in octets, and stops when that is used
@@ -132,7 +131,7 @@ ACTIVEMQ_CLASSIC: Final = Dialect(
     subscribe_routing={},
     owns_copies=TOPICS,
     prefetch_header="activemq.prefetchSize",
-    window=lambda count: MANY if count is None else count,
+    window=lambda count: count,
     durable_header="activemq.subscriptionName",
     selector_names={},
     message_headers=MESSAGE_HEADERS,
@@ -140,6 +139,7 @@ ACTIVEMQ_CLASSIC: Final = Dialect(
     renamed={},
     is_bytes=_has_length,
     id_is_pair=False,
+    accepts_earlier=True,
     accepts_in_transactions=True,
     stable_message_id=True,
     tells_redelivery=True,
@@ -174,7 +174,7 @@ ARTEMIS: Final = Dialect(
     subscribe_routing=dict.fromkeys(DestinationKind, "MULTICAST") | {DestinationKind.QUEUE: "ANYCAST"},
     owns_copies=TOPICS | {DestinationKind.TEMPORARY_QUEUE},
     prefetch_header="consumer-window-size",
-    window=lambda count: -1 if count is None else 0 if count == 1 else count * SMALLEST_FRAME,
+    window=lambda count: 0 if count == 1 else count * SMALLEST_FRAME,
     durable_header="durable-subscription-name",
     selector_names={
         "JMSDeliveryMode": "AMQDurable",
@@ -189,6 +189,7 @@ ARTEMIS: Final = Dialect(
     renamed={"_AMQ_GROUP_ID": "JMSXGroupID"},
     is_bytes=_has_length_first,
     id_is_pair=True,
+    accepts_earlier=False,
     accepts_in_transactions=False,
     stable_message_id=False,
     tells_redelivery=False,

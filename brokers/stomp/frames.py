@@ -197,11 +197,11 @@ def subscribe_headers(
     destination: Destination,
     dialect: Dialect,
     *,
-    prefetch: int | None,
+    prefetch: int,
     selector: str | None = None,
     durable_name: str | None = None,
 ) -> Headers:
-    """Return headers of the SUBSCRIBE frame: where from, what, and how many messages at a time; None for no limit."""
+    """Return headers of the SUBSCRIBE frame: where from, what, and how many messages at a time."""
     headers = {
         "destination": spell(destination, dialect),
         dialect.prefetch_header: str(dialect.window(prefetch)),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from brokers.connection import Capabilities
 from brokers.errors import UnsupportedError
 from brokers.message import Destination, DestinationKind
+from brokers.stomp.dialect import Dialect
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,11 +37,10 @@ class Wishes:
         if self.prefetch < 1:
             raise ValueError(f"a consumer with prefetch {self.prefetch} would never get a message")
 
-    @property
-    def acknowledgement(self) -> str:
-        """The `ack` of the SUBSCRIBE frame."""
-        if self.auto_accept:
-            return "auto"
+    def acknowledgement(self, dialect: Dialect) -> str:
+        """Say the `ack` of the SUBSCRIBE frame."""
+        if self.auto_accept:  # see `brokers.stomp.acceptance`
+            return "client" if dialect.accepts_earlier else "client-individual"
         # Within transactions `client-individual` gets slower with every message on ActiveMQ Classic, and with a single
         # message outstanding the cumulative `client` acknowledges no other.
         return "client" if self.prefetch == 1 else "client-individual"

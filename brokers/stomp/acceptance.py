@@ -1,0 +1,115 @@
+"""Telling the broker what an `auto_accept` consumer is done with: in chunks, so that it costs next to nothing.
+
+With STOMP's own `ack:auto` a broker sends as fast as it can, and what a slow consumer has not taken piles up in this
+process; and it forgets a message the moment that it writes it, so one that is on the way when the connection goes is
+lost. So messages are acknowledged here, after `on_delivery` returned: the broker never has more on the way than the
+prefetch, keeps the rest itself, and delivers again what it was not told of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from threading import Lock
+from typing import Final, NamedTuple, TypeAlias
+
+from brokers.errors import ConnectionLostError
+from brokers.stomp.dialect import SMALLEST_FRAME
+from brokers.stomp.frames import acknowledgement
+from brokers.stomp.link import Link, pack
+
+Later: TypeAlias = Callable[[float, Callable[[], None]], None]
+"""Has a function run after so many seconds, where it may block; not at all once the connection is closed."""
+
+PARTS: Final = 4
+"""The broker is told when this part of what it may have on the way is done, so that it never runs dry."""
+
+SECONDS: Final = 0.2
+"""After so long it is told anyway."""
+
+
+@dataclass(slots=True, eq=False)
+class Subscription:
+    """One SUBSCRIBE and its end. What is true of it changes only while the link's `writing` is held.
+
+    Attributes:
+        is_begun: SUBSCRIBE was written.
+        is_live: it was not ended.
+    """
+
+    id: str
+    link: Link
+    generation: int
+    is_begun: bool = False
+    is_live: bool = True
+
+
+class Arrival(NamedTuple):
+    """A MESSAGE frame as it came, and the subscription that it came by."""
+
+    subscription: Subscription
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Acceptances:
+    """What a consumer is done with and the broker was not told of yet.
+
+    Args:
+        prefetch: messages that the broker may have on the way.
+        submit: runs a function at once on a thread that may block.
+        later: runs one after some seconds.
+    """
+
+    def __init__(self, prefetch: int, submit: Callable[[Callable[[], None]], None], later: Later) -> None:
+        self._prefetch = prefetch
+        self._submit = submit
+        self._later = later
+        self._lock = Lock()
+        self._done: list[Arrival] = []
+        self._octets = 0
+        self._is_asked = self._is_timed = False
+
+    def note(self, arrival: Arrival) -> None:
+        """Take note that `on_delivery` returned. Does not block: the thread that reads may call it."""
+        with self._lock:
+            if self._done and self._done[-1].subscription is not arrival.subscription:
+                self._done.clear()  # an earlier session's: it is delivered again, or was its session's alone
+                self._octets = 0
+            self._done.append(arrival._replace(body=b""))
+            self._octets += len(arrival.body)
+            share = max(len(self._done), self._octets // SMALLEST_FRAME) * PARTS
+            ask, self._is_asked = share >= self._prefetch and not self._is_asked, share >= self._prefetch
+            time, self._is_timed = not self._is_timed, True
+        if ask:
+            self._submit(self.tell)
+        elif time:
+            self._later(SECONDS, self._tell_in_time)
+
+    def tell(self) -> None:
+        """Tell the broker now."""
+        with self._lock:
+            subscription = self._done[-1].subscription if self._done else None
+        if subscription is not None:
+            with subscription.link.writing, suppress(ConnectionLostError):  # then it delivers them again
+                subscription.link.write(self.frames(subscription))
+
+    def frames(self, subscription: Subscription) -> bytes:
+        """Return the ACK frames to write for a subscription, whose link's `writing` is held."""
+        with self._lock:
+            done, self._done = self._done, []
+            self._octets = 0
+            self._is_asked = False
+        if not subscription.is_live:
+            return b""
+        dialect = subscription.link.dialect
+        told = done[-1:] if dialect.accepts_earlier else done
+        return b"".join(
+            pack("ACK", acknowledgement(each.headers, dialect)) for each in told if each.subscription is subscription
+        )
+
+    def _tell_in_time(self) -> None:
+        with self._lock:
+            self._is_timed = False
+        self.tell()
