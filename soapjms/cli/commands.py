@@ -9,7 +9,11 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from soapjms.cli import INTERRUPTED
+from brokers.errors import BrokerError
+from soapjms.cli import INTERRUPTED, USAGE
+from soapjms.cli.configuration import DEBUG, DebugOption, equip, read_defaults
+from soapjms.protocol.errors import SoapJmsError
+from soapjms.protocol.uri import visible
 
 
 class Entry(NamedTuple):
@@ -20,6 +24,7 @@ class Entry(NamedTuple):
 
 
 COMMANDS: Final[Mapping[str, Entry]] = {
+    "call": Entry("soapjms.cli.call", "Call a service and print what it answers."),
     "explain": Entry("soapjms.cli.explain", "Say which binding properties count, and where each comes from."),
     "replay": Entry("soapjms.cli.replay", "Judge captured traffic for conformance, on Spark."),
     "serve": Entry("soapjms.cli.serve", "Answer requests with the functions of a service, until told to end."),
@@ -48,7 +53,7 @@ class LazyGroup(click.Group):
                 raise
             raise click.UsageError(f"{package} is not installed. Type: pip install 'soapjms[all]'") from None
         assert isinstance(command, click.Command)
-        return command
+        return equip(command, (cmd_name,))
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; Ctrl-C ends it with a status of its own, as 1 says that something was found."""
@@ -57,11 +62,26 @@ class LazyGroup(click.Group):
         except KeyboardInterrupt:
             click.echo("Interrupted.", err=True)
             ctx.exit(INTERRUPTED)
+        except (BrokenPipeError, click.ClickException, click.exceptions.Exit, click.Abort):  # click has its ways
+            raise
+        except Exception as error:
+            if DEBUG in ctx.meta:
+                raise
+            click.echo(f"Error: {_message(error)}", err=True)
+            ctx.exit(USAGE)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands with their help from the table."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, entry.help) for name, entry in sorted(COMMANDS.items())])
+
+
+def _message(error: Exception) -> str:
+    """Say what went wrong in one line; what nobody expected with its kind, and how to see where."""
+    text = visible(str(error))
+    if isinstance(error, SoapJmsError | BrokerError | OSError) and text:
+        return text
+    return f"{type(error).__name__}: {text}\nThis is a mistake in soapjms. With --debug it shows where."
 
 
 def _version() -> str:
@@ -73,5 +93,21 @@ def _version() -> str:
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(_version(), prog_name="soapjms")
-def soapjms() -> None:
-    """SOAP over JMS 1.0 for Python: call, serve, capture, and replay for conformance."""
+@click.option(
+    "--config", metavar="FILE", envvar="SOAPJMS_CONFIG",
+    help="Values for options.  [default: soapjms.toml, if there is one in the working directory]",
+)  # fmt: skip
+@click.pass_context
+def soapjms(ctx: click.Context, config: str | None) -> None:
+    """SOAP over JMS 1.0 for Python: call, serve, capture, and replay for conformance.
+
+    An option is given as a flag, else as a variable SOAPJMS_COMMAND_OPTION, else in a TOML file.
+    """
+    assert isinstance(ctx.command, LazyGroup)
+    assert ctx.invoked_subcommand is not None
+    command = ctx.command.get_command(ctx, ctx.invoked_subcommand)
+    assert command is not None
+    ctx.default_map = dict(read_defaults(config, command, ctx.invoked_subcommand, list(COMMANDS)))
+
+
+soapjms.params.append(DebugOption())

@@ -1,0 +1,219 @@
+"""`soapjms call`: send an envelope to a service, print what it answers."""
+
+from __future__ import annotations
+
+import json
+import mimetypes
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from lxml import etree
+from rich.syntax import Syntax
+
+from brokers.message import Message, MessageType
+from soapjms.cli.connecting import CONNECTION_OPTION, TIMEOUT_OPTION, opened, place_of, place_options, read_names
+from soapjms.cli.terminal import console
+from soapjms.cli.wsdl import settings
+from soapjms.client import Client
+from soapjms.protocol.attachments import Attachment, Part
+from soapjms.protocol.envelope import Fault, serialize
+from soapjms.protocol.errors import InvalidAttachmentError
+from soapjms.protocol.names import DEFAULT_PROFILE, PROFILES
+from soapjms.protocol.record import EPOCH, Record, to_members
+from soapjms.protocol.uri import visible
+from soapjms.protocol.wsdl import Port
+from soapjms.response import Response
+
+FINDINGS: Final = 1
+UNKNOWN_TYPE: Final = "application/octet-stream"
+MESSAGE_MEMBERS: Final = ("message_type", "destination", "jms", "properties", "types", "untyped")
+
+
+def _attachments(ctx: click.Context, param: click.Parameter, paths: tuple[Path, ...]) -> list[Attachment]:
+    """Make attachments whose Content-ID is the name of the file, and whose type follows from its suffix."""
+    return [Attachment(path, mimetypes.guess_type(path)[0] or UNKNOWN_TYPE, path.name) for path in paths]
+
+
+@click.command("call")
+@click.argument("envelope", metavar="[ENVELOPE-FILE|-]", type=click.File("rb"), default="-")
+@CONNECTION_OPTION
+@place_options
+@click.option("--operation", metavar="NAME", help="Operation of the WSDL: its soapAction is sent.")
+@click.option("--action", metavar="ACTION", help="The soapAction, over any other.")
+@click.option("--one-way", is_flag=True, help="Send it and wait for no answer.")
+@click.option(
+    "--attachment", "attachments", multiple=True, callback=_attachments, metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="File to send along; the envelope names it by cid: and its name; repeatable.",
+)  # fmt: skip
+@click.option(
+    "--save", metavar="DIR", type=click.Path(file_okay=False, path_type=Path),
+    help="Folder for the attachments that come back.",
+)  # fmt: skip
+@TIMEOUT_OPTION
+@click.option(
+    "--set", "properties", multiple=True, callback=settings, metavar="NAME=VALUE",
+    help="A binding property: it wins over URI and WSDL; repeatable.",
+)  # fmt: skip
+@click.option(
+    "--profile", type=click.Choice(sorted(PROFILES)),
+    help=f"Edition of the specification.  [default: the WSDL's, else {DEFAULT_PROFILE.name}]",
+)  # fmt: skip
+@click.option("--text", is_flag=True, help="Send a TextMessage instead of a BytesMessage.")
+@click.option("--json", "as_json", is_flag=True, help="Print headers, properties, body, fault and findings as JSON.")
+def command(
+    envelope: Any,
+    operation: str | None,
+    action: str | None,
+    one_way: bool,
+    attachments: list[Attachment],
+    save: Path | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Send the SOAP envelope in a file, or on standard input, and print the one that comes back.
+
+    On a terminal it is laid out, else it is as it came, in UTF-8. A fault, and each rule of the specification that
+    request or response break, is named on standard error.
+
+    Exit status: 0 an answer, 1 a fault, or a rule was broken, 2 usage, or no answer.
+    """
+    if envelope.isatty():
+        raise click.UsageError("give a file with a SOAP envelope, or pipe one into standard input")
+    octets = envelope.read()
+    with _client(operation, **options) as client:
+        said: dict[str, Any] = {"soap_action": action, "operation": operation, "attachments": attachments}
+        if one_way:
+            client.send(octets, **said)
+            if as_json:
+                click.echo(json.dumps({"sent": True}))
+            return
+        response = client.call(octets, **said)
+    saved = [] if save is None else save_parts(response, save)
+    if as_json:
+        click.echo(json.dumps(members(response, saved)))
+    else:
+        show(response, saved)
+    sys.exit(FINDINGS if response.fault is not None or response.findings() else 0)
+
+
+@contextmanager
+def _client(
+    operation: str | None,
+    connection: str | None,
+    names: str | None,
+    properties: Mapping[str, str],
+    timeout: float,
+    profile: str | None,
+    text: bool,
+    **place: Any,
+) -> Iterator[Client]:
+    """Make a client; what is wrong with where the service is comes out before anybody is connected to."""
+    where, known = place_of(**place), read_names(names)
+    if operation is not None and not isinstance(where, Port):
+        raise click.UsageError("--operation is of a WSDL; for a URI give --action")
+    edition = profile or (where.profile if isinstance(where, Port) else None) or DEFAULT_PROFILE
+    with (
+        opened(connection, where, known, properties, timeout) as open_connection,
+        Client(
+            open_connection,
+            where,
+            properties=properties,
+            profile=edition,
+            message_type=MessageType.TEXT if text else MessageType.BYTES,
+            timeout=timeout,
+            names=known,
+        ) as client,
+    ):
+        yield client
+
+
+# What came back
+
+
+def show(response: Response, saved: list[Path]) -> None:
+    """Print the envelope, and beside it, on standard error, what else there is to say."""
+    out, beside = console(), console(stderr=True)
+    root = response.envelope.root
+    if out.is_terminal:
+        etree.indent(root)
+        lines = "\n".join(visible(line) for line in serialize(root).decode().splitlines())
+        out.print(Syntax(lines, "xml", background_color="default", word_wrap=True))
+    else:
+        click.echo(serialize(root))
+    for line in _lines(response, saved):
+        beside.print(visible(line), markup=False, soft_wrap=True)
+
+
+def _lines(response: Response, saved: list[Path]) -> Iterator[str]:
+    if response.fault is not None:
+        said = fault_members(response.fault)
+        yield f"fault {said['subcode'] or said['code']}: {said['reason']}"
+    for each in response.findings():
+        yield f"{each.assertion} {each.level}: {each.reason}"
+    for code, text in response.notes():
+        yield f"note {code}: {text}"
+    for number, part in enumerate(response.attachments):
+        where = f" in {saved[number]}" if saved else "; --save DIR writes it"
+        yield f"attachment {part.content_id or number + 1}, {_type(part)}, {_size(part)} octets{where}"
+
+
+def members(response: Response, saved: list[Path]) -> dict[str, Any]:
+    """Return the JSON form of a call."""
+    return {
+        "request": message_members(response.request),
+        "response": message_members(response.message),
+        "body": serialize(response.envelope.root).decode(),
+        "attachments": [
+            {"content_id": part.content_id, "content_type": _type(part), "octets": _size(part)}
+            | ({"file": str(saved[number])} if saved else {})
+            for number, part in enumerate(response.attachments)
+        ],
+        "fault": None if response.fault is None else fault_members(response.fault),
+        "findings": [
+            {"assertion": each.assertion, "level": each.level, "outcome": each.outcome, "reason": each.reason}
+            for each in response.findings()
+        ],
+        "notes": [{"code": code, "text": text} for code, text in response.notes()],
+    }
+
+
+def message_members(message: Message) -> dict[str, Any]:
+    """Return headers and properties as a capture record has them, without the body."""
+    record = to_members(Record(message=message, time=EPOCH))
+    return {name: record[name] for name in MESSAGE_MEMBERS if name in record}
+
+
+def fault_members(fault: Fault) -> dict[str, str | None]:
+    """Return the JSON form of a fault; `blame` is whose mistake it says it was."""
+    detail = None if fault.detail is None else serialize(fault.detail).decode()
+    blame = fault.as_error().blame
+    return {"code": fault.code, "subcode": fault.subcode, "blame": blame, "reason": fault.reason, "detail": detail}
+
+
+def _type(part: Part) -> str:
+    return part.fields.get("content-type", UNKNOWN_TYPE)
+
+
+def _size(part: Part) -> int | None:
+    """Return the size of the content, None if it cannot be decoded."""
+    try:
+        return len(part.content)
+    except InvalidAttachmentError:
+        return None
+
+
+def save_parts(response: Response, folder: Path) -> list[Path]:
+    """Write the attachments to files that are named by their number and type, never by what the peer calls them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    saved = []
+    for number, part in enumerate(response.attachments, 1):
+        kind = part.content_type
+        suffix = mimetypes.guess_extension(kind.media_type) if kind is not None and kind.media_type else None
+        saved.append(folder / f"attachment-{number}{suffix or '.bin'}")
+        saved[-1].write_bytes(part.content)
+    return saved

@@ -1,0 +1,158 @@
+"""Where options come from: flags, then the environment, then `soapjms.toml`. And `--debug`, which every command has.
+
+`equip` goes once through the options of a command, so that no command says any of it itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+FILE: Final = "soapjms.toml"
+MAX_OCTETS: Final = 1 << 20
+PREFIX: Final = "SOAPJMS"
+DEBUG: Final = "soapjms.debug"
+"""Under which the context of click knows whether `--debug` was given."""
+
+OUR_LOGS: Final = ("soapjms", "brokers")
+"""What other libraries log may hold a password."""
+
+SHARED: Final = frozenset({"connection", "names", "profile"})
+"""Options that mean the same to every command that has them, so that they may be said once for all of them."""
+
+
+def _note_debug(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value and not ctx.meta.get(DEBUG):
+        ctx.meta[DEBUG] = True
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        for name in OUR_LOGS:
+            logging.getLogger(name).setLevel(logging.DEBUG)
+            logging.getLogger(name).addHandler(handler)
+
+
+class DebugOption(click.Option):
+    """`--debug`, on the group and on every command."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            ["--debug"],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_note_debug,
+            envvar=f"{PREFIX}_DEBUG",
+            help="Show the log, and where in the program an error is from.",
+        )
+
+
+def equip(command: click.Command, path: tuple[str, ...]) -> click.Command:
+    """Give a command, and those below it, `--debug`, and each option its environment variables. Idempotent.
+
+    They are `SOAPJMS_COMMAND_OPTION`, and for options of `SHARED` also `SOAPJMS_OPTION`, which loses.
+
+    Args:
+        command: a command as its module has it.
+        path: the words by which it is called.
+    """
+    if isinstance(command, click.Group):
+        for name, each in command.commands.items():
+            equip(each, (*path, name))
+        return command
+    if not any(isinstance(each, DebugOption) for each in command.params):
+        for option in _options(command).values():
+            option.envvar = list(dict.fromkeys(_variables(option, path)))
+        command.params.append(DebugOption())
+    return command
+
+
+def _options(command: click.Command) -> dict[str, click.Option]:
+    """Return the options of a command by the names that users know."""
+    return {_key(each): each for each in command.params if isinstance(each, click.Option)}
+
+
+def _key(option: click.Option) -> str:
+    return max(option.opts, key=len).removeprefix("--")
+
+
+def _variables(option: click.Option, path: tuple[str, ...]) -> Iterator[str]:
+    key = _key(option)
+    yield "_".join((PREFIX, *path, key)).upper().replace("-", "_")
+    said = option.envvar or []
+    yield from [said] if isinstance(said, str) else said
+    if key in SHARED:
+        yield f"{PREFIX}_{key}".upper()
+
+
+# The file
+
+
+def read_defaults(path: str | None, command: click.Command, name: str, known: list[str]) -> Mapping[str, Any]:
+    """Read what a configuration file says for a command, as click's `default_map` has it.
+
+    Args:
+        path: of the file; None for `soapjms.toml` of the working directory, if there is one.
+        command: the command that is to run.
+        name: the word by which it is called.
+        known: the names of all commands.
+
+    Raises:
+        click.UsageError: the file cannot be read, or says something that no option is called.
+    """
+    if path is None and not Path(FILE).is_file():
+        return {}
+    place = path or FILE
+    said = _read(place)
+    shared = {key: value for key, value in said.items() if not isinstance(value, dict)}
+    _refuse_unknown(place, shared, SHARED, "option for all commands")
+    _refuse_unknown(place, said.keys() - shared.keys(), known, "command")
+    return {name: _defaults(command, said.get(name, {}), shared, f"{place}, [{name}]")}
+
+
+def _read(path: str) -> dict[str, Any]:
+    try:
+        with open(path, "rb") as file:
+            octets = file.read(MAX_OCTETS + 1)
+        if len(octets) > MAX_OCTETS:
+            raise ValueError(f"it has more than {MAX_OCTETS} octets")
+        return tomllib.loads(octets.decode())
+    except OSError as error:
+        raise click.UsageError(f"{path} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise click.UsageError(f"{path} is no TOML: {error}") from None
+
+
+def _defaults(command: click.Command, said: Any, shared: dict[str, Any], place: str) -> dict[str, Any]:
+    """Translate the names that users know to those of the command's parameters."""
+    if not isinstance(said, dict):
+        raise click.UsageError(f"{place} is {said!r}; it is a table")
+    if isinstance(command, click.Group):
+        _refuse_unknown(place, said, command.commands, "command")
+        return {
+            name: _defaults(each, said.get(name, {}), shared, f"{place[:-1]}.{name}]")
+            for name, each in command.commands.items()
+        }
+    options = _options(command)
+    _refuse_unknown(place, said, options.keys() - {"debug"}, "option")
+    found = {key: value for key, value in shared.items() if key in options} | said
+    return {str(options[key].name): _value(options[key], value, place) for key, value in found.items()}
+
+
+def _value(option: click.Option, value: Any, place: str) -> Any:
+    """Return a value as click takes it: a list for an option that may be repeated, else one of TOML's scalars."""
+    values = value if isinstance(value, list) and option.multiple else [value]
+    if not all(isinstance(each, str | int | float) for each in values):
+        wanted = "text, a number, true or false" + ", or a list of these" * option.multiple
+        raise click.UsageError(f"{place}: {_key(option)} is {value!r}; it is {wanted}")
+    return values if option.multiple else value
+
+
+def _refuse_unknown(place: str, said: Any, known: Any, what: str) -> None:
+    if unknown := sorted(set(said) - set(known)):
+        listed = ", ".join(sorted(known))
+        raise click.UsageError(f"{place}: {unknown[0]!r} is no {what}; there are: {listed}")

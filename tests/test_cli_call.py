@@ -1,0 +1,283 @@
+"""The command `soapjms call` as a user types it: what it prints, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from calling_kit import NS, SOAP_11, SOAP_12, answer_to, element, envelope, fresh, greeter, responder, take_one
+from cli_kit import on_terminal, process, run, said
+from lxml import etree
+from real_brokers import RealBroker
+from wsdl_kit import DATA
+
+import soapjms
+from brokers import Connection, Message, queue
+from soapjms.protocol import names
+
+URI = "jms:queue:greeter"
+HELLO = b"Hello World"
+
+
+@pytest.fixture
+def url() -> str:
+    """A broker in this process."""
+    return f"embedded:{fresh('broker')}"
+
+
+@pytest.fixture
+def connection(url: str) -> Iterator[Connection]:
+    with soapjms.connect(url) as connection:
+        yield connection
+
+
+@pytest.fixture
+def served(connection: Connection) -> Iterator[soapjms.Dispatcher]:
+    """A greeter at that broker, which can also frame a picture."""
+    service = greeter()
+
+    @service.operation(f"{{{NS}}}frame")
+    def frame(request: soapjms.Request) -> soapjms.Reply:
+        picture = request.attachments[0]
+        framed = soapjms.Attachment(b"[" + bytes(picture.content) + b"]", "image/png", "../framed")
+        return soapjms.Reply(element("framed", picture.content_id or ""), [framed])
+
+    with soapjms.Dispatcher(connection, URI, service) as dispatcher:
+        yield dispatcher
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A file with a request."""
+    path = tmp_path / "hello.xml"
+    path.write_bytes(envelope())
+    return path
+
+
+# An answer
+
+
+@pytest.mark.usefixtures("served")
+def test_an_answer_is_printed_as_it_came(url: str, file: Path) -> None:
+    """The envelope and nothing else on standard output; status 0."""
+    done = run("call", "--connection", url, "--uri", URI, file)
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert etree.fromstring(done.stdout_bytes).findtext(f".//{{{NS}}}greetMeResponse") == "Hello World"
+
+
+@pytest.mark.usefixtures("served")
+@pytest.mark.parametrize("arguments", [[], ["-"]])
+def test_the_envelope_may_come_on_standard_input(url: str, arguments: list[str]) -> None:
+    """With a dash, and without a file."""
+    done = run("call", "--connection", url, "--uri", URI, *arguments, stdin=envelope(version=SOAP_12))
+    assert done.exit_code == 0
+    assert HELLO in done.stdout_bytes
+
+
+@pytest.mark.usefixtures("served")
+def test_json(url: str, file: Path) -> None:
+    """Headers and properties of request and response, body, fault, findings."""
+    call = said("call", "--connection", url, "--uri", f"{URI}?priority=7", "--action", "urn:a", file)
+    assert call["request"]["properties"]["SOAPJMS_soapAction"] == "urn:a"
+    assert call["request"]["jms"]["priority"] == 7
+    assert call["response"]["jms"]["correlation_id"] == call["request"]["jms"]["correlation_id"]
+    assert "Hello World" in call["body"]
+    assert (call["fault"], call["findings"], call["notes"], call["attachments"]) == (None, [], [], [])
+
+
+def test_one_way(url: str, connection: Connection, file: Path) -> None:
+    """A message without JMSReplyTo; it waits for no answer and prints nothing."""
+    done = run("call", "--connection", url, "--uri", URI, "--one-way", "--text", file)
+    assert (done.exit_code, done.output) == (0, "")
+    message = take_one(connection, queue("greeter"))
+    assert (message.reply_to, message.message_type) == (None, "text")
+    assert said("call", "--connection", url, "--uri", URI, "--one-way", file) == {"sent": True}
+
+
+@pytest.mark.usefixtures("served")
+def test_attachments_go_along_and_come_back(url: str, tmp_path: Path) -> None:
+    """Files by their names; what comes back is listed, and saved under names that are ours."""
+    (tmp_path / "photo.png").write_bytes(b"PNG")
+    asked = tmp_path / "frame.xml"
+    asked.write_bytes(envelope(operation="frame"))
+    arguments = ["call", "--connection", url, "--uri", URI, "--attachment", tmp_path / "photo.png", asked]
+    done = run(*arguments)
+    assert done.exit_code == 0
+    assert "photo.png</framed>" in done.stdout
+    assert done.stderr == "attachment ../framed, image/png, 5 octets; --save DIR writes it\n"
+    out = tmp_path / "out"
+    (attachment,) = said(*arguments, "--save", out)["attachments"]
+    assert attachment["file"] == str(out / "attachment-1.png")
+    assert (out / "attachment-1.png").read_bytes() == b"[PNG]"
+    assert [each.name for each in out.iterdir()] == ["attachment-1.png"]
+
+
+def test_a_port_of_a_wsdl(url: str, connection: Connection, file: Path) -> None:
+    """The address, the edition and the operation's action are the WSDL's."""
+    arguments = ["--wsdl", DATA / "echo-soap12.wsdl", "--operation", "pingMe", "--one-way"]
+    done = run("call", "--connection", url, *arguments, file)
+    assert (done.exit_code, done.output) == (0, "")
+    message = take_one(connection, queue("CXF.ECHO.12"))
+    assert message.properties.value(names.SOAP_ACTION) == "urn:soapjms:echo/pingMe"
+
+
+def test_jndi_names_lead_to_the_broker(url: str, connection: Connection, file: Path, tmp_path: Path) -> None:
+    """Without --connection, the connection factory of --names is used."""
+    path = tmp_path / "names.toml"
+    path.write_text(f'[queues]\n"jms/Greeter" = "greeter"\n[connection_factories]\nConnectionFactory = "{url}"\n')
+    with soapjms.Dispatcher(connection, URI, greeter()):
+        done = run("call", "--names", path, "--uri", "jms:jndi:jms%2FGreeter", file)
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert "Hello World" in done.stdout
+
+
+# Status 1
+
+
+@pytest.mark.usefixtures("served")
+def test_a_fault_is_named(url: str, tmp_path: Path) -> None:
+    """Its envelope is printed, what it says on standard error, and the status is 1."""
+    done = run("call", "--connection", url, "--uri", URI, stdin=envelope(operation="fail"))
+    assert done.exit_code == 1
+    assert "<faultstring>no such person</faultstring>" in done.stdout
+    assert done.stderr == "fault {http://schemas.xmlsoap.org/soap/envelope/}Client: no such person\n"
+    fault = said("call", "--connection", url, "--uri", URI, stdin=envelope("Ann", operation="fail"), status=1)["fault"]
+    assert (fault["subcode"], fault["blame"], fault["reason"]) == (None, "Sender", "no such person")
+    assert ">Ann</who>" in fault["detail"]
+
+
+def test_the_subcode_of_a_fault_of_the_binding(url: str, connection: Connection, file: Path) -> None:
+    """It is the word that the specification has."""
+    body = (
+        f'<e:Envelope xmlns:e="{SOAP_11.namespace}"><e:Body><e:Fault><faultcode xmlns:j="{names.REC_NAMESPACE}">'
+        "j:missingContentType</faultcode><faultstring>none</faultstring></e:Fault></e:Body></e:Envelope>"
+    )
+    with responder(connection, queue("greeter"), lambda request: [answer_to(request, body=body.encode())]):
+        done = run("call", "--connection", url, "--uri", URI, file)
+        call = said("call", "--connection", url, "--uri", URI, file, status=1)
+    assert done.stderr.startswith("fault missingContentType: none\n")
+    assert (call["fault"]["subcode"], call["fault"]["blame"]) == ("missingContentType", "Sender")
+
+
+def test_findings_are_named(url: str, connection: Connection, file: Path) -> None:
+    """An answer that breaks a rule is printed; which rule, by its id; and the status is 1."""
+
+    def without_content_type(request: Message) -> list[Message]:
+        answer = answer_to(request, "Hello")
+        kept = [each for each in answer.properties if each.name != names.CONTENT_TYPE]
+        return [replace(answer, properties=type(answer.properties)(kept))]
+
+    with responder(connection, queue("greeter"), without_content_type):
+        done = run("call", "--connection", url, "--uri", URI, file)
+        call = said("call", "--connection", url, "--uri", URI, file, status=1)
+    assert done.exit_code == 1
+    assert "Hello" in done.stdout
+    assert re.search(r"^Protocol-2\d+ MUST: ", done.stderr, re.MULTILINE)
+    assert {each["outcome"] for each in call["findings"]} == {"failed"}
+
+
+# Status 2
+
+
+def free_port() -> int:
+    """Find a port where nobody listens."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def test_bad_input_is_one_clear_message(url: str, file: Path, tmp_path: Path) -> None:
+    """What cannot be is said in one line, without a traceback, and the status is 2."""
+    at = ["--connection", url]
+    no_envelope = tmp_path / "no.xml"
+    no_envelope.write_text("<no/>")
+    for arguments, text in [
+        (["--uri", URI, file], "give --connection, such as stomp://USER:PASSWORD@HOST:61613"),
+        ([*at, file], "give either --uri or --wsdl"),
+        ([*at, "--uri", URI, "--wsdl", "x.wsdl", file], "give either --uri or --wsdl"),
+        ([*at, "--uri", URI, "--port", "p", file], "--port is for a WSDL"),
+        ([*at, "--uri", URI, "--operation", "o", file], "for a URI give --action"),
+        ([*at, "--uri", "jms:nowhere", file], "jms:nowhere"),
+        ([*at, "--uri", URI, tmp_path / "none.xml"], "none.xml"),
+        ([*at, "--uri", URI, no_envelope], "no SOAP envelope"),
+        ([*at, "--uri", URI, "--set", "priority=99", file], "priority"),
+        ([*at, "--uri", URI, "--timeout", "0", file], "--timeout"),
+        ([*at, "--wsdl", tmp_path / "none.wsdl", file], "none.wsdl"),
+        ([*at, "--wsdl", DATA / "echo-soap12.wsdl", "--operation", "none", file], "there are: "),
+        ([*at, "--uri", URI, "--names", tmp_path / "none.properties", file], "none.properties"),
+        (["--connection", "carrier-pigeon://x", "--uri", URI, file], "no broker adapter for the URL scheme"),
+        (["--connection", "stomp://me:secret@localhost/x", "--uri", URI, file], "write stomp://"),
+    ]:
+        done = run("call", *arguments)
+        assert (done.exit_code, done.stdout) == (2, ""), arguments
+        assert text in done.stderr, arguments
+        assert "Traceback" not in done.stderr
+        assert "secret" not in done.stderr
+
+
+def test_nobody_answers_there(file: Path) -> None:
+    """Neither at the port nor, within its time, at the queue."""
+    done = run("call", "--connection", f"stomp://127.0.0.1:{free_port()}", "--uri", URI, file)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith("Error: no connection to stomp://127.0.0.1:")
+    with soapjms.connect("embedded:silent"):
+        done = run("call", "--connection", "embedded:silent", "--uri", URI, "--timeout", "0.05", file)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith("Error: ")
+
+
+def test_debug_shows_where(file: Path) -> None:
+    """Before or after the command; in-process the exception is what comes out."""
+    broken = ["call", "--connection", f"stomp://127.0.0.1:{free_port()}", "--uri", URI, file]
+    assert run(*broken, "--debug").exc_info is not None
+    assert "ConnectionFailedError" in repr(run(*broken, "--debug").exception)
+    assert "ConnectionFailedError" in repr(run("--debug", *broken).exception)
+    assert isinstance(run(*broken).exception, SystemExit)
+
+
+# As a process
+
+
+def test_as_a_process_without_a_traceback(tmp_path: Path, file: Path) -> None:
+    """What a shell sees: status 2, one line; with --debug a traceback, and status 1 as Python has it."""
+    broken = ["call", "--connection", f"stomp://127.0.0.1:{free_port()}", "--uri", URI, file]
+    done = process(*broken, cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (2, b"", 1)
+    assert b"Traceback" in process(*broken, "--debug", cwd=tmp_path).stderr
+
+
+@pytest.mark.broker
+class TestOnActiveMQ:
+    """Over STOMP, as a user has it."""
+
+    def test_an_answer(self, activemq: RealBroker, tmp_path: Path, file: Path) -> None:
+        """The URL comes from the environment; on a pipe the answer is raw, on a terminal it is laid out."""
+        name = fresh()
+        with (
+            soapjms.connect(activemq.stomp_url) as connection,
+            soapjms.Dispatcher(connection, f"jms:queue:{name}", greeter()),
+        ):
+            arguments = ["call", "--uri", f"jms:queue:{name}", "hello.xml"]
+            done = process(*arguments, cwd=tmp_path, SOAPJMS_CONNECTION=activemq.stomp_url)
+            assert (done.returncode, done.stderr) == (0, b"")
+            assert HELLO in done.stdout
+            status, shown = on_terminal(*arguments, "--connection", activemq.stomp_url, cwd=tmp_path)
+        assert status == 0
+        plain = re.sub(r"\x1b\[[0-9;]*m", "", shown)
+        assert re.search(r"^ +<greetMeResponse.*>Hello World</greetMeResponse>", plain, re.MULTILINE)
+
+    def test_a_wrong_password(self, activemq: RealBroker, tmp_path: Path, file: Path) -> None:
+        """It is said, and never repeated."""
+        url = activemq.stomp_url.replace("admin:admin@", "admin:hunter2@")
+        done = process("call", "--connection", url, "--uri", URI, file, cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (2, b"")
+        assert done.stderr.startswith(b"Error: stomp://")
+        assert b"hunter2" not in done.stderr
+        assert json.dumps(done.stderr.decode()).count("\\n") == 1

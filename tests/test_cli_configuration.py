@@ -1,0 +1,166 @@
+"""Where every command has its options from, and what all commands share: help, completion, `--debug`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import pytest
+from calling_kit import envelope, fresh, greeter
+from cli_kit import process, run
+
+import soapjms as package
+from soapjms.cli.commands import COMMANDS, LazyGroup, soapjms
+
+URI = "jms:queue:greeter"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory of the test's own."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def profile_of(*arguments: str, **environment: str) -> str:
+    """Say by which profile a log is judged: what `replay` prints first."""
+    done = run(*arguments, "replay", "empty.jsonl", "--out", "out", "--local", **environment)
+    assert done.exit_code == 0, done.output
+    return done.stdout.partition("by profile ")[2].partition(":")[0]
+
+
+def test_a_flag_wins_over_the_environment_wins_over_the_file(folder: Path) -> None:
+    """What is said for the command wins over what is said for all."""
+    (folder / "empty.jsonl").touch()
+    assert profile_of() == "rec-2012"
+    (folder / "soapjms.toml").write_text('profile = "cxf"\n')
+    assert profile_of() == "cxf"
+    (folder / "soapjms.toml").write_text('profile = "cxf"\n[replay]\nprofile = "tibco"\n')
+    assert profile_of() == "tibco"
+    general, own = {"SOAPJMS_PROFILE": "websphere"}, {"SOAPJMS_REPLAY_PROFILE": "spring-ws"}
+    assert profile_of(**general) == "websphere"
+    assert profile_of(**general, **own) == "spring-ws"
+    done = run("replay", "empty.jsonl", "--out", "out", "--local", "--profile", "cr-2009", **general, **own)
+    assert "by profile cr-2009" in done.stdout
+
+
+def test_another_file(folder: Path) -> None:
+    """By --config or SOAPJMS_CONFIG; then that of the working directory is not read."""
+    (folder / "empty.jsonl").touch()
+    (folder / "soapjms.toml").write_text("not TOML")
+    (folder / "other.toml").write_text('profile = "cxf"\n')
+    assert profile_of("--config", "other.toml") == "cxf"
+    assert profile_of(SOAPJMS_CONFIG="other.toml") == "cxf"
+
+
+def test_every_kind_of_option(folder: Path) -> None:
+    """Text, numbers, flags, and lists for what may be repeated; an option by the name that its flag has."""
+    url = f"embedded:{fresh('broker')}"
+    (folder / "hello.xml").write_bytes(envelope())
+    (folder / "soapjms.toml").write_text(
+        f'connection = "{url}"\n[call]\nuri = "{URI}"\ntimeout = 5\njson = true\nset = ["priority=7"]\n'
+    )
+    with package.connect(url) as connection, package.Dispatcher(connection, URI, greeter()):
+        done = run("call", "hello.xml")
+        assert done.exit_code == 0, done.stderr
+        assert '"priority": 7' in done.stdout
+        assert '"priority": 5' in run("call", "hello.xml", SOAPJMS_CALL_SET="priority=5").stdout
+        assert "Hello World" in run("call", "hello.xml", SOAPJMS_CALL_JSON="false").stdout
+
+
+def test_a_command_within_a_command(folder: Path) -> None:
+    """Its table is within the other's."""
+    (folder / "soapjms.toml").write_text('[uri.parse]\nmode = "strict"\njson = true\n')
+    assert '"valid": true' in run("uri", "parse", "jms:queue:a").stdout
+    assert run("uri", "parse", "jms:queue:a", SOAPJMS_URI_PARSE_MODE="no-such").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("nonsense", "soapjms.toml is no TOML: "),
+        ("a = 1", "soapjms.toml: 'a' is no option for all commands; there are: connection, names, profile"),
+        ("[cal]", "soapjms.toml: 'cal' is no command; there are: call, "),
+        ("[uri.pars]", "soapjms.toml, [uri]: 'pars' is no command; there are: parse"),
+        ("[uri.parse]\nmod = 1", "soapjms.toml, [uri.parse]: 'mod' is no option; there are: json, mode"),
+        ("[uri.parse]\nmode = [1]", "mode is [1]; it is text, a number, true or false"),
+        ("[uri]\nparse = 1", "soapjms.toml, [uri.parse] is 1; it is a table"),
+        ("[uri.parse]\nmode = 'loose'", "'loose' is not one of"),
+        ("[uri.parse]\njson = 'perhaps'", "'perhaps' is not a valid boolean"),
+    ],
+)
+def test_a_mistake_in_the_file_is_said(folder: Path, text: str, message: str) -> None:
+    """Before anything happens, with the file, the place and what would be accepted."""
+    (folder / "soapjms.toml").write_text(text)
+    done = run("uri", "parse", "jms:queue:a")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert message in " ".join(done.stderr.split())
+
+
+def test_a_file_that_cannot_be_read(folder: Path) -> None:
+    """One that is asked for has to be there; none is read without end."""
+    done = run("--config", "none.toml", "uri", "parse", "jms:queue:a")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "none.toml cannot be read: No such file" in done.stderr
+    (folder / "soapjms.toml").write_bytes(b"#" * (1 << 20) + b"#")
+    assert "more than 1048576 octets" in run("uri", "parse", "jms:queue:a").stderr
+
+
+def leaves(command: click.Command, path: str) -> list[tuple[str, click.Command]]:
+    """List the commands that do something."""
+    if not isinstance(command, click.Group):
+        return [(path, command)]
+    return [each for name, inner in command.commands.items() for each in leaves(inner, f"{path} {name}")]
+
+
+def all_commands() -> list[tuple[str, click.Command]]:
+    """List them all, by the words that call them."""
+    assert isinstance(soapjms, LazyGroup)
+    context = click.Context(soapjms)
+    found = [(name, soapjms.get_command(context, name)) for name in COMMANDS]
+    return [each for name, command in found if command is not None for each in leaves(command, name)]
+
+
+@pytest.mark.parametrize("path", [path for path, _ in all_commands()])
+def test_every_command_has_help_and_debug(path: str) -> None:
+    """Its help says how it ends; the first line of it is what the list of commands says."""
+    done = run(*path.split(), "--help")
+    assert done.exit_code == 0
+    assert "--debug" in done.stdout
+    assert "Exit status: 0" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "found"), [("soapjms ca", "call"), ("soapjms uri pa", "parse"), ("soapjms call --js", "--json")]
+)
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shell_completion(tmp_path: Path, shell: str, words: str, found: str) -> None:
+    """Commands, commands within them, and options."""
+    last = words.split()[-1]
+    count = str(len(words.split()) - 1)
+    word = last if shell == "fish" else count
+    done = process(cwd=tmp_path, _SOAPJMS_COMPLETE=f"{shell}_complete", COMP_WORDS=words, COMP_CWORD=word)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert found in done.stdout.decode().replace(",", "\n").split()
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_the_shell_is_told_how_to_complete(tmp_path: Path, shell: str) -> None:
+    """The script that docs/cli.md has the shell read."""
+    done = process(cwd=tmp_path, _SOAPJMS_COMPLETE=f"{shell}_source")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"_SOAPJMS_COMPLETE" in done.stdout
+
+
+def test_a_mistake_of_ours_is_no_traceback(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says what it is and how to see where it is from."""
+
+    def broken(path: str) -> None:
+        raise KeyError("lost\x1b")
+
+    monkeypatch.setattr("soapjms.cli.call.read_names", broken)
+    done = run("call", "--connection", "embedded:", "--uri", URI, stdin=envelope())
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith("Error: KeyError: 'lost")
+    assert "--debug" in done.stderr
+    assert "\x1b" not in done.stderr
