@@ -11,13 +11,14 @@ SETUP := $(VENV)/.made-from-pyproject
 BROKERS := $(patsubst %,build/%/.fetched,activemq artemis jolokia)
 XML_CONFORMANCE := build/xml-conformance/.fetched
 
-.PHONY: help setup java node brokers xml-conformance fuzz test check lint demo bench clean
+.PHONY: help setup java node brokers xml-conformance soak fuzz test check lint demo bench clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo 'make test     the gate: format, lint, types, every test, with real brokers and Spark'
 	@echo 'make check    the gate without brokers, Spark and peers: needs no Java and no Node.js'
 	@echo 'make fuzz     100,000 mutated messages through all that reads messages: some minutes; FUZZ="--seed 1" repeats'
+	@echo 'make soak     brokers and services killed under load, many callers, many calls: about ten minutes'
 	@echo 'make demo     a call from end to end; what it makes is in build/demo'
 	@echo 'make bench    calls a second over a real ActiveMQ; what URIs, the protocol, attachments and pairing cost'
 	@echo 'make setup    the virtual environment in $(VENV)'
@@ -69,6 +70,14 @@ test: lint java brokers xml-conformance
 check: lint
 	$(BIN)/coverage run -m pytest -m 'not broker and not spark and not peer'
 	$(BIN)/coverage report --include='soapjms/protocol/*' --show-missing --skip-covered --fail-under=$(PROTOCOL_COVERAGE)
+
+# What `make test` does with a tenth of the calls; about ten minutes.
+soak: setup java brokers
+	for broker in activemq artemis; do \
+	  PYTHONPATH=tests $(BIN)/python tests/kill_kit.py --broker $$broker || exit 1; \
+	  PYTHONPATH=tests $(BIN)/python tests/many_calls_kit.py --broker $$broker || exit 1; \
+	  PYTHONPATH=tests $(BIN)/python tests/soak_kit.py --broker $$broker || exit 1; \
+	done
 
 fuzz: setup
 	PYTHONPATH=tests $(BIN)/python tests/fuzz_messages.py $(FUZZ)

@@ -91,10 +91,12 @@ class Calls:
         self._calls[call.key] = call
         call.future.on_settled(lambda _: self.end(call, None))
 
-    def withdraw(self, call: Call) -> None:
-        """Forget a call whose request was not sent after all; it may be added again."""
-        self._calls.pop(call.key, None)
+    def withdraw(self, call: Call) -> bool:
+        """Forget a call whose request was not sent after all; it may be added again. False if it has ended since."""
+        if self._calls.pop(call.key, None) is not call:
+            return False
         self._replies.end(call.key, reusable=True)
+        return True
 
     def stray(self, key: str) -> str | None:
         """Say what a reply is for whose key no call waits: `late`, `duplicate`, or None if it is no key of ours."""

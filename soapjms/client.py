@@ -295,9 +295,10 @@ class Client:
         self._calls.add(call)
         try:
             sent = self._connection.send(message)
-        except BaseException:
+        except BaseException as error:
             outgoing.sent()
-            self._calls.withdraw(call)
+            if not self._calls.withdraw(call) and isinstance(error, BrokerError):
+                return  # it was given up at the same moment, and its caller was told
             raise
         is_lasting = message.delivery_mode != DeliveryMode.NON_PERSISTENT
         sent.on_settled(lambda done: self._on_sent(call, outgoing, done, is_lasting))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Executor, Future
 from functools import partial
 from threading import Event, Lock
 from typing import Any, TypeVar
@@ -87,7 +87,14 @@ class FaultyConnection(Wrapped):
         return self._faults.run(name, self.inner, operation)
 
     def send(self, message: Message, transaction: Transaction | None = None) -> Completion[SendResult]:
-        return self.run("send", lambda: self.inner.send(message, transaction))
+        try:
+            return self.run("send", lambda: self.inner.send(message, transaction))
+        except ConnectionLostError as error:
+            if not self._faults.after:
+                raise
+            lost: Completion[SendResult] = Completion(no_executor)  # raised here, it would say that nothing was sent
+            lost.set_exception(error)
+            return lost
 
     def consume(self, destination: Destination, on_delivery: Any, **options: Any) -> Any:
         def deliver(delivery: Delivery) -> None:
@@ -100,6 +107,11 @@ class FaultyConnection(Wrapped):
 
     def temporary(self, kind: DestinationKind = DestinationKind.TEMPORARY_QUEUE) -> Any:
         return self.run("temporary", lambda: self.inner.temporary(kind))
+
+
+def no_executor() -> Executor:
+    """Have callbacks run at once, as there is nobody else to run them."""
+    raise RuntimeError("the connection is gone")
 
 
 class FaultyDelivery(Delivery):

@@ -1,0 +1,96 @@
+"""Many callers at a time, each strategy for replies, services of both editions: each call gets its own answer.
+
+A tenth of what `make soak` runs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from threading import Event
+
+import pytest
+from calling_kit import NS, PATIENCE, OnEachBroker, element, envelope, fresh, greeter, text_of
+from lxml import etree
+from many_calls_kit import PAIRINGS, Pairing, call_many, pair
+
+import soapjms
+from brokers import Connection
+from soapjms import CallTimeoutError, Client, Dispatcher, Request, Service
+
+CALLER = Path(__file__).parent / "data" / "services" / "shared_caller.py"
+ROOT = Path(__file__).parent.parent
+CALLS = 400
+
+BROKERS = pytest.mark.parametrize(
+    "broker", [pytest.param(each, marks=pytest.mark.broker) for each in ("activemq", "artemis")]
+)
+
+
+@BROKERS
+@pytest.mark.parametrize("pairing", PAIRINGS, ids="-".join)
+def test_no_mix_up(pairing: Pairing, broker: str, request: pytest.FixtureRequest) -> None:
+    """Nobody gets another's answer, and no answer is astray."""
+    with pair(request.getfixturevalue(broker).stomp_url, pairing) as client:
+        assert call_many(client, CALLS) == []
+    assert client.counts == {}
+
+
+@BROKERS
+def test_an_answer_that_nobody_can_tell(broker: str, request: pytest.FixtureRequest) -> None:
+    """A service of the 2009 edition repeats an id that this client was never told: its call fails, by itself."""
+    with pair(request.getfixturevalue(broker).stomp_url, Pairing("cr-2009", "rec-2012", "temporary")) as client:
+        with pytest.raises(CallTimeoutError):
+            client.call(envelope(), timeout=1)
+        assert client.counts == {"unknown": 1}
+
+
+@BROKERS
+def test_a_reply_queue_of_two_processes(broker: str, request: pytest.FixtureRequest) -> None:
+    """Two client processes share a fixed reply queue: each gets its own answers, and none of the other's."""
+    url, name = request.getfixturevalue(broker).stomp_url, fresh("shared")
+    uri = f"jms:queue:{name}?replyToName={name}.answers"
+    command = [sys.executable, str(CALLER), url, uri, "200"]
+    with soapjms.connect(url) as connection, Dispatcher(connection, f"jms:queue:{name}", greeter(), workers=4):
+        callers = [
+            subprocess.Popen(
+                [*command, each], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            )
+            for each in "ab"
+        ]  # fmt: skip
+        try:
+            for each in callers:
+                assert each.stdout is not None
+                assert each.stdout.readline() == "ready\n"
+            told = [each.communicate("go\n", timeout=3 * PATIENCE)[0] for each in callers]
+        finally:
+            for each in callers:
+                each.kill()
+                each.wait()
+    assert [json.loads(each) for each in told] == [{"calls": 200, "wrong": [], "counts": {}}] * 2
+
+
+class TestSlowOne(OnEachBroker):
+    """One service function that takes its time."""
+
+    def test_holds_up_nobody(self, connection: Connection, other: Connection, uri: str) -> None:
+        """While one call is worked on, any number of others begin and end."""
+        service, is_free = Service(), Event()
+
+        @service.operation(f"{{{NS}}}greetMe")
+        def greet(request: Request) -> etree._Element:
+            if request.element.text == "slow":
+                assert is_free.wait(PATIENCE)
+            return element("greetMeResponse", f"Hello {request.element.text}")
+
+        with Dispatcher(other, uri, service, workers=2), Client(connection, uri, timeout=PATIENCE) as client:
+            slow = client.submit(envelope("slow"))
+            for number in range(50):
+                assert text_of(client.call(envelope(str(number)))) == f"Hello {number}"
+            assert not slow.done()
+            is_free.set()
+            assert text_of(slow.result(PATIENCE)) == "Hello slow"

@@ -1,0 +1,16 @@
+"""A program that calls for long holds no more than one that began: a short form of `make soak`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from soak_kit import grows, soak
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("name", ["activemq", "artemis"])
+def test_nothing_grows(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """Threads, files, destinations of the broker and objects do not grow with the number of calls."""
+    before, after = soak(request.getfixturevalue(name), 2_000, 1_000, tmp_path / "requests.db")
+    assert not grows(before, after), (before, after)
