@@ -94,7 +94,12 @@ def assert_empty(connection: StompConnection, *names: str) -> None:
 
 
 class Fixtures:
-    """A queue's name and two connections for a test, closed after it."""
+    """A queue's name and two connections for a test, closed after it, on ActiveMQ Classic."""
+
+    @pytest.fixture
+    def broker(self, activemq: RealBroker) -> RealBroker:
+        """Choose the broker."""
+        return activemq
 
     @pytest.fixture
     def name(self, request: pytest.FixtureRequest) -> str:
@@ -102,25 +107,44 @@ class Fixtures:
         return f"{request.node.originalname}.{os.getpid()}.{next(NUMBERS)}"
 
     @pytest.fixture
-    def connection(self, activemq: RealBroker) -> Iterator[StompConnection]:
+    def connection(self, broker: RealBroker) -> Iterator[StompConnection]:
         """Connect."""
-        with brokers.connect(activemq.stomp_url, timeout=PATIENCE) as made:
+        with brokers.connect(broker.stomp_url, timeout=PATIENCE) as made:
             assert isinstance(made, StompConnection)
             yield made
 
     @pytest.fixture
-    def other(self, activemq: RealBroker) -> Iterator[StompConnection]:
+    def other(self, broker: RealBroker) -> Iterator[StompConnection]:
         """Connect a second time."""
-        with brokers.connect(activemq.stomp_url, timeout=PATIENCE) as made:
+        with brokers.connect(broker.stomp_url, timeout=PATIENCE) as made:
             assert isinstance(made, StompConnection)
             yield made
 
     @pytest.fixture
-    def gone(self, activemq: RealBroker, connection: StompConnection, name: str) -> Destination:
+    def gone(self, broker: RealBroker, connection: StompConnection, name: str) -> Destination:
         """Learn the name of a temporary queue whose owner has left."""
         inbox = accepting()
-        with connection.consume(queue(name), inbox), brokers.connect(activemq.stomp_url) as leaving:
+        with connection.consume(queue(name), inbox), brokers.connect(broker.stomp_url) as leaving:
             leaving.send(message_to(queue(name), reply_to=leaving.temporary())).result(PATIENCE)
             reply_to = inbox.next().message.reply_to
         assert reply_to is not None
         return reply_to
+
+
+class OnArtemis(Fixtures):
+    """The same on Artemis."""
+
+    @pytest.fixture
+    def broker(self, artemis: RealBroker) -> RealBroker:
+        """Choose the broker."""
+        return artemis
+
+
+class OnBoth(Fixtures):
+    """The same on each real broker."""
+
+    @pytest.fixture(params=["activemq", "artemis"])
+    def broker(self, request: pytest.FixtureRequest) -> RealBroker:
+        """Choose the broker."""
+        found: RealBroker = request.getfixturevalue(request.param)
+        return found

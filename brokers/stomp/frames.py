@@ -31,6 +31,12 @@ Headers: TypeAlias = dict[str, str]
 LITERAL_OR_HEADER: Final = re.compile(r"'(?:[^']|'')*'|\bJMS[A-Za-z]+\b")
 """What a selector quotes, and what may be a header of JMS there."""
 
+MESSAGE_DUMP: Final = re.compile(r" \w*Message\[.*", re.DOTALL)
+"""What Artemis adds to its words: the whole message, with all its properties."""
+
+LONGEST_REASON: Final = 500
+"""Characters of a broker's words that are repeated."""
+
 REASON_PROPERTY: Final = "dead_letter_reason"
 """The property of a dead letter that says why it is one, as with the embedded broker."""
 
@@ -255,8 +261,10 @@ def dead_letter(headers: Mapping[str, str], reason: str, queue: str, dialect: Di
 
 
 def refusal(headers: Mapping[str, str], body: bytes, dialect: Dialect = ACTIVEMQ_CLASSIC) -> SendFailedError:
-    """Return what an ERROR frame says as an error; the stack trace in its body is dropped but for the first line."""
-    first = body.decode("utf-8", "replace").partition("\n")[0].strip()
-    text = first or headers.get("message", "no reason given")
-    kind = DestinationGoneError if dialect.gone in first else SendFailedError
+    """Return what an ERROR frame says as an error, shortened: without a stack trace, or what the message held."""
+    said = body.decode("utf-8", "replace").strip() or headers.get("message", "").strip() or "no reason given"
+    text = MESSAGE_DUMP.sub("; its log says why", said.partition("\n")[0].strip())
+    if len(text) > LONGEST_REASON:
+        text = text[:LONGEST_REASON] + "…"
+    kind = DestinationGoneError if dialect.gone in text else SendFailedError
     return kind(f"the broker refused: {text}")

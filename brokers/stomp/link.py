@@ -39,6 +39,9 @@ SILENCE: Final = 3
 ActiveMQ, which looks once an interval whether it wrote anything since, may be silent for nearly two.
 """
 
+LAST_WORDS: Final = 2.0
+"""Seconds within which the end of a session follows the ERROR that says why."""
+
 SUBSCRIBE: Final = "subscribe"
 """What the receipt of a SUBSCRIBE begins with, because some brokers do not say which one they refuse."""
 
@@ -108,6 +111,8 @@ class Link:
         self._has_ended = False
         self._waiting: dict[str, Settle] = {}
         self._receivers: dict[str, Receive] = {}
+        self._complaint = ""
+        self._complained = -LAST_WORDS
         self._greeting: SimpleQueue[Mapping[str, str] | BrokerError] = SimpleQueue()
         self._wire = Wire(login, self)
         self.writing = self._wire.writing
@@ -126,7 +131,7 @@ class Link:
             self._log_in(timeout)
         except OSError as error:
             self._abandon()
-            raise self.login.explain(error) from error
+            raise self.login.explain(self._wire.failure or error) from error
         except BaseException:
             self._abandon()
             raise
@@ -168,6 +173,7 @@ class Link:
             try:
                 self._wire.send(data, until)
             except OSError as error:
+                self._join(monotonic() + BROKER_CLOSES)  # what the broker said before it closed is still to be read
                 self.drop()
                 raise self._lost() from error
 
@@ -249,7 +255,7 @@ class Link:
         self._end()
 
     def _lost(self) -> ConnectionLostError:
-        return ConnectionLostError(f"the connection to {self.login} was lost")
+        return ConnectionLostError(f"the connection to {self.login} was lost{self._complaint}")
 
     def _end(self) -> None:
         with self._state:
@@ -257,6 +263,8 @@ class Link:
                 return
             self._has_ended = True
             waiting, self._waiting = self._waiting, {}
+            if monotonic() > self._complained + LAST_WORDS:
+                self._complaint = ""
         self._receivers.clear()
         cause = self._wire.failure
         closed = ConnectionFailedError(f"{self.login} closed the connection at login")
@@ -288,6 +296,7 @@ class Link:
         if not self.server:
             self._greeting.put(LoginRefusedError(f"{self.login}: {error}"))
         elif not self._settle(frame.headers.get("receipt-id") or self._refused_subscribe(), error):
+            self._complaint, self._complained = f": {error}", monotonic()
             log.warning("%s: a frame that asked for no receipt failed: %s", self.login, error)
 
     def on_disconnected(self) -> None:

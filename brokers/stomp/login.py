@@ -113,7 +113,7 @@ class Login:
             return self.tls.explain(error, f"{self}", self.host)
         if isinstance(error, socket.gaierror):
             return ConnectionFailedError(f"no connection to {self}: no host of that name is known ({error.strerror})")
-        if self.tls is not None and isinstance(error, ConnectionResetError | BrokenPipeError):
+        if self.tls is not None and isinstance(error, ConnectionResetError | BrokenPipeError | TimeoutError):
             return ConnectionFailedError(f"no connection to {self}: {error}; is it a port for TLS?")
         return ConnectionFailedError(f"no connection to {self}: {error}")
 

@@ -74,8 +74,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         secure = self._login.prepare()
         self._socket = secure(self._dial(until))
         if isinstance(self._socket, ssl.SSLSocket):
-            self._socket.settimeout(max(0.001, until - monotonic()))
-            self._socket.do_handshake()
+            self._shake_hands(self._socket, until)
         self._socket.setblocking(False)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._readable = DefaultSelector()
@@ -134,6 +133,14 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
             if self._is_down:
                 break
         raise error or OSError("no address")
+
+    def _shake_hands(self, safe: ssl.SSLSocket, until: float) -> None:
+        try:
+            safe.settimeout(max(0.001, until - monotonic()))
+            safe.do_handshake()
+        except OSError:
+            safe.close()
+            raise
 
     def _start_reader(self, loop: Callable[[], None]) -> Thread:
         self.reader = Thread(target=loop, name=f"{self._login} reader", daemon=True)
