@@ -121,7 +121,13 @@ def assertion_rows() -> Iterator[tuple[str, ...]]:
     for row in ASSERTIONS:
         ids = " / ".join(identifier(row.id, each) for each in (CR_2009, REC_2012))
         name = row.id if ids == f"{row.id} / {row.id}" else f"{row.id} ({ids})"
-        yield name, row.section, str(row.level), row.title, status(row), where(row), vector(row), f"{row.subcode or ''}"
+        yield name, row.section, level(row), row.title, status(row), where(row), vector(row), f"{row.subcode or ''}"
+
+
+def level(row: Assertion) -> str:
+    """Return an assertion's level, that of cr-2009 and that of rec-2012 where they differ."""
+    levels = [row.level_in(each) for each in (CR_2009, REC_2012) if each.assertion_id(row.id) is not None]
+    return " / ".join(dict.fromkeys(levels))
 
 
 def status(row: Assertion) -> str:
@@ -206,7 +212,8 @@ def conformance() -> str:
             table(("", "subcode", "assertion", "looks at", ""), precedence_rows()),
             "## Assertions\n",
             "In the order in which a responding node looks. An id in brackets is how cr-2009 / rec-2012 have it; "
-            "`Local-` is a requirement to which the edition gives no id. The checks are in "
+            "`Local-` is a requirement to which the edition gives no id. Two levels are those of cr-2009 and rec-2012. "
+            "The checks are in "
             "`soapjms/protocol/assertions/`.\n",
             table(
                 ("id", "section", "level", "what it says", "status", "where", "vector", "fault"),

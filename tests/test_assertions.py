@@ -98,6 +98,50 @@ def test_levels() -> None:
     assert {row.binds for row in ASSERTIONS} == set(Binds)
 
 
+@pytest.mark.parametrize(
+    ("assertion", "of_2009", "of_2012"),
+    [
+        ("Protocol-2010", Level.MUST, Level.MUST),
+        ("Protocol-2025", Level.NONE, Level.MUST),
+        ("Protocol-2026", Level.NONE, Level.MUST),
+        ("Protocol-2028", Level.NONE, Level.MUST),
+        ("Protocol-2071", Level.NONE, Level.MUST),
+        ("Protocol-2017", Level.NONE, Level.MUST),  # since 2012 a part of Protocol-2016, which is one
+        ("Protocol-2051", Level.MUST_NOT, Level.MUST_NOT),
+        ("Local-3.4.2-transport", Level.NONE, Level.MUST),
+        ("Local-2.2.2-replyDestination", Level.SHOULD, Level.NONE),
+    ],
+)
+def test_the_level_is_that_of_the_edition(assertion: str, of_2009: Level, of_2012: Level) -> None:
+    """What the Recommendation says with another keyword than the Candidate has another level there."""
+    (row,) = (each for each in ASSERTIONS if each.id == assertion)
+    assert (row.level_in(CR_2009), row.level_in(REC_2012), row.level_in(names.CXF)) == (of_2009, of_2012, of_2012)
+
+
+def test_assertions_that_an_edition_merged_have_one_level() -> None:
+    """Whichever of them ends in a verdict: one id, one level; and no edition has a level for what it does not have."""
+    for profile in names.PROFILES.values():
+        levels: dict[str, set[Level]] = {}
+        for row in ASSERTIONS:
+            name = profile.assertion_id(row.id)
+            assert name is not None or row.id not in profile.levels
+            levels.setdefault(name or "", set()).add(row.level_in(profile))
+        levels.pop("", None)
+        assert {name: found for name, found in levels.items() if len(found) > 1} == {}
+        assert set(profile.levels) <= {row.id for row in ASSERTIONS}
+
+
+@EDITIONS
+def test_a_verdict_has_the_level_of_its_edition(profile: Profile) -> None:
+    """A request that names a strange variant and is served: a MUST since 2012, before that nothing that is said."""
+    log = {"base": "request", "properties": {"SOAPJMS_requestURI": "jms:strange:orders"}}, {"base": "response"}
+    (found,) = (each for each in judge(exchange(*log), Setting(profile=profile)) if each.assertion == "Protocol-2071")
+    expected = {"cr-2009": (Level.NONE, Outcome.NOT_APPLICABLE), "rec-2012": (Level.MUST, Outcome.FAILED)}
+    assert (found.level, found.outcome) == expected[profile.name]
+    supported = Setting(profile=profile, variants=frozenset({"strange"}))
+    assert outcome_of("Protocol-2071", *log, setting=supported) == [Outcome.NOT_APPLICABLE]
+
+
 # Verdicts
 
 

@@ -98,6 +98,15 @@ class Mep(StrEnum):
     ONE_WAY = "http://www.w3.org/2006/08/soap/mep/one-way/"
 
 
+class Level(StrEnum):
+    """The RFC 2119 level of an assertion, as written; NONE where it has no keyword, and is judged as a MUST."""
+
+    MUST = "MUST"
+    MUST_NOT = "MUST NOT"
+    SHOULD = "SHOULD"
+    NONE = "none"
+
+
 class Role(StrEnum):
     """What a node is in one exchange.
 
@@ -139,6 +148,9 @@ class Profile:
             know the property, so that it changes nothing.
         addressing_redirects: WS-Addressing in the request may send the response elsewhere than JMSReplyTo (WG-29).
         text_encoding_ignored: the encoding in the XML declaration of a TextMessage says nothing (REC 2.4.1).
+        refuses_variants: a lookup variant that is not supported has to be refused; else it is only said with which
+            subcode, if it is (WG-9).
+        levels: assertion id of the CR to its level here, where that is not the CR's.
         assertion_ids: assertion id of the CR to this edition's, None where the edition dropped it; an id that is not
             here is the same in both.
         spelling: SOAPJMS_ property to the name that the dialect has for it; None where it has no such property, neither
@@ -159,6 +171,8 @@ class Profile:
     content_encodings: frozenset[str] | None
     addressing_redirects: bool
     text_encoding_ignored: bool
+    refuses_variants: bool
+    levels: Mapping[str, Level] = field(default_factory=lambda: MappingProxyType({}), hash=False)
     assertion_ids: Mapping[str, str | None] = field(default_factory=lambda: MappingProxyType({}), hash=False)
     spelling: Mapping[str, str | None] = field(default_factory=lambda: MappingProxyType({}), hash=False)
     media_types: Mapping[SoapVersion, str] = field(default_factory=lambda: SOAP_MEDIA_TYPES, hash=False)
@@ -189,6 +203,7 @@ CR_2009: Final = Profile(
     content_encodings=None,
     addressing_redirects=False,
     text_encoding_ignored=False,
+    refuses_variants=False,
     assertion_ids=MappingProxyType(
         {
             "Local-2.2.3-missingSoapAction": None,
@@ -213,6 +228,17 @@ REC_2012: Final = Profile(
     content_encodings=frozenset({"identity", "gzip"}),
     addressing_redirects=True,
     text_encoding_ignored=True,
+    refuses_variants=True,
+    levels=MappingProxyType(
+        {
+            **dict.fromkeys(("Protocol-2025", "Protocol-2026", "Protocol-2028", "Protocol-2071"), Level.MUST),  # WG-9
+            # Merged into the MUST that they react to: WG-1, WG-2, WG-3, WG-10
+            **dict.fromkeys(("Protocol-2013", "Protocol-2017", "Protocol-2020", "Protocol-2023"), Level.MUST),
+            "Local-2.2.2-replyDestination": Level.NONE,  # WG-46
+            "Local-3.4.2-transport": Level.MUST,  # WG-14, WG-56
+            "WSDLUsage-3004": Level.MUST,  # WG-20
+        }
+    ),
     assertion_ids=MappingProxyType(
         {
             "Protocol-2013": "Protocol-2012",  # merged: WG-1, WG-36

@@ -206,7 +206,9 @@ def _assertions(setting: Setting) -> dict[str, dict[str, str]]:
     for each in ASSERTIONS:
         name = setting.profile.assertion_id(each.id)
         if name is not None:
-            listed.setdefault(name, {"title": each.title, "section": each.section, "level": str(each.level)})
+            listed.setdefault(
+                name, {"title": each.title, "section": each.section, "level": str(each.level_in(setting.profile))}
+            )
     return listed
 
 

@@ -20,7 +20,6 @@ from soapjms.protocol.assertions.model import (
     Assertion,
     Binds,
     Case,
-    Level,
     Need,
     Outcome,
     Sees,
@@ -28,6 +27,7 @@ from soapjms.protocol.assertions.model import (
     Verdict,
 )
 from soapjms.protocol.assertions.table import ASSERTIONS, REQUEST_FAULTS
+from soapjms.protocol.names import Level
 
 __all__ = [
     "ASSERTIONS",

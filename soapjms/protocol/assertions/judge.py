@@ -20,7 +20,6 @@ from soapjms.protocol.assertions.model import (
     MET,
     Assertion,
     Case,
-    Level,
     Outcome,
     Sees,
     Setting,
@@ -31,7 +30,7 @@ from soapjms.protocol.assertions.of_messages import BODY_ASSERTIONS, PROPERTY_AS
 from soapjms.protocol.assertions.table import ASSERTIONS, REQUEST_FAULTS
 from soapjms.protocol.described import Described
 from soapjms.protocol.exchange import Exchange, Pattern
-from soapjms.protocol.names import Profile, Subcode, profile
+from soapjms.protocol.names import Level, Profile, Subcode, profile
 from soapjms.protocol.properties import Carrier
 from soapjms.protocol.reading import Reading
 
@@ -119,10 +118,10 @@ BY_PROPERTIES: Final = frozenset({is_simple, is_multipart})
 def _rows_for(
     rows: tuple[Assertion, ...], carrier: Carrier | None, profile_name: str, properties_known: bool = False
 ) -> tuple[Assertion, ...]:
-    """Choose the rows that a profile has for a message, or for a pair where `carrier` is None."""
+    """Choose the rows that a profile has for a message, or a pair where `carrier` is None, with their level there."""
     edition = profile(profile_name)
     return tuple(
-        row
+        replace(row, level=row.level_in(edition))
         for row in rows
         if (row.sees is Sees.PAIR if carrier is None else carrier in CARRIERS[row.sees])
         and edition.assertion_id(row.id) is not None

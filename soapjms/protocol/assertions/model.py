@@ -11,19 +11,11 @@ from enum import StrEnum
 from typing import Final
 
 from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
-from soapjms.protocol.names import REC_2012, CorrelationRule, Mep, Profile, Subcode
+from soapjms.protocol.names import REC_2012, CorrelationRule, Level, Mep, Profile, Subcode
 from soapjms.protocol.properties import Carrier, Effective
 from soapjms.protocol.reading import Reading
 from soapjms.protocol.record import Record
 from soapjms.protocol.uri import KNOWN_VARIANTS
-
-
-class Level(StrEnum):
-    """The RFC 2119 level as written; NONE where the assertion has no keyword, and is judged as a MUST."""
-
-    MUST = "MUST"
-    SHOULD = "SHOULD"
-    NONE = "none"
 
 
 class Binds(StrEnum):
@@ -209,7 +201,7 @@ class Assertion:
         id: of the CR, or `Local-…` for a requirement without an id; a profile may name it otherwise.
         section: where it stands, in the CR unless it says REC.
         title: what it says, in our words.
-        level: as written.
+        level: as the CR has it; a profile may have another.
         binds: who has to keep it.
         sees: what it is judged on.
         check: says why it does not hold; None where no log can show it, and then `why_not` says why.
@@ -240,6 +232,10 @@ class Assertion:
     reaction_to: tuple[str, ...] = ()
     by_properties: bool = False
     why_not: str | None = None
+
+    def level_in(self, profile: Profile) -> Level:
+        """Return the level that the assertion has in a profile."""
+        return profile.levels.get(self.id, self.level)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Final
 
 from soapjms.protocol.assertions import messages, pairs
-from soapjms.protocol.assertions.model import Assertion, Binds, Level, Need, Sees
-from soapjms.protocol.names import Subcode
+from soapjms.protocol.assertions.model import Assertion, Binds, Need, Sees
+from soapjms.protocol.names import Level, Subcode
 
 MUST, SHOULD, NONE = Level.MUST, Level.SHOULD, Level.NONE
 
@@ -110,8 +110,8 @@ REACTIONS: Final = (
     ),
     Assertion(
         id="Protocol-2071", section="2.2.1", level=NONE, binds=Binds.RESPONDING, sees=Sees.PAIR,
-        title="a lookup variant that is not supported is refused with unsupportedLookupVariant, if it is refused",
-        check=pairs.right_reaction, applies=pairs.is_fault, needs=(Need.BODY,),
+        title="a lookup variant that is not supported is refused (cr-2009: if it is) with unsupportedLookupVariant",
+        check=pairs.right_reaction, applies=pairs.is_refusal_or_due, needs=(Need.BODY,),
         subcode=Subcode.UNSUPPORTED_LOOKUP_VARIANT, reaction_to=("Local-2.2.1-supported",),
     ),
     Assertion(

@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import Final
 
 from soapjms.protocol.assertions import actions, bodies, headers, messages, precedence
-from soapjms.protocol.assertions.model import Assertion, Binds, Level, Need, Sees
-from soapjms.protocol.names import Subcode
+from soapjms.protocol.assertions.model import Assertion, Binds, Need, Sees
+from soapjms.protocol.names import Level, Subcode
 
 MUST, SHOULD, NONE = Level.MUST, Level.SHOULD, Level.NONE
 
@@ -225,7 +225,7 @@ HEADER_ASSERTIONS: Final = (
         check=headers.reply_to_present, applies=headers.is_request,
     ),
     Assertion(
-        id="Protocol-2051", section="2.7.1", level=MUST, binds=Binds.ONE_WAY_SENDER, sees=Sees.SENT,
+        id="Protocol-2051", section="2.7.1", level=Level.MUST_NOT, binds=Binds.ONE_WAY_SENDER, sees=Sees.SENT,
         title="JMSReplyTo is not set on a one-way message",
         check=headers.reply_to_absent, applies=headers.is_one_way,
     ),

@@ -138,9 +138,9 @@ def right_reaction(case: Case) -> str | None:
     return f"the request calls for {' or '.join(expected)}; the answer is {seen}"
 
 
-def is_fault(case: Case) -> bool:
-    """The response is a fault."""
-    return case.message.fault is not None
+def is_refusal_or_due(case: Case) -> bool:
+    """The response is a fault, or has to be one: what is not supported is not to be served (WG-9)."""
+    return case.setting.profile.refuses_variants or case.message.fault is not None
 
 
 def fault_has_cause(case: Case) -> str | None:

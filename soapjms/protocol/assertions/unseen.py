@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from soapjms.protocol.assertions.model import Assertion, Binds, Level, Sees
+from soapjms.protocol.assertions.model import Assertion, Binds, Sees
+from soapjms.protocol.names import Level
 
 MUST, SHOULD, NONE = Level.MUST, Level.SHOULD, Level.NONE
 
@@ -70,7 +71,7 @@ UNSEEN: Final = (
         "Protocol-2038 judges the sender of the response; what its receiver makes of it shows in no message",
     ),
     _unseen(
-        "Local-3.4.2-transport", "3.4.2", MUST, Binds.WSDL, "the transport attribute names the binding", _BY_WSDL
+        "Local-3.4.2-transport", "3.4.2", NONE, Binds.WSDL, "the transport attribute names the binding", _BY_WSDL
     ),
     _unseen(
         "Local-3.4.2-location", "REC 3.3", MUST, Binds.WSDL, "the location is a URI of a JMS destination", _BY_WSDL
