@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from threading import TIMEOUT_MAX
+from typing import Final
 
 from brokers.connection import Connection
 from brokers.message import MessageType
 from soapjms.protocol.errors import UsageError
-from soapjms.protocol.names import PROFILES, Profile
+from soapjms.protocol.names import AUTO, PROFILES, Profile
+from soapjms.protocol.uri import JmsUri
+from soapjms.protocol.wsdl import Port
 from soapjms.replies import ReplyStrategy
 from soapjms.service import Service
 
@@ -69,17 +72,28 @@ def reply_strategy(wanted: ReplyStrategy | str | None) -> ReplyStrategy | None:
     raise UsageError(f"replies is {wanted!r}; it is one of {', '.join(ReplyStrategy)}, or None for the usual")
 
 
-def edition(profile: Profile | str) -> Profile:
-    """Return the profile, which may be given by its name.
+def edition(profile: Profile | str, place: str | JmsUri | Port) -> Profile:
+    """Return the profile, which may be given by its name; "auto" is the edition that a WSDL's port follows.
 
     Raises:
-        UsageError: there is none of that name, or it is something else.
+        UsageError: there is none of that name, or it is something else; "auto" for a URI, which shows no edition.
+
+    Spec: SOAP/JMS 3.4.2.
     """
     if isinstance(profile, Profile):
         return profile
+    if profile == AUTO and isinstance(place, Port) and place.profile is not None:
+        return place.profile
+    if profile == AUTO:
+        raise UsageError(
+            f"profile is {profile!r}, and only the port of a WSDL shows it; accepted are: {KNOWN_PROFILES}"
+        )
     if profile not in PROFILES:
-        raise UsageError(f"profile is {profile!r}; it is a Profile or its name: {', '.join(PROFILES)}")
+        raise UsageError(f"profile is {profile!r}; it is a Profile or its name, or {AUTO!r}: {KNOWN_PROFILES}")
     return PROFILES[profile]
+
+
+KNOWN_PROFILES: Final = ", ".join(PROFILES)
 
 
 def at_least_one(name: str, value: int) -> int:

@@ -71,7 +71,7 @@ class Client:
             where the broker has selectors, or else is one client's own; a service of the 2009 edition, which repeats
             the JMSMessageID, reaches nobody there.
         properties: binding properties that win over those of the URI.
-        profile: the edition of the specification to write by.
+        profile: the edition of the specification to write by; "auto" for that of a WSDL's port.
         message_type: BYTES or TEXT.
         replies: where replies come in: `temporary`, `exclusive` or `shared`, see `ReplyStrategy`; None for what goes
             with the URI and the profile.
@@ -105,7 +105,7 @@ class Client:
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         parsed, effective = read_uri(uri, properties)
-        self.endpoint = Endpoint.of(parsed, effective, edition(profile), payload_type(message_type), limits)
+        self.endpoint = Endpoint.of(parsed, effective, edition(profile, uri), payload_type(message_type), limits)
         self.timeout = finite(timeout)
         self._tally = Tally()
         self.counts = self._tally.counts

@@ -64,7 +64,7 @@ class Dispatcher:
             are meant. Temporary destinations are always answered to; the broker's own, and the one served, never.
         reply_topics: likewise of the topics (Protocol-2070); none unless this says so. A request that may not be
             answered is a dead letter.
-        profile: the edition of the specification to judge and to write by.
+        profile: the edition of the specification to judge and to write by; "auto" for that of a WSDL's port.
         strict: refuse what a liberal reader lets pass.
         properties: binding properties that win over those of the URI.
         names: JNDI names, for the variant jndi.
@@ -99,12 +99,12 @@ class Dispatcher:
         recorder: Recorder | None = None,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
-        wanted = at_least_one("workers", workers)
-        self._prefetch = at_least_one("prefetch", prefetch)
+        wanted, self._prefetch = at_least_one("workers", workers), at_least_one("prefetch", prefetch)
         self._connection = connection_to(connection)
         parsed, effective = read_uri(uri, properties)
         self.destination: Destination = destination_of(parsed, names or Names(), effective)
-        self.setting = Setting(profile=edition(profile), variants=frozenset(VARIANTS), strict=strict, limits=limits)
+        judged_by = edition(profile, uri)
+        self.setting = Setting(profile=judged_by, variants=frozenset(VARIANTS), strict=strict, limits=limits)
         self._workers = 1 if self.destination.kind.is_topic else wanted
         letters = dead_letter_queue(dead_letters, self.destination)
         deliveries = at_least_one("max_deliveries", max_deliveries)

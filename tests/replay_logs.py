@@ -11,6 +11,8 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from brokers.message import Destination, DestinationKind, Message, MessageType, properties, queue
+from soapjms.protocol.envelope import build_fault, serialize
+from soapjms.protocol.names import Profile, SoapVersion, Subcode
 from soapjms.protocol.record import Direction, Node, Record, capture, to_json
 
 CXF = Path(__file__).parent / "data" / "cxf-exchanges.jsonl"
@@ -67,6 +69,14 @@ def response(number: int, **changes: Any) -> Message:
         "reply_to": None,
     }
     return request(number, **{**values, **changes})
+
+
+def fault(number: int, profile: Profile, version: SoapVersion = SoapVersion.SOAP_11, **changes: Any) -> Record:
+    """Capture the response to a request without contentType, in the shape of an edition."""
+    body = serialize(build_fault(version, "no", profile=profile, subcode=Subcode.MISSING_CONTENT_TYPE))
+    own = {"SOAPJMS_contentType": version.media_type, "SOAPJMS_isFault": True, **changes.pop("more", {})}
+    values = {"body": body, "properties": properties({**TO_CLIENT, **own}), **changes}
+    return capture(response(number, **values), at(number + 0.5))
 
 
 def write_log(path: Path, *records: Record) -> Path:

@@ -95,8 +95,16 @@ class TestClient(Peers):
         """A profile may be given by its name; another name is refused with those there are."""
         with Client(connection, URI, profile="cr-2009") as client:
             assert client.endpoint.profile is names.CR_2009
-        with pytest.raises(UsageError, match="profile is 'cr-2008'; it is a Profile or its name: cr-2009, rec-2012"):
+        with pytest.raises(
+            UsageError, match="profile is 'cr-2008'; it is a Profile or its name, or 'auto': cr-2009, rec"
+        ):
             Client(connection, URI, profile="cr-2008")
+
+    def test_a_uri_shows_no_edition(self, connection: Connection) -> None:
+        """ "auto" is for ports of WSDLs; nothing is chosen in silence."""
+        for make in (Client, lambda *given, **options: Dispatcher(*given, greeter(), **options)):
+            with pytest.raises(UsageError, match=r"only the port of a WSDL shows it; accepted are: cr-2009, rec-2012"):
+                make(connection, URI, profile="auto")
 
     @pytest.mark.parametrize("profile", [names.REC_2012, names.CR_2009])
     def test_no_envelope(self, connection: Connection, broker: Broker, profile: soapjms.Profile) -> None:

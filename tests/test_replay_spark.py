@@ -10,10 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
-from replay_logs import CXF, at, bad_logs, request, response, rows, summary, three_observers, write_log
+from replay_logs import CXF, at, bad_logs, fault, request, response, rows, summary, three_observers, write_log
 
 from brokers.message import queue
 from soapjms.protocol.errors import UsageError
+from soapjms.protocol.names import CR_2009, REC_2012
 from soapjms.protocol.record import Direction, capture, to_json
 from soapjms.replay import SparkFailedError, Summary, replay, spark
 from soapjms.replay.schema import REJECTED, VERDICTS
@@ -90,6 +91,17 @@ def test_late_and_misdirected_messages(tmp_path: Path) -> None:
     found = summary(tmp_path / "spark")
     assert (found["messages"], found["copies"], found["lateCopies"], found["exchanges"]) == (6, 6, 3, 2)
     assert list(found["notes"]["misdirectedResponse"]) == ["text", "count"]
+
+
+@pytest.mark.parametrize(("number", "profile"), [(3, "cr-2009"), (1, "rec-2012")])
+def test_the_profile_that_the_log_shows(tmp_path: Path, number: int, profile: str) -> None:
+    """Both engines count the same faults, over all parts of the log, and judge by the same edition."""
+    faults = [fault(n, CR_2009 if n < number else REC_2012) for n in range(5)]
+    records = [capture(each, at(n)) for n in range(10) for each in (request(n), response(n))]
+    logs = [write_log(tmp_path / "1.jsonl", *records, *faults[:2]), write_log(tmp_path / "2.jsonl", *faults[2:])]
+    found, _ = both(logs, tmp_path, "auto")
+    assert found.members["profile"] == profile
+    assert found.members["profileChosen"]["faults"] == {"cr-2009": number, "rec-2012": 5 - number}
 
 
 def test_a_file_read_in_parts_has_right_line_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from wsdl_kit import CR, CXF, VERSIONS, WSDL_11, wsdl
 
 import soapjms
 from brokers import Connection, queue
-from soapjms import CR_2009, REC_2012, Client, Dispatcher, InvalidWsdlError, Names, UsageError
+from soapjms import CR_2009, REC_2012, Client, Dispatcher, InvalidWsdlError, Names, UsageError, read_wsdl
 
 INTERFACE = {
     "1.1": """<wsdl:portType name="LedgerPT">
@@ -126,6 +126,14 @@ def test_the_edition_is_that_of_the_transport(connection: Connection, tmp_path: 
         assert client.endpoint.profile is REC_2012
     with Client.from_wsdl(connection, CXF[1]) as client:
         assert client.endpoint.profile is REC_2012
+    port = read_wsdl(path).port()
+    with Client(connection, port) as client:
+        assert client.endpoint.profile is REC_2012
+    with Client(connection, port, profile="auto", timeout=PATIENCE) as client:
+        assert client.endpoint.profile is CR_2009
+        with Dispatcher(connection, port, greeter(), profile="auto") as dispatcher:
+            assert dispatcher.setting.profile is CR_2009
+            assert text_of(client.call(envelope(version=SOAP_12))) == "Hello World"
 
 
 def test_jndi_names_by_the_markup(connection: Connection, tmp_path: Path) -> None:

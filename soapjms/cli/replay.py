@@ -19,7 +19,7 @@ from soapjms.cli.terminal import console
 from soapjms.cli.wsdl import ALLOW_OPTION, settings
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.exchange import DEFAULT_WINDOW
-from soapjms.protocol.names import DEFAULT_PROFILE, PROFILES
+from soapjms.protocol.names import AUTO, DEFAULT_PROFILE, PROFILES
 from soapjms.protocol.wsdl import Description, Port
 from soapjms.replay import Progress, SparkFailedError, Summary, replay
 from soapjms.replay.report import visible
@@ -53,10 +53,10 @@ def _window(ctx: click.Context, param: click.Parameter, seconds: float) -> timed
 @click.option("--out", "-o", required=True, metavar="DIR", help="Folder for the results; an earlier run's is replaced.")
 @click.option(
     "--profile",
-    type=click.Choice(sorted(PROFILES)),
+    type=click.Choice([*sorted(PROFILES), AUTO]),
     default=DEFAULT_PROFILE.name,
     show_default=True,
-    help="Edition of the specification to judge by.",
+    help="Edition of the specification to judge by; auto: that of the WSDL, else of most faults in the logs.",
 )
 @click.option("--local", is_flag=True, help="Run in this process, without Spark or Java. The results are the same.")
 @click.option(
@@ -91,13 +91,20 @@ def _window(ctx: click.Context, param: click.Parameter, seconds: float) -> timed
 )
 @click.option(
     "--set",
-    "given",
+    "properties",
     multiple=True,
     callback=settings,
     metavar="NAME=VALUE",
     help="What the senders' programs set: it wins over WSDL and URI; repeatable.",
 )
 @ALLOW_OPTION
+@click.option(
+    "--variant",
+    "variants",
+    multiple=True,
+    metavar="NAME",
+    help="Lookup variant that the services support beside jndi, queue and topic; repeatable.",
+)
 @click.option("--master", metavar="URL", help="Where Spark runs.  [default: local[2]]")
 @click.option("--conf", multiple=True, callback=_settings, metavar="NAME=VALUE", help="A setting of Spark; repeatable.")
 @click.option("--json", "as_json", is_flag=True, help="Print summary.json instead of a table.")
@@ -106,12 +113,12 @@ def command(
     out: str,
     profile: str,
     local: bool,
-    window: timedelta,
-    given: dict[str, str],
-    master: str | None,
-    conf: dict[str, str],
     as_json: bool,
-    **senders: tuple[str, ...],
+    wsdls: tuple[str, ...],
+    ports: tuple[str, ...],
+    uris: tuple[str, ...],
+    allow: tuple[str, ...],
+    **terms: Any,
 ) -> None:
     """Judge every exchange in capture logs for conformance.
 
@@ -125,22 +132,13 @@ def command(
     Exit status: 0 nothing failed, or there was nothing to judge, 1 failed verdicts or rejected records, 2 usage, or no
     input that can be read, 130 interrupted: nothing was written.
     """
-    if local and (master or conf):
+    if local and (terms["master"] or terms["conf"]):
         raise click.UsageError("--master and --conf are for Spark; leave them out, or leave out --local")
     try:
         with _progress() as progress:
-            summary = replay(
-                logs,
-                out,
-                profile,
-                "local" if local else "spark",
-                senders=_senders(**senders),
-                properties=given,
-                window=window,
-                master=master,
-                conf=conf,
-                progress=progress,
-            )
+            senders = _senders(wsdls, ports, uris, allow)
+            engine = "local" if local else "spark"
+            summary = replay(logs, out, profile, engine, senders=senders, progress=progress, **terms)
     except UsageError as error:
         raise click.UsageError(visible_lines(str(error))) from None
     except (SparkFailedError, OSError) as error:
@@ -184,7 +182,8 @@ def show(summary: Summary, out: Path, console: Console) -> None:
     members = summary.members
     said = VERDICTS.get(members["verdict"], members["verdict"])
     verdict = Text(said.upper(), style=COLOURS.get(members["verdict"], ""))
-    console.print(verdict, Text(f"by profile {members['profile']}: {_counts(members)}"))
+    chosen = "" if members["profileChosen"] is None else f" ({members['profileChosen']['text']})"
+    console.print(verdict, Text(f"by profile {members['profile']}{chosen}: {_counts(members)}"))
     broken = {name: each for name, each in members["assertions"].items() if each["failed"] or each["warning"]}
     if broken:
         console.print(_findings(summary, broken))

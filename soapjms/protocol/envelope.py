@@ -165,9 +165,6 @@ class Fault:
         return self.element.find(name)
 
 
-BINDING_NAMESPACES: Final = frozenset({names.CR_NAMESPACE, names.REC_NAMESPACE})
-
-
 def read_fault(envelope: Envelope) -> Fault | None:
     """Read the fault of an envelope, None if it holds none. Both SOAP 1.1 shapes and both namespaces are read.
 
@@ -191,7 +188,7 @@ def _read_soap11(element: etree._Element) -> Fault:
     inside = str(children[0].tag) if len(children) == 1 else ""
     for name, shape in ((code, FaultShape.FAULTCODE), (inside, FaultShape.DETAIL)):
         space, local = _split(name)
-        if space in BINDING_NAMESPACES:
+        if space in names.EDITION_OF_NAMESPACE:
             return Fault(SoapVersion.SOAP_11, code, reason, element, local, space, shape)
     return Fault(SoapVersion.SOAP_11, code, reason, element)
 
@@ -201,7 +198,7 @@ def _read_soap12(element: etree._Element) -> Fault:
     code = _qname(element.find(f"{env}Code/{env}Value"))
     reason = (element.findtext(f"{env}Reason/{env}Text") or "").strip()
     space, local = _split(_qname(element.find(f"{env}Code/{env}Subcode/{env}Value")))
-    if space in BINDING_NAMESPACES:
+    if space in names.EDITION_OF_NAMESPACE:
         return Fault(SoapVersion.SOAP_12, code, reason, element, local, space, FaultShape.SUBCODE)
     return Fault(SoapVersion.SOAP_12, code, reason, element)
 

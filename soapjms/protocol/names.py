@@ -261,6 +261,7 @@ REC_2012: Final = Profile(
     ),
 )
 EDITIONS: Final[Mapping[str, Profile]] = {each.name: each for each in (CR_2009, REC_2012)}
+EDITION_OF_NAMESPACE: Final[Mapping[str, Profile]] = {each.namespace: each for each in EDITIONS.values()}
 
 # Dialects: what stacks in the field write. docs/dialects.md says what is known of each, and how surely.
 
@@ -304,6 +305,8 @@ DIALECTS: Final[Mapping[str, Profile]] = {each.name: each for each in (CXF, WEBS
 
 PROFILES: Final[Mapping[str, Profile]] = {**EDITIONS, **DIALECTS}
 DEFAULT_PROFILE: Final = REC_2012
+AUTO: Final = "auto"
+"""What users say in the place of a profile's name to have it found by a namespace that shows the edition."""
 
 ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
     name: tuple(alias)

@@ -16,6 +16,7 @@ from typing import Final, TypeAlias
 from brokers.message import DestinationKind
 from soapjms.protocol import names
 from soapjms.protocol.errors import UsageError
+from soapjms.protocol.names import Profile
 from soapjms.protocol.properties import Effective
 from soapjms.protocol.reading import Reading
 from soapjms.protocol.uri import JmsUri
@@ -120,6 +121,15 @@ def senders_of(
     if environment and not found:
         raise UsageError("what the senders' programs set is given, and no URI or WSDL says which senders they are")
     return Senders(tuple(found), at)
+
+
+def editions_of(given: Iterable[str | JmsUri | Port | Description]) -> list[Profile]:
+    """Return the editions that WSDLs follow, by the namespace of their transport; a URI shows none.
+
+    Spec: SOAP/JMS 3.4.2.
+    """
+    ports = (each for some in given for each in _singles(some) if isinstance(each, Port))
+    return list(dict.fromkeys(each.profile for each in ports if each.profile is not None))
 
 
 def _singles(given: str | JmsUri | Port | Description) -> list[str | JmsUri | Port]:

@@ -16,10 +16,10 @@ from typing import Final, TypeAlias
 from soapjms.protocol.assertions import Setting
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.exchange import DEFAULT_WINDOW
-from soapjms.protocol.names import DEFAULT_PROFILE, Profile
+from soapjms.protocol.names import AUTO, DEFAULT_PROFILE, Profile
 from soapjms.protocol.names import profile as profile_of
-from soapjms.protocol.senders import senders_of
-from soapjms.protocol.uri import JmsUri
+from soapjms.protocol.senders import editions_of, senders_of
+from soapjms.protocol.uri import KNOWN_VARIANTS, JmsUri, parse
 from soapjms.protocol.values import Value
 from soapjms.protocol.wsdl import Description, Port
 from soapjms.replay import report
@@ -28,7 +28,7 @@ from soapjms.replay.job import Job, Progress
 from soapjms.replay.output import staging
 from soapjms.replay.read import Rejected, expand
 from soapjms.replay.summary import Summary, Tally, summarise
-from soapjms.replay.terms import Terms
+from soapjms.replay.terms import Choice, Terms
 
 __all__ = ["ENGINES", "NoInputError", "Progress", "SparkFailedError", "SparkMissingError", "Summary", "replay"]
 
@@ -49,6 +49,7 @@ def replay(
     *,
     senders: SenderArgument | Iterable[SenderArgument] = (),
     properties: Mapping[str, Value] = MappingProxyType({}),
+    variants: str | Iterable[str] = (),
     window: timedelta = DEFAULT_WINDOW,
     master: str | None = None,
     conf: Mapping[str, str] | None = None,
@@ -62,32 +63,31 @@ def replay(
     Args:
         logs: files, folders (their .jsonl and .jsonl.gz, recursively) and globs.
         out: the folder for the results.
-        profile: the name of the edition of the specification to judge by.
+        profile: the name of the edition to judge by; "auto" for that of the WSDLs among `senders`, else that whose
+            namespace most faults in the logs have, else the default.
         engine: "spark", or "local" for one process without Spark or Java; the results are the same.
         senders: what the senders of messages were given: jms: URIs, ports of WSDLs, and WSDLs for all their SOAP/JMS
             ports. Each is held against the requests and one-way messages that went to its address, see `Senders.find`;
             the rules on which source of a property counts are judged of those messages only.
         properties: binding properties that the programs of all these senders set; they win over the rest.
+        variants: lookup variants that the responding nodes support beside jndi, queue and topic.
         window: how far apart in time the copies of a message, or a request and its response, may be.
-        master: where Spark runs; local[2] by default. Without meaning for the local engine.
-        conf: further settings of Spark.
+        master, conf: where Spark runs (local[2]) and its further settings; without meaning for the local engine.
         progress: called with a few words whenever there is something new to tell.
 
     Raises:
-        UsageError: unknown profile or engine, a window that is not positive, an output folder that holds other things;
-            senders or properties that cannot be, see `senders_of`.
+        UsageError: an argument that cannot be, or an output folder that holds other things; see `senders_of` too.
         NoInputError: none of the logs can be read.
-        SparkMissingError: PySpark or Java is not installed, or Spark did not start.
-        SparkFailedError: Spark gave up in the middle.
+        SparkMissingError, SparkFailedError: PySpark or Java is not installed, Spark did not start or gave up.
     """
-    terms = _terms(profile, senders, properties, window)
+    terms = _terms(profile, senders, properties, variants, window)
     run = _engine(engine, master, conf)
     target = Path(out).resolve()
     job = _job([logs] if isinstance(logs, str | os.PathLike) else logs, target, terms)
     with staging(target) as result:
         tally, rejects = run(job, result, progress)
         _note_marks(job, tally)
-        summary = summarise(tally, rejects, terms)
+        summary = summarise(tally, rejects, terms.decided(tally.counts))
         progress("writing the report")
         report.write(summary, result)
     return summary
@@ -97,13 +97,28 @@ Engine: TypeAlias = Callable[[Job, Path, Progress], tuple[Tally, list[Rejected]]
 
 
 def _terms(
-    profile: str, senders: SenderArgument | Iterable[SenderArgument], properties: Mapping[str, Value], window: timedelta
+    profile: str,
+    senders: SenderArgument | Iterable[SenderArgument],
+    properties: Mapping[str, Value],
+    variants: str | Iterable[str],
+    window: timedelta,
 ) -> Terms:
-    given = [senders] if isinstance(senders, str | JmsUri | Port | Description) else senders
+    given = [senders] if isinstance(senders, str | JmsUri | Port | Description) else list(senders)
     if window <= timedelta(0):
         raise UsageError(f"a window of {window.total_seconds():g} seconds; it must be longer than 0")
-    setting = Setting(profile=_profile(profile))
-    return Terms(setting=setting, window=window, senders=senders_of(given, properties))
+    edition, choice = _profile(profile, given)
+    setting = Setting(profile=edition, variants=KNOWN_VARIANTS | _variants(variants))
+    return Terms(setting=setting, window=window, senders=senders_of(given, properties), choice=choice)
+
+
+def _variants(given: str | Iterable[str]) -> frozenset[str]:
+    names = [given] if isinstance(given, str) else list(given)
+    for name in names:
+        if not isinstance(name, str) or parse(f"jms:{name}:x").variant != name:
+            raise UsageError(
+                f"{name!r} is no lookup variant; one stands after jms: in a URI, as in jms:vnd.example:orders"
+            )
+    return frozenset(names)
 
 
 def _job(logs: Iterable[LogArgument], target: Path, terms: Terms) -> Job:
@@ -119,11 +134,19 @@ def _note_marks(job: Job, tally: Tally) -> None:
             tally.note(*MARKED)
 
 
-def _profile(name: str) -> Profile:
-    try:
-        return profile_of(name)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
+def _profile(name: str, senders: Iterable[SenderArgument]) -> tuple[Profile, Choice | None]:
+    """Return the profile and what chose it; of one that the logs are to show the default, for the time being."""
+    if name != AUTO:
+        try:
+            return profile_of(name), None
+        except ValueError as error:
+            raise UsageError(f"{error}; or {AUTO}") from None
+    editions = editions_of(senders)
+    if len(editions) > 1:
+        raise UsageError(
+            f"the WSDLs follow {' and '.join(each.name for each in editions)}; say by which to judge, or leave one out"
+        )
+    return (editions[0], Choice.WSDL) if editions else (DEFAULT_PROFILE, Choice.OPEN)
 
 
 def _engine(name: str, master: str | None, conf: Mapping[str, str] | None) -> Engine:

@@ -24,6 +24,7 @@ from soapjms.replay.judging import judge_all
 from soapjms.replay.read import Captured, Rejected, Split, read
 from soapjms.replay.schema import REJECTED, VERDICTS, to_batch
 from soapjms.replay.summary import REJECTS_SHOWN, Tally
+from soapjms.replay.terms import SHOWN
 
 BATCH: Final = 2000
 REPORT_EVERY: Final = 10_000
@@ -54,18 +55,18 @@ def run(job: Job, result: Path, progress: Progress) -> tuple[Tally, list[Rejecte
     first: list[Rejected] = []
     with closing(_Sorter(result.parent / "sorting.sqlite")) as sorter:
         with _Rows(result / "rejected", REJECTED) as rows:
-            for found in _read(job, sorter, progress):
+            for found in _read(job, sorter, progress, tally):
                 rows.write(found)
                 tally.count("rejected")
                 first = nsmallest(REJECTS_SHOWN, [*first, found], key=place)
         with _Rows(result / "verdicts", VERDICTS) as rows:
-            for row in judge_all(_counted(sorter.sorted(), progress), job.terms, tally):
+            for row in judge_all(_counted(sorter.sorted(), progress), job.terms.decided(tally.counts), tally):
                 rows.write(row)
     return tally, first
 
 
-def _read(job: Job, sorter: _Sorter, progress: Progress) -> Iterator[Rejected]:
-    """Put all records into the sorter and give out what could not be read."""
+def _read(job: Job, sorter: _Sorter, progress: Progress, tally: Tally) -> Iterator[Rejected]:
+    """Put all records into the sorter, count which edition they show, and give out what could not be read."""
     yield from job.rejected
     for number, log in enumerate(job.logs, 1):
         progress(f"reading {log.name} ({number} of {len(job.logs)})")
@@ -74,6 +75,9 @@ def _read(job: Job, sorter: _Sorter, progress: Progress) -> Iterator[Rejected]:
                 yield found
             else:
                 sorter.add(found)
+                edition = job.terms.edition_shown(found.record)
+                if edition is not None:
+                    tally.count(SHOWN, edition)
 
 
 def _counted(records: Iterable[tuple[str, Record]], progress: Progress) -> Iterator[tuple[str, Record]]:

@@ -31,7 +31,7 @@ from soapjms.replay.read import Captured, LogFile, Rejected, Split, count_lines,
 from soapjms.replay.schema import REJECTED, TIMESTAMP, VERDICTS, to_batch
 from soapjms.replay.session import session, was_interrupted
 from soapjms.replay.summary import REJECTS_SHOWN, Tally
-from soapjms.replay.terms import Terms
+from soapjms.replay.terms import SHOWN, Choice, Terms
 
 Batches: TypeAlias = Iterator[pa.RecordBatch]
 
@@ -51,6 +51,7 @@ STAGED: Final = pa.schema(
         ("by_alias", pa.bool_()),
         ("announces", pa.string()),
         ("time", TIMESTAMP),
+        ("edition", pa.string()),
     ]
 )
 JUDGED: Final = pa.schema([*VERDICTS, ("tally", pa.string())])
@@ -91,14 +92,16 @@ def run(
 
 def _run(job: Job, result: Path, progress: Progress, spark: SparkSession) -> tuple[Tally, list[Rejected]]:
     progress(f"reading {len(job.logs)} files")
-    with _kept(staged(spark, numbered(spark, splits(job.logs, SPLIT)))) as found:
+    with _kept(staged(spark, numbered(spark, splits(job.logs, SPLIT)), job.terms)) as found:
         refused = rejected(spark, found, job.rejected)
         _write(refused, result / "rejected")
+        tally = Tally()
+        for row in editions(found).toLocalIterator() if job.terms.choice is Choice.OPEN else ():
+            tally.count(SHOWN, row["edition"], by=row["records"])
         progress("judging")
-        with _kept(judged(keyed(found), job.terms)) as rows:
+        with _kept(judged(keyed(found), job.terms.decided(tally.counts))) as rows:
             _write(verdicts(rows), result / "verdicts")
             progress("counting")
-            tally = Tally()
             for row in tallies(rows).toLocalIterator():
                 tally.add(Tally.from_json(row.tally))
         tally.count("rejected", by=refused.count())
@@ -149,9 +152,14 @@ def numbered(spark: SparkSession, parts: list[Split]) -> list[Split]:
     return [part._replace(first_line=first.get(part, 1)) for part in parts]
 
 
-def staged(spark: SparkSession, parts: list[Split]) -> DataFrame:
+def staged(spark: SparkSession, parts: list[Split], terms: Terms) -> DataFrame:
     """Read all lines: records with their keys, and what could not be read, with its reason."""
-    return _each(spark, parts, _read_part, STAGED)
+    return _each(spark, parts, partial(_read_part, terms=terms), STAGED)
+
+
+def editions(found: DataFrame) -> DataFrame:
+    """Count the records that show each edition."""
+    return found.where("edition IS NOT NULL").groupBy("edition").agg(F.count("*").alias("records"))
 
 
 def rejected(spark: SparkSession, found: DataFrame, more: Iterable[Rejected]) -> DataFrame:
@@ -219,18 +227,19 @@ def _count_part(number: int, part: Split) -> Iterable[tuple[Any, ...]]:
     return [(number, count_lines(part))]
 
 
-def _read_part(_: int, part: Split) -> Iterator[tuple[Any, ...]]:
+def _read_part(_: int, part: Split, terms: Terms) -> Iterator[tuple[Any, ...]]:
     for found in read(part):
-        yield _refused_row(part.log, found) if isinstance(found, Rejected) else _record_row(part.log, found)
+        yield _refused_row(part.log, found) if isinstance(found, Rejected) else _record_row(part.log, found, terms)
 
 
 def _refused_row(log: LogFile, found: Rejected) -> tuple[Any, ...]:
-    return *found, log.number, None, None, None, None
+    return *found, log.number, None, None, None, None, None
 
 
-def _record_row(log: LogFile, found: Captured) -> tuple[Any, ...]:
-    key = keys(found.record)
-    return log.name, found.line, None, found.text, log.number, key.key, key.by_alias, key.announces, found.record.time
+def _record_row(log: LogFile, found: Captured, terms: Terms) -> tuple[Any, ...]:
+    key, record = keys(found.record), found.record
+    place = log.name, found.line, None, found.text, log.number
+    return *place, key.key, key.by_alias, key.announces, record.time, terms.edition_shown(record)
 
 
 def _judge_part(batches: Batches, terms: Terms) -> Batches:

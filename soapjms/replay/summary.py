@@ -13,10 +13,10 @@ from heapq import nsmallest
 from typing import Any, Final, NamedTuple
 
 from soapjms.protocol.assertions import ASSERTIONS, Outcome, Setting, not_observable
-from soapjms.protocol.names import REC_2012
+from soapjms.protocol.names import EDITIONS, REC_2012
 from soapjms.protocol.senders import Sender
 from soapjms.replay.read import Rejected
-from soapjms.replay.terms import Terms
+from soapjms.replay.terms import SHOWN, Choice, Terms
 
 SAMPLES: Final = 5
 """How many offenders of each assertion and verdict the report shows."""
@@ -161,6 +161,7 @@ def summarise(tally: Tally, rejects: Iterable[Rejected], terms: Terms) -> Summar
     members: dict[str, Any] = {
         "producer": PRODUCER,
         "profile": setting.profile.name,
+        "profileChosen": _chosen(counts, terms),
         "profileNote": RECONSTRUCTED if setting.profile.edition == REC_2012.name else None,
         "verdict": _verdict(counts),
         **{name: counts[name,] for name in ("records", "messages")},
@@ -189,6 +190,21 @@ SUBCODE_COUNTS: Final = ("expected", "observed")
 NOTHING: Final = "nothingToJudge"
 """The verdict of a run over logs without a message: nothing failed, and nothing passed."""
 REACTIONS: Final = ("agree", "disagree", "unanswered")
+
+
+def _chosen(counts: Counter[tuple[str, ...]], terms: Terms) -> dict[str, Any] | None:
+    """Say what chose the profile, and how many faults in the logs are of each edition; None if the user chose it."""
+    if terms.choice is None:
+        return None
+    faults = {name: counts[SHOWN, name] for name in EDITIONS}
+    return {"by": str(terms.choice), "text": CHOSEN[terms.choice], "faults": faults}
+
+
+CHOSEN: Final[Mapping[Choice, str]] = {
+    Choice.WSDL: "the edition of the WSDL",
+    Choice.FAULTS: "the edition that most faults in the logs are of",
+    Choice.DEFAULT: "the default, as no more faults in the logs are of one edition than of the other",
+}
 
 
 def _verdict(counts: Counter[tuple[str, ...]]) -> str:

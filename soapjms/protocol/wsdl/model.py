@@ -15,7 +15,15 @@ from types import MappingProxyType
 from typing import Final
 
 from soapjms.protocol.errors import InvalidWsdlError, UsageError
-from soapjms.protocol.names import CR_NAMESPACE, DEFAULT_PROFILE, EDITIONS, REC_NAMESPACE, Mep, Profile, SoapVersion
+from soapjms.protocol.names import (
+    CR_NAMESPACE,
+    DEFAULT_PROFILE,
+    EDITION_OF_NAMESPACE,
+    REC_NAMESPACE,
+    Mep,
+    Profile,
+    SoapVersion,
+)
 from soapjms.protocol.properties import BINDING_PROPERTIES, Effective, Origin, resolve
 from soapjms.protocol.uri import JmsUri, Mode, parse
 from soapjms.protocol.uri import Severity as UriSeverity
@@ -24,8 +32,6 @@ from soapjms.protocol.values import Value
 from soapjms.protocol.wsdl.elements import Extension
 from soapjms.protocol.wsdl.findings import Finding, Place, Severity, finding
 from soapjms.protocol.wsdl.schemas import RemoteSchema
-
-PROFILE_OF_NAMESPACE: Final[Mapping[str, Profile]] = {each.namespace: each for each in EDITIONS.values()}
 
 FOREIGN_TRANSPORTS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -124,7 +130,7 @@ class Binding:
     @property
     def profile(self) -> Profile | None:
         """The edition of SOAP over JMS that its transport names, None for another transport."""
-        return None if self.transport is None else PROFILE_OF_NAMESPACE.get(self.transport)
+        return None if self.transport is None else EDITION_OF_NAMESPACE.get(self.transport)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +241,7 @@ class Port:
             transport = None if self.binding is None else self.binding.transport
             raise InvalidWsdlError(
                 f"{self.place}: {self.wsdl.port} {self.name!r} is not SOAP over JMS: its transport is {transport!r}; "
-                f"accepted are {' and '.join(PROFILE_OF_NAMESPACE)} (SOAP/JMS 3.4.2)"
+                f"accepted are {' and '.join(EDITION_OF_NAMESPACE)} (SOAP/JMS 3.4.2)"
             )
 
     def uri(self) -> JmsUri:
