@@ -20,7 +20,7 @@ from lxml import etree
 from brokers.callbacks import Callbacks
 from brokers.connection import Completion, Connection, ConnectionState, SendResult
 from brokers.deadlines import Deadlines
-from brokers.errors import BrokerError, ConnectionLostError, SendFailedError
+from brokers.errors import BrokerError, ConnectionLostError
 from brokers.message import DeliveryMode, Message, MessageType
 from brokers.naming import Names
 from soapjms.addressing import destination_of, reply_destination_of, soap_action_of
@@ -46,8 +46,9 @@ from soapjms.protocol.wsdl.addresses import read_uri
 from soapjms.recorder import Outgoing, Recorder, record
 from soapjms.replies import ReplyChoice, ReplyStrategy
 from soapjms.response import Response
+from soapjms.sending import Sender
 from soapjms.tally import Tally
-from soapjms.waiting import when_connected
+from soapjms.waiting import epoch_milliseconds, when_connected
 from soapjms.wsdl import read_wsdl
 
 log = logging.getLogger("soapjms.client")
@@ -120,6 +121,7 @@ class Client:
             )
         prefix = f"{uuid.uuid4().hex}-"
         by_message_id = self.endpoint.profile.correlation is CorrelationRule.MESSAGE_ID
+        self._sender = Sender(connection, self.endpoint, self._destination, prefix, recorder)
         choice = ReplyChoice(reply_strategy(replies), fixed, by_message_id, prefix)
         self._replies = choice.replies(self._connection, self._on_reply)
         self._calls = Calls(self._replies, prefix)
@@ -209,33 +211,15 @@ class Client:
         operation: str | None = None,
         attachments: Sequence[Attachment] = (),
     ) -> None:
-        """Send a one-way message, and return when the broker has it.
+        """Send a one-way message, and return when the broker has it. See `Sender` for its JMSCorrelationID.
 
         Raises:
             InvalidEnvelopeError: `envelope` is no SOAP envelope.
             CallFailedError: it could not be sent.
-
-        Spec: SOAP/JMS 2.7.1.
         """
         self._check_open()
         action = self._action(soap_action, operation, Mep.ONE_WAY)
-        node, due = RequestingNode(self.endpoint, Mep.ONE_WAY), time.monotonic() + self.timeout
-        to, outgoing, what, message_id = self._destination, None, "the message could not be sent", None
-        try:
-            self._connection.wait_connected(self.timeout)
-            message = node.start(envelope, destination=to, now=_now(), soap_action=action, attachments=attachments)
-            outgoing = self._outgoing(message, Direction.ONE_WAY, Node.SENDING)
-            sent = when_connected(self._connection, due, lambda: self._connection.send(message))
-            what = "whether the message was sent is not known"
-            message_id = sent.result(max(0.0, due - time.monotonic())).message_id
-        except (BrokerError, FutureTimeoutError) as error:
-            refused = "the broker refused the message" if isinstance(error, SendFailedError) else what
-            failed = node.send_failed(f"{refused}: {str(error) or 'no answer from the broker'}")
-            raise CallFailedError(failed.text, failed.reason) from error
-        finally:
-            if outgoing is not None:
-                outgoing.sent(message_id)
-        node.sent()
+        self._sender.send(envelope, action, attachments, self.timeout)
 
     def ping(self, timeout: float = PING_TIMEOUT) -> float:
         """Send a message through the broker and back, not to the service, and return the seconds that it took.
@@ -271,7 +255,7 @@ class Client:
                 message = call.node.start(
                     envelope,
                     destination=self._destination,
-                    now=_now(),
+                    now=epoch_milliseconds(),
                     soap_action=action,
                     correlation_id=call.key,
                     reply_to=reply_to,
@@ -291,7 +275,7 @@ class Client:
 
     def _send_request(self, call: Call, message: Message) -> None:
         """Send a request. What is raised was not sent, and its call is as if it had not been added."""
-        call.outgoing = outgoing = self._outgoing(message, Direction.REQUEST, Node.REQUESTING)
+        call.outgoing = outgoing = self._outgoing(message)
         self._calls.add(call)
         try:
             sent = self._connection.send(message)
@@ -362,9 +346,9 @@ class Client:
 
     # Life
 
-    def _outgoing(self, message: Message, direction: Direction, node: Node) -> Outgoing:
+    def _outgoing(self, message: Message) -> Outgoing:
         tells = self._recorder is not None and self._connection.capabilities.tells_message_id
-        return Outgoing(self._recorder, message, direction, node, tells_message_id=tells)
+        return Outgoing(self._recorder, message, Direction.REQUEST, Node.REQUESTING, tells_message_id=tells)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -387,10 +371,6 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def failure(event: ExchangeFailed | None, kind: type[CallFailedError] = CallFailedError) -> CallFailedError:

@@ -34,7 +34,8 @@ class Recorder:
 
     What a node does not know about a message is not in its record. Over STOMP a sender never learns the JMSMessageID of
     what it sent, so a one-way message that was recorded at sender and receiver has nothing that both records know: it
-    counts as two. Where the broker tells the id, as the embedded one does, they are found to be copies of one.
+    counts as two. Where the broker tells the id, as the embedded one does, or the client sets a JMSCorrelationID, as it
+    does with Artemis, they are found to be copies of one.
 
     Args:
         path: a `.jsonl` file, or `.jsonl.gz` to compress; what it holds already stays, lines are added.

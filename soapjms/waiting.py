@@ -1,4 +1,4 @@
-"""Waiting for a connection that is lost and being made again, before something is sent over it."""
+"""Clocks, and waiting for a connection that is lost and being made again, before something is sent over it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,11 @@ from brokers.errors import ConnectionLostError, StaleDestinationError
 log = logging.getLogger("soapjms.waiting")
 
 T = TypeVar("T")
+
+
+def epoch_milliseconds() -> int:
+    """Return what the clock of this machine shows, as JMS counts time."""
+    return time.time_ns() // 1_000_000
 
 
 def when_connected(connection: Connection, until: float, attempt: Callable[[], T]) -> T:

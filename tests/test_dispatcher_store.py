@@ -136,6 +136,22 @@ class TestRedelivered(WithStore):
             assert second.counts == {"accepted": 1, "one-way": 1, "repeated": 1, "commits": 1}
         assert greeted(path) == ["Ann"]
 
+    def test_one_way_unstable_message_id(
+        self, connection: Connection, broker: Broker, service: Service, path: Path
+    ) -> None:
+        """So it is where the JMSMessageID does not last: the client sets a JMSCorrelationID; two that are alike run."""
+        with (
+            Dispatcher(Unstable(LosesCommits(broker.connect())), URI, service, workers=1, store=path) as first,
+            Client(Unstable(connection), URI, timeout=PATIENCE) as client,
+        ):
+            client.send(envelope("Ann"))
+            client.send(envelope("Ann"))
+            eventually(lambda: first.counts["lost"] == 1, "the commit was lost")
+        with broker.connect() as other, Dispatcher(Unstable(other), URI, service, store=path) as second:
+            eventually(lambda: second.counts["accepted"] == 2 and not second.under_way, "both were accepted")
+            assert second.counts["repeated"] == 1
+        assert greeted(path) == ["Ann", "Ann"]
+
     def test_fault(self, client: Client, broker: Broker, path: Path) -> None:
         """A fault is an answer like another; a function that failed is not run again either."""
         service, runs = Service(), list[str]()

@@ -212,7 +212,7 @@ class RequestingNode:
             destination: what the URI's destination name resolved to.
             now: epoch milliseconds.
             soap_action: over the effective property soapAction.
-            correlation_id: unique; request-response only.
+            correlation_id: unique; a one-way message needs none.
             reply_to: where the response is to go; request-response only.
             timeout: milliseconds to wait for the response.
             attachments: what goes along. Such a message has no content encoding, as the REC defines none for it.

@@ -1,0 +1,108 @@
+"""Sending one-way messages: runs a sending node over a connection for each of them.
+
+Nobody answers, so nothing is waited for but the broker. Calls are in `soapjms.client`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from itertools import count
+
+from lxml import etree
+
+from brokers.connection import Connection
+from brokers.errors import BrokerError, SendFailedError
+from brokers.message import Destination, Message
+from soapjms.protocol.attachments import Attachment
+from soapjms.protocol.errors import CallFailedError
+from soapjms.protocol.names import Mep
+from soapjms.protocol.record import Direction, Node
+from soapjms.protocol.requesting import Endpoint, RequestingNode
+from soapjms.recorder import Outgoing, Recorder
+from soapjms.waiting import epoch_milliseconds, when_connected
+
+
+class Sender:
+    """Sends one-way messages to one destination. Thread-safe.
+
+    Where the broker keeps no JMSMessageID with a redelivery, each has a unique JMSCorrelationID instead, by which the
+    store of a service knows it again. The specification says nothing of that header in a one-way message.
+
+    Args:
+        connection: to the broker.
+        endpoint: what the messages say of where they go.
+        destination: where they go.
+        prefix: of the JMSCorrelationIDs, which nobody else's have.
+        recorder: writes them.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        endpoint: Endpoint,
+        destination: Destination,
+        prefix: str,
+        recorder: Recorder | None,
+    ) -> None:
+        self._connection = connection
+        self._endpoint = endpoint
+        self._destination = destination
+        self._prefix = prefix
+        self._recorder = recorder
+        self._numbers = count(1)
+
+    def send(
+        self,
+        envelope: bytes | str | etree._Element,
+        action: str | None,
+        attachments: Sequence[Attachment],
+        timeout: float,
+    ) -> None:
+        """Send a message, and return when the broker has it; `timeout` seconds are for that.
+
+        Raises:
+            InvalidEnvelopeError, UsageError: what is to be sent is not as it must be.
+            CallFailedError: it could not be sent.
+
+        Spec: SOAP/JMS 2.7.1.
+        """
+        node, due = RequestingNode(self._endpoint, Mep.ONE_WAY), time.monotonic() + timeout
+        outgoing, what, message_id = None, "the message could not be sent", None
+        try:
+            self._connection.wait_connected(timeout)
+            message = self._start(node, envelope, action, attachments)
+            outgoing = self._outgoing(message)
+            sent = when_connected(self._connection, due, lambda: self._connection.send(message))
+            what = "whether the message was sent is not known"
+            message_id = sent.result(max(0.0, due - time.monotonic())).message_id
+        except (BrokerError, FutureTimeoutError) as error:
+            refused = "the broker refused the message" if isinstance(error, SendFailedError) else what
+            failed = node.send_failed(f"{refused}: {str(error) or 'no answer from the broker'}")
+            raise CallFailedError(failed.text, failed.reason) from error
+        finally:
+            if outgoing is not None:
+                outgoing.sent(message_id)
+        node.sent()
+
+    def _start(
+        self,
+        node: RequestingNode,
+        envelope: bytes | str | etree._Element,
+        action: str | None,
+        attachments: Sequence[Attachment],
+    ) -> Message:
+        is_known = self._connection.capabilities.stable_message_id
+        return node.start(
+            envelope,
+            destination=self._destination,
+            now=epoch_milliseconds(),
+            soap_action=action,
+            correlation_id=None if is_known else f"{self._prefix}one-way-{next(self._numbers)}",
+            attachments=attachments,
+        )
+
+    def _outgoing(self, message: Message) -> Outgoing:
+        tells = self._connection.capabilities.tells_message_id
+        return Outgoing(self._recorder, message, Direction.ONE_WAY, Node.SENDING, tells_message_id=tells)
