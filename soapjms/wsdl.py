@@ -75,11 +75,11 @@ class _Files:
         self._octets: dict[str, bytes] = {}  # of what is imported, each file read once
 
     def first(self) -> bytes:
-        return _read(self._path)
+        return read_file(self._path)
 
     def load(self, location: str, base: str) -> Loaded:
         """Read what a document imports: a path, or a file: URI, from the folder of that document."""
-        real = _real(self._reals[base].parent / _local_path(location))
+        real = _real(self._reals[base].parent / local_path(location))
         if not any(real.is_relative_to(each) for each in self._folders):
             raise InvalidWsdlError(
                 f"the import of {location!r} leads to {real}, outside of {self._folders[0]}; copy the file there, or "
@@ -88,7 +88,7 @@ class _Files:
         name = self._name(real)
         if name not in self._reals:
             self._reals[name] = real
-            self._octets[name] = _read(real)
+            self._octets[name] = read_file(real)
         return Loaded(name, self._octets.get(name, b""))
 
     def _name(self, real: Path) -> str:
@@ -100,7 +100,7 @@ class _Files:
         return str(real)
 
 
-def _local_path(location: str) -> str:
+def local_path(location: str) -> str:
     """Return the path in a location.
 
     Raises:
@@ -125,8 +125,12 @@ def _real(path: Path) -> Path:
         raise InvalidWsdlError(f"{str(path)!r} cannot be read: {error}") from None
 
 
-def _read(path: Path) -> bytes:
-    """Read a file, if it is one: no device, no pipe, and no more of it than a WSDL may have."""
+def read_file(path: Path) -> bytes:
+    """Read a file, if it is one: no device, no pipe, and one octet more at most than a WSDL may have.
+
+    Raises:
+        InvalidWsdlError: it cannot be read, or is no file.
+    """
     try:
         is_file = stat.S_ISREG(path.stat().st_mode)
         with path.open("rb") if is_file else BytesIO() as file:

@@ -1,0 +1,233 @@
+"""The SOAP bindings of zeep, over JMS: which of a WSDL load, how a call is made, how its response is read.
+
+zeep asks its transport which bindings there are (`binding_classes`); its own refuse every transport but HTTP, whose
+ports then are missing without a word. tests/test_zeep_facts.py says what this file takes for granted of zeep.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import zeep.exceptions
+from lxml import etree
+from zeep import plugins
+from zeep.wsdl.bindings import Soap11Binding, Soap12Binding
+from zeep.wsdl.messages import DocumentMessage
+
+from soapjms.protocol.envelope import Fault, as_envelope, read_fault
+from soapjms.protocol.errors import UsageError
+from soapjms.protocol.names import FailureReason
+from soapjms.protocol.wsdl import Port
+from soapjms.response import Response
+from soapjms.zeep.enclosed import ARGUMENT, Enclosed, apart, packed
+from soapjms.zeep.endpoints import Endpoints, Outgoing
+from soapjms.zeep.errors import ArgumentsError, JmsFaultError, JmsTransportError
+from soapjms.zeep.ports import PORT, Standing, address_of, place_of
+from soapjms.zeep.raw import RawResponse, headers_of
+
+HTTP: Final = "http://schemas.xmlsoap.org/soap/http"
+"""The transport that zeep's bindings want to see while they read."""
+
+
+class JmsBinding:
+    """What both SOAP versions have over JMS; it goes before a SOAP binding of zeep."""
+
+    standing: Standing
+    _places: dict[tuple[Any, Any], str | Port]
+
+    @classmethod
+    def match(cls, node: etree._Element) -> bool:
+        """Take SOAP bindings over JMS; where a document has none, those of other transports.
+
+        So the ports of a WSDL with both are those that can be called, and `create_service` finds the binding of a WSDL
+        that was made for HTTP.
+        """
+        if not super().match(node):  # type: ignore[misc]
+            return False
+        siblings = [] if (parent := node.getparent()) is None else parent.iterchildren(str(node.tag))
+        return _is_jms(node) or not any(_is_jms(each) for each in siblings)
+
+    @classmethod
+    def parse(cls, definitions: Any, xmlelement: etree._Element) -> Any:
+        """Let zeep read the binding, as one over HTTP: it reads no other."""
+        soap = xmlelement.find("soap:binding", namespaces=cls.nsmap)  # type: ignore[attr-defined]
+        assert soap is not None, "it matched"
+        transport = soap.get("transport")
+        soap.set("transport", HTTP)
+        try:
+            made = super().parse(definitions, xmlelement)  # type: ignore[misc]
+        finally:
+            soap.set("transport", transport or "")
+        made.transport = transport
+        made.standing, made._places = Standing(str(definitions.location or "WSDL"), xmlelement), {}
+        return made
+
+    def process_service_port(self, xmlelement: etree._Element, force_https: bool = False) -> dict[str, Any]:
+        """Return the options that a port's services are made with: the address, and where the rest is read from."""
+        return {"address": address_of(xmlelement), PORT: xmlelement}
+
+    def place_of(self, options: Mapping[str, Any]) -> str | Port:
+        """Return what a call with these options goes to; see `soapjms.zeep.ports`. It is read from the WSDL once."""
+        key = options.get(PORT), options.get("address")
+        if key not in self._places:
+            self._places[key] = place_of(self.standing, options)
+        return self._places[key]
+
+    # Calling
+
+    def send(self, client: Any, options: Mapping[str, Any], operation: str, args: Any, kwargs: Any) -> Any:
+        """Call an operation; zeep's service proxy comes here.
+
+        Raises:
+            ArgumentsError, zeep.exceptions.ValidationError: the arguments do not fit the types of the WSDL.
+            UsageError: the operation or an attachment cannot be sent; what the client was made with is wrong.
+            JmsFaultError: a fault came back.
+            JmsTimeoutError, JmsTransportError: no response came that can be used.
+        """
+        endpoints = _endpoints(client)
+        outgoing = self._outgoing(endpoints, client, options, operation, args, kwargs)
+        return self._result(client, operation, endpoints.call(outgoing))
+
+    async def send_async(self, client: Any, options: Mapping[str, Any], operation: str, args: Any, kwargs: Any) -> Any:
+        """Call an operation from asyncio; see `send`."""
+        endpoints = _endpoints(client)
+        outgoing = self._outgoing(endpoints, client, options, operation, args, kwargs)
+        return self._result(client, operation, await endpoints.call_async(outgoing))
+
+    def _outgoing(
+        self, endpoints: Endpoints, client: Any, options: Mapping[str, Any], name: str, args: Any, kwargs: Any
+    ) -> Outgoing:
+        to = endpoints.client_of(self.place_of(options))
+        operation = self.get(name)  # type: ignore[attr-defined]
+        given = dict(kwargs)
+        enclosed = Enclosed(given.pop(ARGUMENT, None) or ())
+        envelope, headers = self._created(client, options, operation, enclosed.marked(args), enclosed.marked(given))
+        enclosed.fill_in(envelope, spelled_out=bool(client.wsse))
+        envelope, headers = plugins.apply_egress(client, envelope, headers, operation, options)
+        for each in _security(client):
+            envelope, headers = each.apply(envelope, headers)
+        enclosed.include(envelope)
+        stated = to.endpoint.properties.stated("soapAction")
+        action = _action(headers, operation, stated=stated is not None)
+        return Outgoing(to, envelope, action, enclosed.attachments, operation.abstract.output_message is None)
+
+    def _created(
+        self, client: Any, options: Mapping[str, Any], operation: Any, args: Any, kwargs: Any
+    ) -> tuple[etree._Element, dict[str, str]]:
+        """Let zeep make the envelope, without plugins and WS-Security: theirs is what attachments were put into."""
+        if operation.input is None:
+            raise UsageError(f"the operation {operation.name!r} has no input, so it cannot be called")
+        bare = copy.copy(client)
+        bare.plugins, bare.wsse = [], None
+        try:
+            envelope, headers = self._create(operation.name, args, kwargs, client=bare, options=options)  # type: ignore[attr-defined]
+        except zeep.exceptions.Error:
+            raise
+        except Exception as error:  # zeep's types raise whatever Python does with a value of another type
+            signature = operation.input.signature() or "nothing"
+            raise ArgumentsError(f"{operation.name}: {error}; it takes: {signature}") from error
+        return envelope, headers
+
+    # Responses
+
+    def _result(self, client: Any, name: str, response: Response | None) -> Any:
+        if client.settings.raw_response:
+            return RawResponse(response)
+        return None if response is None else self._read(client, self.get(name), response)  # type: ignore[attr-defined]
+
+    def _read(self, client: Any, operation: Any, response: Response) -> Any:
+        """Return what a response says, in the types of the WSDL."""
+        root = response.envelope.root
+        etree.strip_elements(root, etree.Comment, etree.ProcessingInstruction, with_tail=False)  # zeep stumbles there
+        parts = apart(root, response.attachments)
+        root = response.attachments.expand(root)
+        for each in _security(client):
+            each.verify(root)
+        root, _ = plugins.apply_ingress(client, root, headers_of(response), operation)
+        fault = _fault_in(root)
+        if fault is not None:
+            raise JmsFaultError(fault, response)
+        if client.settings.strict:
+            _check_content(root, operation)
+        try:
+            return packed(operation.process_reply(root), parts)
+        except zeep.exceptions.Error:
+            raise
+        except Exception as error:  # zeep's types raise whatever Python does with XML of another type
+            text = f"the response to {operation.name} does not fit the WSDL: {type(error).__name__}: {error}"
+            raise JmsTransportError(text, FailureReason.RECEPTION_FAILURE) from error
+
+
+class JmsSoap11Binding(JmsBinding, Soap11Binding):
+    """SOAP 1.1 over JMS."""
+
+
+class JmsSoap12Binding(JmsBinding, Soap12Binding):
+    """SOAP 1.2 over JMS."""
+
+
+BINDING_CLASSES: Final = (JmsSoap11Binding, JmsSoap12Binding)
+
+
+def _is_jms(binding: etree._Element) -> bool:
+    return Standing("", binding).is_jms
+
+
+def _endpoints(client: Any) -> Endpoints:
+    """Return the transport of a client.
+
+    Raises:
+        UsageError: it is another one: the document was read for SOAP over JMS, and is used without.
+    """
+    if not isinstance(client.transport, Endpoints):
+        kind = type(client.transport).__name__
+        raise UsageError(f"the transport is a {kind}; the ports of this WSDL are called through a JmsTransport")
+    return client.transport
+
+
+def _security(client: Any) -> Iterator[Any]:
+    """Yield the WS-Security objects of a client: it may have one, or a list."""
+    found = client.wsse
+    yield from found if isinstance(found, list) else [found] if found else []
+
+
+def _action(headers: Mapping[str, str], operation: Any, *, stated: bool) -> str | None:
+    """Return the action of one message; None where that of the properties counts.
+
+    A plugin's counts over all, then that of the properties, then that of the WSDL's operation.
+
+    Spec: SOAP/JMS 2.2.3 soapAction, 3.4.3; Protocol-2001.
+    """
+    written = headers.get("SOAPAction", "").strip('"')
+    if stated and written == (operation.soapaction or ""):
+        return None
+    return written or None
+
+
+def _check_content(root: etree._Element, operation: Any) -> None:
+    """Refuse a body that holds another element than the WSDL says: zeep would read nothing of it, and not say so.
+
+    The name of an RPC response is anybody's.
+
+    Raises:
+        JmsTransportError: it does.
+    """
+    output = operation.output
+    wanted = output.body if isinstance(output, DocumentMessage) and not output._is_body_wrapped else None
+    body = next(root.iterchildren("{*}Body"), None)
+    if wanted is None or body is None:
+        return
+    content = next(body.iterchildren(etree.Element), None)
+    if content is None or content.tag != wanted.qname.text:
+        seen = "nothing" if content is None else content.tag
+        text = f"the response to {operation.name} holds {seen!s}; the WSDL says {wanted.qname.text}"
+        raise JmsTransportError(text, FailureReason.RECEPTION_FAILURE)
+
+
+def _fault_in(root: etree._Element) -> Fault | None:
+    try:
+        return read_fault(as_envelope(root))
+    except ValueError:  # a plugin made something else of it, of which zeep says what it thinks
+        return None

@@ -1,0 +1,188 @@
+"""zeep's clients for SOAP over JMS: everything that zeep has, over a `soapjms` connection."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import zeep
+import zeep.exceptions
+from zeep.proxy import AsyncServiceProxy, ServiceProxy
+from zeep.wsdl import Document
+
+from brokers.connection import Connection
+from soapjms.protocol.errors import InvalidWsdlError, UsageError
+from soapjms.zeep.loading import Loading, octets_of
+from soapjms.zeep.transport import JmsTransport
+
+
+class _Named:
+    """Says which operations there are when one is asked for that is not."""
+
+    def __getitem__(self, key: str) -> Any:
+        try:
+            return super().__getitem__(key)  # type: ignore[misc]
+        except AttributeError:
+            known = ", ".join(name for name, _ in self) or "none"  # type: ignore[attr-defined]
+            raise AttributeError(f"the service has no operation {key!r}; there are: {known}") from None
+
+
+class _Service(_Named, ServiceProxy):
+    """The operations of a port."""
+
+
+class _AsyncService(_Named, AsyncServiceProxy):
+    """The same for asyncio."""
+
+
+class Client(zeep.Client):
+    """A `zeep.Client` over JMS. Usable in a `with` statement, which closes its transport.
+
+    Args:
+        wsdl: a path, an open binary file, a `zeep.wsdl.Document`, or a URL if there is a `loader`.
+        wsse, plugins, settings: see zeep.
+        transport: in the place of `connection`, for several clients that share one.
+        service_name, port_name: which port `client.service` is; else the first with a SOAP/JMS transport.
+        connection: to the broker; stays the caller's to close.
+        options: see `JmsTransport`.
+
+    Raises:
+        InvalidWsdlError: the WSDL cannot be read.
+        UsageError: an argument is not as it must be.
+    """
+
+    _service_class: type = _Service
+
+    def __init__(
+        self,
+        wsdl: Any,
+        wsse: Any = None,
+        transport: JmsTransport | None = None,
+        service_name: str | None = None,
+        port_name: str | None = None,
+        plugins: Any = None,
+        settings: zeep.Settings | None = None,
+        *,
+        connection: Connection | None = None,
+        **options: Any,
+    ) -> None:
+        transport = _transport(transport, connection, options)
+        settings = settings or zeep.Settings()
+        document = wsdl if isinstance(wsdl, Document) else read_document(wsdl, transport.loading(), settings)
+        super().__init__(document, wsse, transport, service_name, port_name, plugins, settings)  # type: ignore[no-untyped-call]
+
+    def bind(self, service_name: str | None = None, port_name: str | None = None) -> Any:
+        """Return a port's operations; of the first with a SOAP/JMS transport if none is named.
+
+        Raises:
+            UsageError: there is no such port; the message lists those there are.
+            InvalidWsdlError, InvalidPropertyError, NameNotFoundError: the port cannot be called.
+        """
+        port = self._jms_port(service_name, port_name)
+        return self._proxy(port.binding, port.binding_options)
+
+    def create_service(self, binding_name: str, address: str) -> Any:
+        """Return the operations of a binding at an address of the caller's, with the properties of the binding.
+
+        Args:
+            binding_name: in Clark notation, `{namespace}local`; it may be one that the WSDL has for HTTP.
+            address: a `jms:` URI, whose parameters count over the properties.
+
+        Raises:
+            UsageError: there is no such binding; the message lists those there are.
+            InvalidUriError, InvalidWsdlError, InvalidPropertyError, NameNotFoundError: it cannot be called.
+        """
+        binding = self.wsdl.bindings.get(binding_name)
+        if binding is None:
+            known = ", ".join(self.wsdl.bindings) or "none"
+            raise UsageError(f"no binding {binding_name!r}; there are: {known}")
+        return self._proxy(binding, {"address": address})
+
+    def close(self) -> None:
+        """Close the transport: calls under way fail. The connection stays open."""
+        self.transport.close()
+
+    def _proxy(self, binding: Any, options: dict[str, Any]) -> Any:
+        self.transport.client_of(binding.place_of(options))  # what is wrong with it is said now
+        return self._service_class(self, binding, **options)
+
+    def _jms_port(self, service_name: str | None, port_name: str | None) -> Any:
+        found = [
+            port
+            for service, port in self._ports()
+            if service_name in (None, service) and port_name in (None, port.name)
+        ]
+        if service_name is None and port_name is None:
+            found = [port for port in found if port.binding.standing.is_jms]
+        if found:
+            return found[0]
+        wanted = "/".join(each for each in (service_name, port_name) if each is not None)
+        raise UsageError(f"no port {wanted!r}; {self._choice()}" if wanted else f"no SOAP/JMS port; {self._choice()}")
+
+    def _ports(self) -> Iterator[tuple[str, Any]]:
+        for name, service in self.wsdl.services.items():
+            yield from ((name, port) for port in service.ports.values())
+
+    def _choice(self) -> str:
+        """Say what can be called."""
+        ports = [f"{service}/{port.name}" for service, port in self._ports() if port.binding.standing.is_jms]
+        if ports:
+            return f"there are: {', '.join(ports)}"
+        bindings = ", ".join(self.wsdl.bindings)
+        if not bindings:
+            return f"{self.wsdl.location} has no SOAP binding at all"
+        return (
+            f"{self.wsdl.location} has none with a SOAP/JMS transport; call a binding at an address of your own, as in "
+            f"create_service(BINDING, 'jms:queue:NAME'), with one of: {bindings}"
+        )
+
+
+class AsyncClient(Client):
+    """A `zeep.AsyncClient` over JMS, for asyncio: `await client.service.greetMe("World")`. It needs no httpx.
+
+    Usable in an `async with` statement. The WSDL is read at once, before the loop goes on, as zeep does. A call that is
+    cancelled leaves nothing behind.
+    """
+
+    _service_class = _AsyncService
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(self, kind: object = None, error: object = None, trace: object = None) -> None:
+        await self.transport.aclose()
+
+
+def _transport(transport: JmsTransport | None, connection: Connection | None, options: dict[str, Any]) -> JmsTransport:
+    """Return the transport that was given, or make one."""
+    if transport is None:
+        if connection is None:
+            raise UsageError("give a connection=, as soapjms.connect(URL) returns, or a transport=")
+        return JmsTransport(connection, **options)
+    if connection is not None or options:
+        given = ", ".join(["connection"] * (connection is not None) + list(options))
+        raise UsageError(f"{given} beside transport: that has a connection and options of its own")
+    if not isinstance(transport, JmsTransport):
+        raise UsageError(f"transport is a {type(transport).__name__}; it is a soapjms.zeep.JmsTransport")
+    return transport
+
+
+def read_document(wsdl: Any, loading: Loading, settings: zeep.Settings) -> Document:
+    """Let zeep read a WSDL.
+
+    Raises:
+        InvalidWsdlError: it cannot be read; zeep's own errors, such as a type that is missing, stay zeep's.
+    """
+    if not wsdl:
+        raise InvalidWsdlError("no WSDL was given; it is a path or an open binary file")
+    location, name = str(wsdl) if isinstance(wsdl, Path) else wsdl, getattr(wsdl, "name", wsdl)
+    if hasattr(location, "read"):
+        location = BytesIO(loading.checked(octets_of(location), str(name)))
+    try:
+        return Document(location, loading, settings=settings)  # type: ignore[arg-type]  # it only loads
+    except (zeep.exceptions.Error, UsageError):
+        raise
+    except Exception as error:  # zeep goes by what well-formed WSDLs have, and stumbles over others in many ways
+        raise InvalidWsdlError(f"{name} cannot be read: {type(error).__name__}: {error}") from error

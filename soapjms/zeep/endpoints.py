@@ -1,0 +1,216 @@
+"""Where a transport's calls go: a `soapjms.Client` for each port and address, time-outs, waiting, asyncio too.
+
+No WSDL and no XML in here: what is sent is an envelope, what comes back a `Response`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from threading import Lock
+from types import MappingProxyType
+from typing import Self
+
+from lxml import etree
+
+from brokers.connection import Connection
+from brokers.message import MessageType
+from brokers.naming import Names
+from soapjms.arguments import connection_to, edition, finite, payload_type
+from soapjms.client import DEFAULT_TIMEOUT, Client
+from soapjms.protocol.attachments import Attachment
+from soapjms.protocol.errors import CallFailedError, UsageError
+from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
+from soapjms.protocol.names import DEFAULT_PROFILE, Profile
+from soapjms.protocol.values import Value
+from soapjms.protocol.wsdl import Port
+from soapjms.recorder import Recorder
+from soapjms.response import Response
+from soapjms.zeep.errors import failure
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """One request or one-way message, ready to be sent.
+
+    Attributes:
+        client: of the place that it goes to.
+        envelope: what is sent.
+        soap_action: SOAPJMS_soapAction, None for what the properties give.
+        attachments: what goes along.
+        one_way: nobody answers.
+    """
+
+    client: Client
+    envelope: etree._Element
+    soap_action: str | None
+    attachments: Sequence[Attachment]
+    one_way: bool
+
+
+class Endpoints:
+    """The places that calls go to, each with a client that is made when it is first needed. Thread-safe.
+
+    Args:
+        connection: to the broker; stays the caller's to close.
+        operation_timeout: seconds that a call waits for its response; always finite.
+        properties, profile, message_type, names, recorder, limits: see `soapjms.Client`. The profile of a port is the
+            one that its WSDL names, unless one is given.
+
+    Raises:
+        UsageError: an argument is not as it must be.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        operation_timeout: float = DEFAULT_TIMEOUT,
+        properties: Mapping[str, Value] = MappingProxyType({}),
+        profile: Profile | str | None = None,
+        message_type: MessageType = MessageType.BYTES,
+        names: Names | None = None,
+        recorder: Recorder | None = None,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        self._connection = connection_to(connection)
+        self.operation_timeout = finite(operation_timeout)
+        self._profile = None if profile is None else edition(profile)
+        self._options = {
+            "properties": dict(properties),
+            "message_type": payload_type(message_type),
+            "names": names,
+            "recorder": recorder,
+            "limits": limits,
+        }
+        self._lock = Lock()
+        self._clients: dict[str | Port, Client] = {}
+        self._closed = False
+        self._timeout: ContextVar[float] = ContextVar("soapjms.zeep.timeout")
+
+    def client_of(self, place: str | Port) -> Client:
+        """Return the client of a `jms:` URI or a port, made when it is first asked for, and kept until `close`.
+
+        Raises:
+            InvalidUriError, InvalidWsdlError, InvalidPropertyError, NameNotFoundError: it cannot be called.
+            UsageError: the transport is closed.
+        """
+        with self._lock:
+            if self._closed:
+                raise UsageError("the transport is closed; make another")
+            if place not in self._clients:
+                profile = self._profile or (place.profile if isinstance(place, Port) else None) or DEFAULT_PROFILE
+                self._clients[place] = Client(self._connection, place, profile=profile, **self._options)  # type: ignore[arg-type]
+            return self._clients[place]
+
+    @contextmanager
+    def settings(self, timeout: float | None = None) -> Iterator[None]:
+        """Change the time-out of the calls inside a `with`: of this thread, or this asyncio task, alone.
+
+        Args:
+            timeout: seconds; None for `operation_timeout`.
+
+        Raises:
+            UsageError: it is no positive, finite number.
+        """
+        token = self._timeout.set(self.operation_timeout if timeout is None else finite(timeout))
+        try:
+            yield
+        finally:
+            self._timeout.reset(token)
+
+    @property
+    def _seconds(self) -> float:
+        return self._timeout.get(self.operation_timeout)
+
+    # Calling
+
+    def call(self, outgoing: Outgoing) -> Response | None:
+        """Send something, and wait for its response; None for a one-way message, which the broker has then.
+
+        Raises:
+            JmsTimeoutError: no correlated response came in time.
+            JmsTransportError: it could not be sent, or what came back is no SOAP envelope.
+        """
+        try:
+            if outgoing.one_way:
+                _send(outgoing)
+                return None
+            return outgoing.client.call(
+                outgoing.envelope,
+                soap_action=outgoing.soap_action,
+                timeout=self._seconds,
+                attachments=outgoing.attachments,
+            )
+        except CallFailedError as error:
+            raise failure(error) from error
+
+    async def call_async(self, outgoing: Outgoing) -> Response | None:
+        """Do the same without holding up the loop. A task that is cancelled meanwhile leaves nothing behind.
+
+        Raises:
+            JmsTimeoutError, JmsTransportError: see `call`.
+        """
+        try:
+            if outgoing.one_way:
+                await asyncio.to_thread(_send, outgoing)
+                return None
+            return await asyncio.wrap_future(await self._submitted(outgoing))
+        except CallFailedError as error:
+            raise failure(error) from error
+
+    async def _submitted(self, outgoing: Outgoing) -> Future[Response]:
+        """Send a request on a thread, as a broker may hold up who sends."""
+        seconds, loop = self._seconds, asyncio.get_running_loop()
+        submitting = loop.run_in_executor(None, _submit, outgoing, seconds)
+        try:
+            return await asyncio.shield(submitting)
+        except asyncio.CancelledError:
+            submitting.add_done_callback(_forget)  # the thread goes on; what it comes to is nobody's
+            raise
+
+    # Life
+
+    def close(self) -> None:
+        """Stop listening for replies; calls under way fail. The connection stays open. Idempotent."""
+        with self._lock:
+            self._closed = True
+            clients = list(self._clients.values())
+            self._clients.clear()
+        for client in clients:
+            client.close()
+
+    async def aclose(self) -> None:
+        """Do the same without holding up the loop."""
+        await asyncio.to_thread(self.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
+        await self.aclose()
+
+
+def _send(outgoing: Outgoing) -> None:
+    outgoing.client.send(outgoing.envelope, soap_action=outgoing.soap_action, attachments=outgoing.attachments)
+
+
+def _submit(outgoing: Outgoing, seconds: float) -> Future[Response]:
+    return outgoing.client.submit(
+        outgoing.envelope, soap_action=outgoing.soap_action, timeout=seconds, attachments=outgoing.attachments
+    )
+
+
+def _forget(submitting: asyncio.Future[Future[Response]]) -> None:
+    if not submitting.cancelled() and submitting.exception() is None:
+        submitting.result().cancel()

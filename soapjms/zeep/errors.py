@@ -1,0 +1,92 @@
+"""What goes wrong in a call through zeep: errors that are caught by soapjms's names and by zeep's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import zeep.exceptions
+from lxml import etree
+
+from soapjms.protocol.envelope import Fault
+from soapjms.protocol.errors import CallFailedError, CallTimeoutError, UsageError
+from soapjms.protocol.names import SoapVersion
+from soapjms.response import Response
+
+
+class JmsTransportError(CallFailedError, zeep.exceptions.TransportError):
+    """A call ended without a response that can be used; `reason` is the failure reason of the specification."""
+
+
+class JmsTimeoutError(JmsTransportError, CallTimeoutError):
+    """No correlated response came in time."""
+
+
+class ArgumentsError(UsageError, TypeError):
+    """The arguments of an operation do not fit its types; the message has the signature."""
+
+
+def failure(error: CallFailedError) -> JmsTransportError:
+    """Return the error of a call as one that zeep's users catch as well."""
+    kind = JmsTimeoutError if isinstance(error, CallTimeoutError) else JmsTransportError
+    return kind(str(error), error.reason)
+
+
+class JmsFaultError(zeep.exceptions.Fault):
+    """A SOAP fault came back. Everything that zeep's Fault has, filled for both SOAP versions, and more.
+
+    Attributes:
+        message: the text for people.
+        code: the fault code as it is written, with its prefix.
+        actor: faultactor, or the Role of SOAP 1.2.
+        detail: the detail element; `client.wsdl.types.deserialize(detail[0])` makes an object of a declared fault.
+        subcodes: qualified names: the Subcodes of SOAP 1.2, or the binding's one in a fault of SOAP 1.1.
+        subcode: the local name of the subcode of SOAP over JMS, such as `missingContentType`; None for other faults.
+        response: the message that it came in.
+    """
+
+    def __init__(self, fault: Fault, response: Response) -> None:
+        paths = _PATHS[fault.version]
+        super().__init__(  # type: ignore[no-untyped-call]
+            message=fault.reason,
+            code=_text(fault, paths.code),
+            actor=_text(fault, paths.actor),
+            detail=fault.detail,
+            subcodes=list(_subcodes(fault)),
+        )
+        self.subcode = fault.subcode
+        self.response = response
+
+
+class _Paths:
+    """Where the parts of a fault stand in one SOAP version."""
+
+    def __init__(self, code: str, actor: str) -> None:
+        self.code = code
+        self.actor = actor
+
+
+_SOAP_12: Final = f"{{{SoapVersion.SOAP_12.namespace}}}"
+_PATHS: Final[Mapping[SoapVersion, _Paths]] = {
+    SoapVersion.SOAP_11: _Paths("faultcode", "faultactor"),
+    SoapVersion.SOAP_12: _Paths(f"{_SOAP_12}Code/{_SOAP_12}Value", f"{_SOAP_12}Role"),
+}
+
+
+def _text(fault: Fault, path: str) -> str | None:
+    text = fault.element.findtext(path)
+    return None if text is None else text.strip()
+
+
+def _subcodes(fault: Fault) -> Iterator[etree.QName]:
+    """Spec: SOAP 1.2 Part 1 5.4.1.3; SOAP/JMS 2.8."""
+    if fault.version is SoapVersion.SOAP_11:
+        if fault.subcode is not None:
+            yield etree.QName(fault.namespace, fault.subcode)
+        return
+    for value in fault.element.iterfind(f"{_SOAP_12}Code//{_SOAP_12}Subcode/{_SOAP_12}Value"):
+        prefix, colon, local = (value.text or "").strip().rpartition(":")
+        try:
+            yield etree.QName(value.nsmap.get(prefix if colon else None), local)
+        except ValueError:  # a peer may write anything there; what is no name is no subcode
+            continue

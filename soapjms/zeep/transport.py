@@ -1,0 +1,45 @@
+"""A transport for zeep that sends over JMS."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from brokers.connection import Connection
+from soapjms.zeep.bindings import BINDING_CLASSES
+from soapjms.zeep.endpoints import Endpoints
+from soapjms.zeep.loading import Loader, Loading
+
+
+class JmsTransport(Endpoints):
+    """Sends the calls of a `zeep.Client` over JMS: `zeep.Client("greeter.wsdl", transport=JmsTransport(connection))`.
+
+    `settings(timeout=…)`, `close` and `operation_timeout` are as zeep's own transports have them.
+
+    Args:
+        connection: to the broker; stays the caller's to close.
+        loader: fetches WSDLs and schemas that are no local files, such as a `zeep.Transport()`; without one they are
+            refused.
+        options: `operation_timeout` in seconds, `properties`, `profile`, `message_type`, `names`, `recorder`, `limits`;
+            see `Endpoints`.
+
+    Attributes:
+        binding_classes: the bindings that zeep is to know.
+    """
+
+    binding_classes = BINDING_CLASSES
+
+    def __init__(self, connection: Connection, *, loader: Loader | None = None, **options: Any) -> None:
+        super().__init__(connection, **options)
+        self.loader = loader
+
+    def load(self, url: str) -> bytes:
+        """Return a document that zeep reads. Each is looked at alone here; `soapjms.zeep.Client` bounds all together.
+
+        Raises:
+            InvalidWsdlError: it cannot be read, or is no WSDL 1.1 or schema, or has a document type.
+        """
+        return self.loading().load(url)
+
+    def loading(self) -> Loading:
+        """Make what loads the documents of one WSDL."""
+        return Loading(self.binding_classes, self.loader)

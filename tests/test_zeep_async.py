@@ -1,0 +1,211 @@
+"""zeep over JMS from asyncio: calls at once, cancelled ones, a loop that goes on; without httpx."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+import zeep
+from calling_kit import PATIENCE, SOAP_11, OnEachBroker, Wrapped, eventually
+from zeep_kit import BINDING, CXF_NS, ECHO, NS, echo, gallery_wsdl, made, written
+
+from brokers import Connection
+from brokers.embedded import Broker
+from soapjms import Dispatcher, Request, Service
+from soapjms.zeep import AsyncClient, JmsFaultError, JmsTimeoutError, JmsTransport, JmsTransportError
+
+ROOT = Path(__file__).parent.parent
+
+
+class TestCalls(OnEachBroker):
+    """Calls that end."""
+
+    def test_calls_at_once(self, connection: Connection, other: Connection, name: str, tmp_path: Path) -> None:
+        """Each has its own answer; one-way messages and faults as without asyncio; zeep's own client works too."""
+        path = written(
+            tmp_path, ECHO[SOAP_11].read_text(encoding="utf-8").replace("jms:queue:CXF.ECHO", f"jms:queue:{name}")
+        )
+
+        async def calls() -> None:
+            async with AsyncClient(path, connection=connection, operation_timeout=PATIENCE) as client:
+                said = await asyncio.gather(*(client.service.greetMe(str(number)) for number in range(50)))
+                assert said == [f"Hello {number}" for number in range(50)]
+                assert await client.service.pingMe("there") is None
+                while await client.service.pingCount() == 0:
+                    await asyncio.sleep(0)
+                with pytest.raises(JmsFaultError, match="it was asked for"):
+                    await client.service.testFault("x")
+                made_by_us = client.create_service(f"{{{CXF_NS}}}EchoServiceSoapBinding", f"jms:queue:{name}")
+                assert await made_by_us.greetMe("you") == "Hello you"
+            async with JmsTransport(connection, operation_timeout=PATIENCE) as transport:
+                assert await zeep.AsyncClient(str(path), transport=transport).service.greetMe("zeep") == "Hello zeep"
+
+        with Dispatcher(other, f"jms:queue:{name}", echo(), workers=4):
+            asyncio.run(calls())
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Return the WSDL of the gallery."""
+    return written(tmp_path, gallery_wsdl())
+
+
+@pytest.fixture
+def broker() -> Broker:
+    """Return a broker of the test's own."""
+    return Broker("asynchronous")
+
+
+@pytest.fixture
+def connection(broker: Broker) -> Iterator[Connection]:
+    """Return a connection to it."""
+    with broker.connect() as connection:
+        yield connection
+
+
+def under_way(client: Any) -> int:
+    """Count the calls that wait for their response."""
+    return sum(each.under_way for each in client.transport._clients.values())
+
+
+def test_a_cancelled_call_leaves_nothing_behind(connection: Connection, path: Path) -> None:
+    """No call under way; its late answer is nobody's; the next call has its own."""
+    arrived, go = Event(), Event()
+    service = Service()
+
+    @service.operation(f"{{{NS}}}hang")
+    def hang(request: Request) -> Any:
+        arrived.set()
+        assert go.wait(PATIENCE)
+        return made("hung", place=request.findtext(f".//{{{NS}}}year", "?"))
+
+    async def calls() -> None:
+        async with AsyncClient(path, connection=connection, operation_timeout=PATIENCE) as client:
+            call = asyncio.ensure_future(client.service.hang({"year": 1}))
+            await asyncio.to_thread(arrived.wait, PATIENCE)
+            assert under_way(client) == 1
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            assert under_way(client) == 0
+            go.set()
+            assert await client.service.hang({"year": 2}) == "2"
+            (ours,) = client.transport._clients.values()
+            while ours.counts != {"ignored": 1}:
+                await asyncio.sleep(0.001)
+
+    with Dispatcher(connection, "jms:queue:gallery", service):
+        asyncio.run(calls())
+
+
+def slow(connection: Connection, sending: Event, go: Event) -> Connection:
+    """Wrap a connection so that sending waits."""
+
+    class Waiting(Wrapped):
+        def send(self, message: Any, transaction: Any = None) -> Any:
+            sending.set()
+            assert go.wait(PATIENCE)
+            return super().send(message, transaction)
+
+    return Waiting(connection)
+
+
+def test_a_call_that_is_cancelled_while_it_is_sent(connection: Connection, path: Path) -> None:
+    """It leaves nothing behind either, once the broker lets go of it; meanwhile the loop went on."""
+    sending, go = Event(), Event()
+
+    async def calls() -> Any:
+        client = AsyncClient(path, connection=slow(connection, sending, go), operation_timeout=PATIENCE)
+        call = asyncio.ensure_future(client.service.hang({"year": 1}))
+        await asyncio.to_thread(sending.wait, PATIENCE)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        go.set()
+        while under_way(client):
+            await asyncio.sleep(0.001)
+        return client
+
+    client = asyncio.run(calls())
+    eventually(lambda: under_way(client) == 0, "the call is gone")
+    client.close()
+
+
+def test_a_call_that_fails_while_it_is_sent_and_cancelled(connection: Connection, path: Path) -> None:
+    """Nobody is told, and nobody misses it: no error is left for the loop to complain of."""
+    sending, go = Event(), Event()
+
+    async def calls() -> list[Any]:
+        complaints: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context))
+        client = AsyncClient(path, connection=slow(connection, sending, go))
+        call = asyncio.ensure_future(client.service.hang({"year": 1}))
+        await asyncio.to_thread(sending.wait, PATIENCE)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        await asyncio.to_thread(connection.close)
+        go.set()
+        await client.transport.aclose()
+        return complaints
+
+    assert asyncio.run(calls()) == []
+
+
+def test_time_out(connection: Connection, path: Path) -> None:
+    """A typed error; of a `with` it holds for this task alone."""
+
+    async def calls() -> None:
+        async with AsyncClient(path, connection=connection, operation_timeout=PATIENCE) as client:
+
+            async def hasty() -> None:
+                with client.transport.settings(timeout=0.05), pytest.raises(JmsTimeoutError):
+                    await client.service.hang({"year": 1})
+
+            patient = asyncio.ensure_future(client.service.hang({"year": 2}))
+            await hasty()
+            assert not patient.done()
+            patient.cancel()
+
+    asyncio.run(calls())
+
+
+def test_a_lost_connection(connection: Connection, path: Path) -> None:
+    """Typed errors, for one-way messages too."""
+
+    async def calls() -> None:
+        async with AsyncClient(path, connection=connection) as client:
+            service = client.create_service(BINDING, "jms:queue:gallery")
+            connection.close()
+            for call in (service.hang({"year": 1}), service.note("late")):
+                with pytest.raises(JmsTransportError, match="could not be sent"):
+                    await call
+
+    asyncio.run(calls())
+
+
+def test_without_httpx(tmp_path: Path) -> None:
+    """It is neither needed nor imported."""
+    program = f"""
+import asyncio, sys
+sys.modules["httpx"] = None
+import soapjms, soapjms.zeep
+from zeep_kit import echo
+async def main():
+    with soapjms.connect("embedded:") as connection, soapjms.Dispatcher(connection, "jms:queue:CXF.ECHO", echo()):
+        async with soapjms.zeep.AsyncClient({str(ECHO[SOAP_11])!r}, connection=connection) as client:
+            print(await client.service.greetMe("World"))
+asyncio.run(main())
+"""
+    environment = {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "PATH": ""}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, timeout=60, cwd=tmp_path, env=environment
+    )
+    assert done.stdout == "Hello World\n"

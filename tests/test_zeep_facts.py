@@ -1,0 +1,373 @@
+"""What soapjms.zeep takes for granted of zeep, one by one: when a new zeep breaks something, here it says what.
+
+`python -m pytest tests/test_zeep*.py` with another zeep on the path (see docs/zeep.md) tries that one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import subprocess
+import sys
+from importlib.metadata import version
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+import zeep
+import zeep.exceptions
+from lxml import etree
+from wsdl_kit import DATA
+from zeep import plugins
+from zeep.proxy import AsyncServiceProxy, ServiceProxy
+from zeep.wsdl import Document, bindings
+from zeep.wsdl.attachments import MessagePack
+from zeep.wsdl.messages import DocumentMessage
+from zeep.wsse import UsernameToken
+from zeep.xsd import AnyObject
+from zeep_kit import BINDING, HTTP, NS, gallery_wsdl, written
+from zeep_kit import binding as binding_of
+
+ECHO = DATA / "echo-soap11.wsdl"
+REPLY = f"""<e:Envelope xmlns:e="http://schemas.xmlsoap.org/soap/envelope/"><e:Body>
+<framed xmlns="{NS}"><title>Dusk</title><picture>cGljdHVyZQ==</picture></framed></e:Body></e:Envelope>"""
+
+
+class Files:
+    """A transport that reads files, and keeps what it was asked for."""
+
+    binding_classes: tuple[type, ...] = ()
+
+    def __init__(self, **documents: str) -> None:
+        self.asked: list[Any] = []
+        self.documents = documents
+
+    def load(self, url: Any) -> bytes:
+        self.asked.append(url)
+        name = str(url).rpartition("/")[2]
+        return self.documents[name].encode() if name in self.documents else Path(url).read_bytes()
+
+
+@pytest.fixture
+def http(tmp_path: Path) -> Document:
+    """Return the gallery as zeep itself reads it, over HTTP."""
+    text = gallery_wsdl("http://localhost/", bindings=binding_of("Jms", "soap", HTTP))
+    return Document(str(written(tmp_path, text)), Files())  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def frame(http: Document) -> Any:
+    """Return the operation `frame`."""
+    return http.bindings[BINDING].get("frame")
+
+
+def test_the_versions_that_are_supported() -> None:
+    """From 4.2 on, as pyproject.toml says."""
+    assert tuple(int(each) for each in version("zeep").split(".")[:2]) >= (4, 2)
+
+
+# Reading
+
+
+@pytest.mark.parametrize("name", ["echo-soap11.wsdl", "echo-soap12.wsdl"])
+def test_jms_ports_are_dropped_without_a_word(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The bindings refuse their transport, a debug line is all that is said, and the service has no ports."""
+    with caplog.at_level("INFO"):
+        document = Document(str(DATA / name), Files())  # type: ignore[arg-type]
+    assert document.bindings == {}
+    assert [list(each.ports) for each in document.services.values()] == [[]]
+    assert caplog.messages == []
+
+
+def test_the_transport_says_which_bindings_there_are() -> None:
+    """`binding_classes` of the transport, asked in order by `match`; the first that takes an element parses it."""
+    seen: list[str] = []
+
+    class Mine(bindings.Soap11Binding):
+        @classmethod
+        def match(cls, node: Any) -> bool:
+            seen.append(f"match {node.get('name')}")
+            return bool(super().match(node))
+
+        @classmethod
+        def parse(cls, definitions: Any, xmlelement: Any) -> Any:
+            seen.append(f"parse {xmlelement.get('name')} of {definitions.location}")
+            raise NotImplementedError
+
+    transport = Files()
+    transport.binding_classes = (Mine,)
+    Document(str(ECHO), transport)  # type: ignore[arg-type]
+    assert seen == ["match EchoServiceSoapBinding", f"parse EchoServiceSoapBinding of {ECHO}"]
+
+
+def test_a_binding_is_read_if_its_transport_is_that_of_http() -> None:
+    """That attribute alone decides, and is kept as `transport` without being used."""
+    text = ECHO.read_text().replace('transport="http://www.w3.org/2010/soapjms/"', f'transport="{HTTP}"')
+    document = Document(BytesIO(text.encode()), Files())  # type: ignore[arg-type]
+    (binding,) = document.bindings.values()
+    assert sorted(binding.all()) == ["greetMe", "pingCount", "pingMe", "testFault"]
+    assert (binding.transport, binding.wsdl) == (HTTP, document)
+
+
+def test_the_options_of_a_port_are_what_its_binding_makes_of_it() -> None:
+    """`process_service_port` gets the element in its tree, before anything of it is dropped; any keys do."""
+
+    class Mine(bindings.Soap11Binding):
+        @classmethod
+        def parse(cls, definitions: Any, xmlelement: Any) -> Any:
+            xmlelement.find("soap:binding", namespaces=cls.nsmap).set("transport", HTTP)
+            return super().parse(definitions, xmlelement)
+
+        def process_service_port(self, xmlelement: Any, force_https: bool = False) -> Any:
+            return {"address": "jms:queue:x", "mine": xmlelement}
+
+    transport = Files()
+    transport.binding_classes = (Mine,)
+    document = Document(str(ECHO), transport)  # type: ignore[arg-type]
+    (service,) = document.services.values()
+    (port,) = service.ports.values()
+    element = port.binding_options["mine"]
+    assert element.getparent().getparent().tag == "{http://schemas.xmlsoap.org/wsdl/}definitions"
+    proxy = ServiceProxy(None, port.binding, **port.binding_options)
+    assert proxy._binding_options == port.binding_options
+
+
+def test_every_document_comes_from_load(tmp_path: Path) -> None:
+    """Imports of WSDL and schema, relative and not: `load` gets an absolute path, or the URL as it is."""
+    transport = Files(**{"types.xsd": '<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema"/>'})
+    head = f'<wsdl:import namespace="urn:x" location="{ECHO}"/>'
+    types = '<xs:include schemaLocation="http://example/types.xsd"/><xs:include schemaLocation="sub/types.xsd"/>'
+    path = written(tmp_path, gallery_wsdl(head=head).replace(f'"{NS}" elementForm', f'"{NS}" elementForm'))
+    path.write_text(path.read_text().replace("<xs:element name=", types + "<xs:element name=", 1))
+    Document(str(path), transport)  # type: ignore[arg-type]
+    assert transport.asked == [str(path), str(ECHO), "http://example/types.xsd", f"{tmp_path}/sub/types.xsd"]
+
+
+def test_an_open_file_is_read_without_load() -> None:
+    """Whatever has `read`."""
+    transport = Files()
+    document = Document(BytesIO(ECHO.read_bytes()), transport)  # type: ignore[arg-type]
+    assert (transport.asked, document.location) == ([], None)
+
+
+def test_an_import_under_a_wrong_namespace_is_loaded_again_and_again(tmp_path: Path) -> None:
+    """So imports have to be counted: a WSDL that imports itself like that has no end."""
+    path = written(tmp_path, gallery_wsdl(head='<wsdl:import namespace="urn:other" location="gallery.wsdl"/>'))
+
+    class Ended(Exception):  # noqa: N818
+        pass
+
+    class Few(Files):
+        def load(self, url: Any) -> bytes:
+            if len(self.asked) == 50:
+                raise Ended
+            return super().load(url)
+
+    with pytest.raises(Ended):
+        Document(str(path), Few())  # type: ignore[arg-type]
+
+
+# Calling
+
+
+def test_a_call_is_the_bindings_send(http: Document) -> None:
+    """With client, options, the operation's name, and the arguments as they were given."""
+    seen: list[Any] = []
+    binding = http.bindings[BINDING]
+    binding.send = lambda *given: seen.append(given)
+    client = zeep.Client(http, transport=Files())
+    client.service.frame("Dusk", picture=b"x")
+    (port,) = http.services["Gallery"].ports.values()
+    assert seen == [(client, port.binding_options, "frame", ("Dusk",), {"picture": b"x"})]
+
+
+def test_an_asynchronous_call_is_the_bindings_send_async(http: Document) -> None:
+    """The proxy awaits it; it hands over SOAP headers where there are none."""
+
+    async def send_async(*given: Any) -> Any:
+        return given[2:]
+
+    binding = http.bindings[BINDING]
+    binding.send_async = send_async
+    proxy = AsyncServiceProxy(zeep.Client(http, transport=Files()), binding, address="x")
+    assert asyncio.run(proxy.frame("Dusk")) == ("frame", ("Dusk",), {"_soapheaders": None})
+
+
+def test_an_asynchronous_client_makes_services_that_are_not() -> None:
+    """`create_service` is zeep's issue 1288: ours makes its own."""
+    assert zeep.AsyncClient.create_service is zeep.Client.create_service
+
+
+def test_create_makes_the_envelope(http: Document) -> None:
+    """`_create` of the binding, with a client for settings, plugins and wsse; header fields with the action."""
+    client = zeep.Client(http, transport=Files())
+    client.plugins, client.wsse = [], None
+    envelope, headers = http.bindings[BINDING]._create("frame", ("Dusk",), {}, client=client, options={})
+    assert envelope.tag == "{http://schemas.xmlsoap.org/soap/envelope/}Envelope"
+    assert envelope.findtext(".//{*}title") == "Dusk"
+    assert headers["SOAPAction"] == '"urn:gallery/frame"'
+
+
+def test_a_client_can_be_copied(http: Document) -> None:
+    """And the copy has plugins and wsse of its own."""
+    client = zeep.Client(http, transport=Files(), wsse=object(), plugins=[object()])
+    bare = copy.copy(client)
+    bare.plugins, bare.wsse = [], None
+    assert client.wsse is not None
+    assert len(client.plugins) == 1
+    assert bare.settings is client.settings
+
+
+def test_settings_changed_for_a_while_are_those_of_one_thread(http: Document) -> None:
+    """So envelopes are made, and responses read, where the caller is."""
+    client = zeep.Client(http, transport=Files())
+
+    async def other() -> bool:
+        return await asyncio.to_thread(lambda: client.settings.raw_response)
+
+    with client.settings(raw_response=True):
+        assert client.settings.raw_response
+        assert asyncio.run(other()) is False
+
+
+def test_what_is_one_way(http: Document) -> None:
+    """`abstract.output_message` is None; an operation without input has `input` None."""
+    operations = http.bindings[BINDING].all()
+    assert {name: each.abstract.output_message is None for name, each in operations.items()} == {
+        "frame": False,
+        "hang": False,
+        "note": True,
+    }
+    assert all(each.input is not None for each in operations.values())
+    assert operations["frame"].soapaction == "urn:gallery/frame"
+
+
+def test_text_for_base64_is_taken_as_it_is(frame: Any) -> None:
+    """Octets become base64; text marks the place of an attachment."""
+    envelope = frame.create(title="Dusk", picture=[b"x", "mark"]).content
+    assert [each.text for each in envelope.iter(f"{{{NS}}}picture")] == ["eA==", "mark"]
+
+
+def test_objects_of_the_schema_keep_their_values_in_a_dictionary(http: Document) -> None:
+    """`__values__`; an empty object of the type takes another; AnyObject has `xsd_obj` and `value`."""
+    work = http.types.get_type(f"{{{NS}}}Work")
+    value = work(year=1889, scan=b"x")
+    other = type(value)()
+    other.__values__ = {**value.__values__, "scan": "mark"}
+    assert dict(value.__values__) == {"year": 1889, "sold": None, "scan": b"x", "by": None}
+    assert (other.scan, value.scan, other == work(year=1889, scan="mark")) == ("mark", b"x", True)
+    anything = AnyObject(work, value)
+    assert (anything.xsd_obj, anything.value) == (work, value)
+
+
+def test_plugins_are_called_one_after_the_other(http: Document, frame: Any) -> None:
+    """A plugin that returns nothing changes nothing."""
+    history = plugins.HistoryPlugin()
+    client = zeep.Client(http, transport=Files(), plugins=[history])
+    envelope = etree.fromstring(REPLY)
+    assert plugins.apply_egress(client, envelope, {"a": "b"}, frame, {}) == (envelope, {"a": "b"})
+    assert plugins.apply_ingress(client, envelope, {"c": "d"}, frame) == (envelope, {"c": "d"})
+    assert history.last_sent == {"envelope": envelope, "http_headers": {"a": "b"}}
+    assert history.last_received == {"envelope": envelope, "http_headers": {"c": "d"}}
+
+
+def test_the_signature_of_an_operation(frame: Any) -> None:
+    """As people read it."""
+    assert "title: xsd:string, picture: xsd:base64Binary[]" in frame.input.signature()
+
+
+# Responses
+
+
+def test_an_operation_reads_an_envelope(frame: Any) -> None:
+    """`process_reply` takes the element, and returns what zeep would for HTTP."""
+    said = frame.process_reply(etree.fromstring(REPLY))
+    assert (said.body.title, said.body.picture) == ("Dusk", b"picture")
+
+
+def test_comments_are_stumbled_over(frame: Any) -> None:
+    """One before the element hides it; so they are taken out first, as zeep's own parser does."""
+    said = frame.process_reply(etree.fromstring(REPLY.replace("<framed", "<!-- here --><framed")))
+    assert (said.body.title, said.body.picture) == (None, None)
+
+
+def test_an_empty_body_is_stumbled_over(frame: Any) -> None:
+    """With an error that says nothing; ours says which response it was."""
+    root = etree.fromstring(REPLY)
+    root[0].clear()
+    with pytest.raises(IndexError):
+        frame.process_reply(root)
+
+
+def test_any_element_is_taken_for_the_response(frame: Any) -> None:
+    """Its name is not looked at. So ours compares it with that of the message's body before, where it is no RPC."""
+    said = frame.process_reply(etree.fromstring(REPLY.replace("framed", "unframed")))
+    assert (said.body.title, said.body.picture) == ("Dusk", b"picture")
+    assert isinstance(frame.output, DocumentMessage)
+    assert (frame.output.body.qname.text, frame.output._is_body_wrapped) == (f"{{{NS}}}framed", False)
+
+
+def test_an_envelope_of_the_other_version_is_an_error_of_zeep(frame: Any) -> None:
+    """XMLSyntaxError."""
+    other = REPLY.replace("http://schemas.xmlsoap.org/soap/envelope/", "http://www.w3.org/2003/05/soap-envelope")
+    with pytest.raises(zeep.exceptions.XMLSyntaxError):
+        frame.process_reply(etree.fromstring(other))
+
+
+def test_a_pack_of_parts() -> None:
+    """`MessagePack` takes what has headers and content, and strips what says that it is binary: zeep's own mistake."""
+
+    class Part:
+        encoding = "latin-1"
+        content = b"\r\n"
+
+        def __init__(self, **headers: bytes) -> None:
+            self.headers = {name.replace("_", "-").encode(): value for name, value in headers.items()}
+
+    pack = MessagePack(
+        parts=[Part(content_id=b"<a>", content_type=b"image/png"), Part(content_transfer_encoding=b"binary")]
+    )
+    pack._set_root("root")
+    assert (pack.root, pack.get_by_content_id("<a>")) == ("root", pack.attachments[0])
+    assert [each.content for each in pack.attachments] == [b"\r\n", b""]
+    assert pack.attachments[0].content_type == "image/png"
+
+
+def test_a_list_of_wsse_is_not_verified(http: Document, frame: Any) -> None:
+    """zeep applies a list and cannot verify one (its issue 953); ours does both."""
+    client = zeep.Client(http, transport=Files(), wsse=[UsernameToken("ann", "secret")])
+    reply = requests.Response()
+    reply.status_code, reply._content = 200, REPLY.encode()
+    with pytest.raises(AttributeError, match="verify"):
+        http.bindings[BINDING].process_reply(client, frame, reply)
+
+
+@pytest.mark.parametrize(
+    "error", [zeep.exceptions.Fault, zeep.exceptions.TransportError, zeep.exceptions.XMLSyntaxError]
+)
+def test_errors_have_one_root(error: type) -> None:
+    """So does ValidationError; TypeError and ValueError come from elsewhere."""
+    assert issubclass(error, zeep.exceptions.Error)
+
+
+def test_what_a_fault_is_made_of() -> None:
+    """Five attributes by name."""
+    fault = zeep.exceptions.Fault(message="m", code="c", actor="a", detail="d", subcodes=["s"])
+    assert (fault.message, fault.code, fault.actor, fault.detail, fault.subcodes) == ("m", "c", "a", "d", ["s"])
+
+
+def test_wrong_arguments(frame: Any) -> None:
+    """An unknown name is a TypeError with the signature, a missing element a ValidationError with its path."""
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'titel'. Signature: `title: xsd:string"):
+        frame.create(titel="Dusk")
+    with pytest.raises(zeep.exceptions.ValidationError, match=r"Missing element title \(frame.title\)"):
+        frame.create()
+
+
+def test_zeep_needs_no_httpx() -> None:
+    """It is imported where it is installed, and missed only by its AsyncTransport."""
+    program = "import sys; sys.modules['httpx'] = None; import zeep; print(zeep.AsyncClient.__name__)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "AsyncClient\n"
