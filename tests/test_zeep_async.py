@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Event
 from typing import Any
 
 import pytest
 import zeep
-from calling_kit import PATIENCE, SOAP_11, OnEachBroker, Wrapped, eventually
+from calling_kit import PATIENCE, SOAP_11, OnEachBroker, Wrapped
 from zeep_kit import BINDING, CXF_NS, ECHO, NS, echo, gallery_wsdl, made, written
 
 from brokers import Connection
@@ -37,8 +37,6 @@ class TestCalls(OnEachBroker):
                 said = await asyncio.gather(*(client.service.greetMe(str(number)) for number in range(50)))
                 assert said == [f"Hello {number}" for number in range(50)]
                 assert await client.service.pingMe("there") is None
-                while await client.service.pingCount() == 0:
-                    await asyncio.sleep(0)
                 with pytest.raises(JmsFaultError, match="it was asked for"):
                     await client.service.testFault("x")
                 made_by_us = client.create_service(f"{{{CXF_NS}}}EchoServiceSoapBinding", f"jms:queue:{name}")
@@ -74,6 +72,13 @@ def under_way(client: Any) -> int:
     return sum(each.under_way for each in client.transport._clients.values())
 
 
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for what comes from another thread."""
+    async with asyncio.timeout(PATIENCE):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
 def test_a_cancelled_call_leaves_nothing_behind(connection: Connection, path: Path) -> None:
     """No call under way; its late answer is nobody's; the next call has its own."""
     arrived, go = Event(), Event()
@@ -97,8 +102,7 @@ def test_a_cancelled_call_leaves_nothing_behind(connection: Connection, path: Pa
             go.set()
             assert await client.service.hang({"year": 2}) == "2"
             (ours,) = client.transport._clients.values()
-            while ours.counts != {"ignored": 1}:
-                await asyncio.sleep(0.001)
+            await until(lambda: ours.counts == {"late": 1})
 
     with Dispatcher(connection, "jms:queue:gallery", service):
         asyncio.run(calls())
@@ -128,12 +132,10 @@ def test_a_call_that_is_cancelled_while_it_is_sent(connection: Connection, path:
         with pytest.raises(asyncio.CancelledError):
             await call
         go.set()
-        while under_way(client):
-            await asyncio.sleep(0.001)
+        await until(lambda: under_way(client) == 0)
         return client
 
     client = asyncio.run(calls())
-    eventually(lambda: under_way(client) == 0, "the call is gone")
     client.close()
 
 

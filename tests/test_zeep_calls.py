@@ -249,8 +249,8 @@ class TestFaults(Gallery):
         text = {
             SOAP_11: '<faultcode xmlns="">Client</faultcode><faultstring xmlns="">no</faultstring>'
             '<faultactor xmlns="">urn:actor</faultactor>',
-            SOAP_12: '<Code><Value>Sender</Value><Subcode><Value xmlns:a="urn:a">a:one</Value><Subcode><Value>b c</Value>'
-            "</Subcode></Subcode></Code><Reason><Text>no</Text></Reason><Role>urn:actor</Role>",
+            SOAP_12: '<Code><Value>Sender</Value><Subcode><Value xmlns:a="urn:a">a:one</Value><Subcode>'
+            "<Value>b c</Value></Subcode></Subcode></Code><Reason><Text>no</Text></Reason><Role>urn:actor</Role>",
         }[version]
         root = f'<Envelope xmlns="{version.namespace}"><Body><Fault>{text}</Fault></Body></Envelope>'
         caught = self.fault_for(connection, path, lambda: etree.fromstring(root))
@@ -399,7 +399,7 @@ class TestErrors(Gallery):
         """A zeep client that has our document and another's transport says what it lacks."""
         with Client(path, connection=connection) as client:
             other = zeep.Client(client.wsdl, transport=object())
-            with pytest.raises(UsageError, match="the transport is a object; .* are called through a JmsTransport"):
+            with pytest.raises(UsageError, match=r"the transport is a object; .* are called through a JmsTransport"):
                 other.service.frame("Dusk")
 
     def test_what_a_client_is_made_with(self, connection: Connection, path: Path) -> None:
@@ -423,9 +423,12 @@ class TestErrors(Gallery):
 def test_comments_in_a_response(tmp_path: Path) -> None:
     """They stand in nobody's way, nor do processing instructions."""
     root = (
-        f'<e:Envelope xmlns:e="{SOAP_11.namespace}"><!-- a --><e:Body><?b c?><greetMeResponse xmlns="{CXF_NS}"><!-- d -->'
-        "<responseType>Hel<!-- e -->lo</responseType></greetMeResponse></e:Body></e:Envelope>"
+        f'<e:Envelope xmlns:e="{SOAP_11.namespace}"><!-- a --><e:Body><?b c?><greetMeResponse xmlns="{CXF_NS}">'
+        "<!-- d --><responseType>Hel<!-- e -->lo</responseType></greetMeResponse></e:Body></e:Envelope>"
     )
-    with Broker("comments").connect() as connection, Client(ECHO[SOAP_11], connection=connection) as client:
-        with responder(connection, queue("CXF.ECHO"), lambda request: [answer_to(request, body=root.encode())]):
-            assert client.service.greetMe("x") == "Hello"
+    with (
+        Broker("comments").connect() as connection,
+        Client(ECHO[SOAP_11], connection=connection) as client,
+        responder(connection, queue("CXF.ECHO"), lambda request: [answer_to(request, body=root.encode())]),
+    ):
+        assert client.service.greetMe("x") == "Hello"

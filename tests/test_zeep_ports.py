@@ -56,9 +56,10 @@ def test_values_on_the_wire(connection: Connection) -> None:
         Dispatcher(connection, "jms:queue:CXF.PROPS", echo()),
         Client(PROPERTIES, connection=connection, port_name="PortOverBinding") as client,
         Client(PROPERTIES, connection=connection, port_name="UriOverPort", properties={"priority": 9}) as other,
+        client.settings(raw_response=True),
+        other.settings(raw_response=True),
     ):
-        with client.settings(raw_response=True), other.settings(raw_response=True):
-            request, said = client.service.greetMe("x").jms.request, other.service.greetMe("x").jms.request
+        request, said = client.service.greetMe("x").jms.request, other.service.greetMe("x").jms.request
     assert (request.priority, request.delivery_mode, request.reply_to.name) == (3, 2, "CXF.PROPS.REPLY.BINDING")
     assert (said.priority, said.properties.text("SOAPJMS_targetService")) == (9, "EchoPort")
 
@@ -106,7 +107,7 @@ def test_a_wsdl_without_jms_port(connection: Connection, tmp_path: Path) -> None
     text = gallery_wsdl("http://localhost/", bindings=binding("Jms", "soap", HTTP))
     with Client(written(tmp_path, text), connection=connection) as client:
         with pytest.raises(
-            UsageError, match="no SOAP/JMS port; .* has none with a SOAP/JMS transport; call a binding at"
+            UsageError, match=r"no SOAP/JMS port; .* has none with a SOAP/JMS transport; call a binding at"
         ):
             _ = client.service
         with pytest.raises(InvalidWsdlError, match=f"port 'Jms' is not SOAP over JMS: its transport is '{HTTP}'"):
@@ -162,7 +163,7 @@ def test_a_port_without_address(connection: Connection, tmp_path: Path) -> None:
     """It says what to write."""
     services = '<wsdl:service name="Gallery"><wsdl:port name="Jms" binding="g:Jms"/></wsdl:service>'
     path = written(tmp_path, gallery_wsdl(services=services))
-    with Client(path, connection=connection) as client, pytest.raises(InvalidWsdlError, match="location=.*jms:…"):
+    with Client(path, connection=connection) as client, pytest.raises(InvalidWsdlError, match=r"location=.*jms:…"):
         _ = client.service
 
 
