@@ -26,8 +26,9 @@ def test_generated_pages_are_current() -> None:
 
 
 def test_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The Python of the README runs as it stands, in one go."""
+    """The Python of the README runs as it stands, in one go; what needs zeep in tests/test_zeep_docs.py."""
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    blocks = [each for each in blocks if "soapjms.zeep" not in each]
     monkeypatch.chdir(tmp_path)
     scope: dict[str, object] = {}
     for block in blocks:

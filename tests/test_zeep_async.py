@@ -98,7 +98,7 @@ def test_a_cancelled_call_leaves_nothing_behind(connection: Connection, path: Pa
             call.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await call
-            assert under_way(client) == 0
+            await until(lambda: under_way(client) == 0)
             go.set()
             assert await client.service.hang({"year": 2}) == "2"
             (ours,) = client.transport._clients.values()

@@ -165,12 +165,12 @@ class Endpoints:
 
     async def _submitted(self, outgoing: Outgoing) -> Future[Response]:
         """Send a request on a thread, as a broker may hold up who sends."""
-        seconds, loop = self._seconds, asyncio.get_running_loop()
-        submitting = loop.run_in_executor(None, _submit, outgoing, seconds)
+        submitting: Future[Future[Response]] = Future()
+        asyncio.get_running_loop().run_in_executor(None, _submit, outgoing, self._seconds, submitting)
         try:
-            return await asyncio.shield(submitting)
+            return await asyncio.wrap_future(submitting)
         except asyncio.CancelledError:
-            submitting.add_done_callback(_forget)  # the thread goes on; what it comes to is nobody's
+            submitting.add_done_callback(_forget)  # the thread may be at it; what it comes to is nobody's
             raise
 
     # Life
@@ -205,12 +205,19 @@ def _send(outgoing: Outgoing) -> None:
     outgoing.client.send(outgoing.envelope, soap_action=outgoing.soap_action, attachments=outgoing.attachments)
 
 
-def _submit(outgoing: Outgoing, seconds: float) -> Future[Response]:
-    return outgoing.client.submit(
-        outgoing.envelope, soap_action=outgoing.soap_action, timeout=seconds, attachments=outgoing.attachments
-    )
+def _submit(outgoing: Outgoing, seconds: float, submitting: Future[Future[Response]]) -> None:
+    if not submitting.set_running_or_notify_cancel():
+        return
+    try:
+        submitted = outgoing.client.submit(
+            outgoing.envelope, soap_action=outgoing.soap_action, timeout=seconds, attachments=outgoing.attachments
+        )
+    except BaseException as error:
+        submitting.set_exception(error)
+    else:
+        submitting.set_result(submitted)
 
 
-def _forget(submitting: asyncio.Future[Future[Response]]) -> None:
+def _forget(submitting: Future[Future[Response]]) -> None:
     if not submitting.cancelled() and submitting.exception() is None:
         submitting.result().cancel()
