@@ -20,15 +20,16 @@ from lxml import etree
 from brokers.connection import Connection
 from brokers.message import MessageType
 from brokers.naming import Names
-from soapjms.arguments import connection_to, edition, finite, payload_type
+from soapjms.arguments import connection_to, edition, finite, payload_type, reply_strategy
 from soapjms.client import DEFAULT_TIMEOUT, Client
 from soapjms.protocol.attachments import Attachment
 from soapjms.protocol.errors import CallFailedError, UsageError
 from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
-from soapjms.protocol.names import DEFAULT_PROFILE, Profile
+from soapjms.protocol.names import AUTO, DEFAULT_PROFILE, Profile
 from soapjms.protocol.values import Value
 from soapjms.protocol.wsdl import Port
 from soapjms.recorder import Recorder
+from soapjms.replies import ReplyStrategy
 from soapjms.response import Response
 from soapjms.zeep.errors import failure
 
@@ -58,8 +59,8 @@ class Endpoints:
     Args:
         connection: to the broker; stays the caller's to close.
         operation_timeout: seconds that a call waits for its response; always finite.
-        properties, profile, message_type, names, recorder, limits: see `soapjms.Client`. The profile of a port is the
-            one that its WSDL names, unless one is given.
+        profile: the edition to write by; "auto" for that of a WSDL's port, and the default where there is none.
+        properties, message_type, replies, names, recorder, limits: see `soapjms.Client`.
 
     Raises:
         UsageError: an argument is not as it must be.
@@ -71,18 +72,20 @@ class Endpoints:
         *,
         operation_timeout: float = DEFAULT_TIMEOUT,
         properties: Mapping[str, Value] = MappingProxyType({}),
-        profile: Profile | str | None = None,
+        profile: Profile | str = AUTO,
         message_type: MessageType = MessageType.BYTES,
+        replies: ReplyStrategy | str | None = None,
         names: Names | None = None,
         recorder: Recorder | None = None,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         self._connection = connection_to(connection)
         self.operation_timeout = finite(operation_timeout)
-        self._profile = None if profile is None else edition(profile)
+        self._profile = None if profile == AUTO else edition(profile, "")
         self._options = {
             "properties": dict(properties),
             "message_type": payload_type(message_type),
+            "replies": reply_strategy(replies),
             "names": names,
             "recorder": recorder,
             "limits": limits,

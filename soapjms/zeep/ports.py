@@ -12,10 +12,10 @@ from typing import Any, Final
 from lxml import etree
 
 from soapjms.protocol.errors import InvalidUriError
+from soapjms.protocol.names import EDITION_OF_NAMESPACE
 from soapjms.protocol.uri import checked
 from soapjms.protocol.wsdl import Binding, Port, Service, WsdlVersion
 from soapjms.protocol.wsdl.documents import Document
-from soapjms.protocol.wsdl.model import PROFILE_OF_NAMESPACE
 from soapjms.protocol.wsdl.wsdl11 import read_bindings, read_ports, read_services, soap_element
 
 PORT: Final = "jms_port"
@@ -40,7 +40,7 @@ class Standing:
     @property
     def is_jms(self) -> bool:
         """Its transport is SOAP over JMS."""
-        return transport_of(self.element) in PROFILE_OF_NAMESPACE
+        return transport_of(self.element) in EDITION_OF_NAMESPACE
 
     def described(self) -> Binding:
         """Read it, with its soapjms elements."""

@@ -19,8 +19,8 @@ class JmsTransport(Endpoints):
         connection: to the broker; stays the caller's to close.
         loader: fetches WSDLs and schemas that are no local files, such as a `zeep.Transport()`; without one they are
             refused.
-        options: `operation_timeout` in seconds, `properties`, `profile`, `message_type`, `names`, `recorder`, `limits`;
-            see `Endpoints`.
+        options: `operation_timeout` in seconds, `properties`, `profile`, `message_type`, `replies`, `names`,
+            `recorder`, `limits`; see `Endpoints`.
 
     Attributes:
         binding_classes: the bindings that zeep is to know.
