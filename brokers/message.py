@@ -247,6 +247,9 @@ class Message:
     A header that is None is not set, or not known to this side. Times are milliseconds since 1970; an `expiration`
     of 0 means never. `untyped` says that the way here turned every property into a string, so that a check of
     types has nothing to go by.
+
+    Making one checks nothing: most are made of what a broker sent, and on the way of every call. That body and type go
+    together is checked where one leaves this program, by `Connection.send`, and where one is recorded.
     """
 
     message_type: MessageType
@@ -268,3 +271,25 @@ class Message:
     def size(self) -> int:
         """The body's length: octets of bytes, characters of text, elements of a map or stream, 0 for none."""
         return 0 if self.body is None else len(self.body)
+
+
+BODY_TYPES: Final[Mapping[MessageType, tuple[type, ...]]] = {
+    MessageType.BYTES: (bytes, memoryview),
+    MessageType.TEXT: (str,),
+    MessageType.MAP: (Properties,),
+    MessageType.OBJECT: (bytes, memoryview),
+    MessageType.STREAM: (tuple,),
+    MessageType.MESSAGE: (),
+    MessageType.UNKNOWN: (bytes, memoryview, str, Properties, tuple),
+}
+"""What the body of each type of message is, if it is not null."""
+
+
+def body_problem(message: Message) -> str | None:
+    """Say why the body is none that the message's type has, and what would be; None if it is, or is null."""
+    body, accepted = message.body, BODY_TYPES[message.message_type]
+    is_map = isinstance(body, Properties)  # which is a tuple too, as the elements of a stream are
+    if body is None or (Properties in accepted if is_map else isinstance(body, accepted)):
+        return None
+    known = " or ".join(each.__name__ for each in accepted) or "none"
+    return f"a {message.message_type} message cannot carry a body of type {type(body).__name__}; accepted is {known}"

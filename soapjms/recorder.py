@@ -75,6 +75,8 @@ class Recorder:
     ) -> None:
         """Write one message. Never raises for what is in it or for a full disk: that is counted and logged.
 
+        A message whose body does not go with its type is such a one: nobody could read what was written.
+
         Args:
             message: what passed.
             direction: what it is, if known.

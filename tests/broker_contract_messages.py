@@ -40,6 +40,7 @@ from brokers import (
     topic,
     typed,
 )
+from brokers.message import Body
 
 AWKWARD_VALUES: Final = {
     "SOAPJMS_requestURI": "jms:jndi:orders?replyToName=a&b=c:d",
@@ -79,6 +80,20 @@ class MessageContract(Fixtures):
         else:
             assert received.message_type in (kind, MessageType.UNKNOWN)
             assert not received.body
+
+    @pytest.mark.parametrize(
+        ("kind", "body"), [(MessageType.BYTES, "text"), (MessageType.TEXT, b"octets"), (MessageType.TEXT, Properties())]
+    )
+    def test_a_body_of_another_type(self, connection: Connection, kind: MessageType, body: Body) -> None:
+        """A body that does not go with the message's type is refused at once, in a transaction too."""
+        message = Message(message_type=kind, body=body, destination=queue(fresh()))
+        with pytest.raises(ValueError, match="cannot"):
+            connection.send(message)
+        if connection.capabilities.transactions:
+            transaction = connection.begin()
+            with pytest.raises(ValueError, match="cannot"):
+                transaction.send(message)
+            transaction.abort()
 
     def test_a_view_is_sent_as_bytes(self, connection: Connection) -> None:
         """A body may be a view of a larger one; what arrives is bytes."""

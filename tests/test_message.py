@@ -9,6 +9,7 @@ from dataclasses import FrozenInstanceError
 import pytest
 
 from brokers.message import (
+    Body,
     Destination,
     DestinationKind,
     Element,
@@ -19,6 +20,7 @@ from brokers.message import (
     PropertyType,
     PropertyValue,
     as_text,
+    body_problem,
     infer_type,
     is_finite,
     properties,
@@ -217,3 +219,33 @@ def test_frozen() -> None:
     with pytest.raises(FrozenInstanceError):
         message.body = "b"  # type: ignore[misc] # that it cannot be assigned is the point
     assert message.properties == Properties()
+
+
+KINDS: dict[str, Body] = {
+    "bytes": b"a",
+    "memoryview": memoryview(b"a"),
+    "str": "a",
+    "Properties": properties({"a": 1}),
+    "tuple": (Element(PropertyType.INT, 1),),
+}
+
+
+@pytest.mark.parametrize("kind", MessageType)
+def test_bodies_that_go_with_a_type(kind: MessageType) -> None:
+    """Each type of message has its kinds of body; a null one is of every type."""
+    accepted = {
+        MessageType.BYTES: ["bytes", "memoryview"],
+        MessageType.TEXT: ["str"],
+        MessageType.MAP: ["Properties"],
+        MessageType.OBJECT: ["bytes", "memoryview"],
+        MessageType.STREAM: ["tuple"],
+        MessageType.MESSAGE: [],
+        MessageType.UNKNOWN: list(KINDS),
+    }[kind]
+    problems = {name: body_problem(Message(message_type=kind, body=body)) for name, body in KINDS.items()}
+    assert [name for name, problem in problems.items() if problem is None] == accepted
+    assert body_problem(Message(message_type=kind)) is None
+    for name in set(KINDS) - set(accepted):
+        known = " or ".join(accepted) or "none"
+        said = f"a {kind} message cannot carry a body of type {name}; accepted is {known}"
+        assert problems[name] == said

@@ -27,7 +27,7 @@ from brokers.message import (
     PropertyValue,
     queue,
 )
-from soapjms.protocol.errors import InvalidRecordError
+from soapjms.protocol.errors import InvalidRecordError, UsageError
 from soapjms.protocol.record import (
     Direction,
     Node,
@@ -515,3 +515,22 @@ def test_bodies_as_json() -> None:
     """Octets are base64, whatever holds them; no body is null."""
     assert body_to_json(b"\xff") == body_to_json(memoryview(b"\xff")) == b64encode(b"\xff").decode()
     assert body_to_json(None) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "says"),
+    [
+        (MessageType.BYTES, "text", "a bytes message cannot carry a body of type str; accepted is bytes or memoryview"),
+        (MessageType.TEXT, b"octets", "a text message cannot carry a body of type bytes; accepted is str"),
+        (
+            MessageType.STREAM,
+            Properties(),
+            "a stream message cannot carry a body of type Properties; accepted is tuple",
+        ),
+        (MessageType.MESSAGE, b"", "a message message cannot carry a body of type bytes; accepted is none"),
+    ],
+)
+def test_a_message_that_nobody_could_read_again_is_not_captured(kind: MessageType, body: Any, says: str) -> None:
+    """The mistake is said where it is made, and not by who reads the log."""
+    with pytest.raises(UsageError, match=says):
+        capture(Message(message_type=kind, body=body), NOW)

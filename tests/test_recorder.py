@@ -120,9 +120,11 @@ class TestFailures:
         with Recorder(path) as recorder:
             recorder.record(replace(MESSAGE, correlation_id=odd))
             recorder.record(replace(MESSAGE, body=odd))
+            recorder.record(replace(MESSAGE, message_type=MessageType.BYTES, body="text"))
             recorder.record(MESSAGE)
-            assert (recorder.written, recorder.failed) == (1, 2)
+            assert (recorder.written, recorder.failed) == (1, 3)
         assert len(records(path)) == 1
+        assert "a bytes message cannot carry a body of type str; accepted is bytes or memoryview" in caplog.text
         assert f"a message was not recorded in {path}" in caplog.text
 
     def test_clock_that_fails(self, path: Path) -> None:

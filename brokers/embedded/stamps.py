@@ -5,7 +5,6 @@ Pure functions from message to message. Anything not named here passes unchanged
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -16,8 +15,7 @@ from brokers.message import (
     Destination,
     DestinationKind,
     Message,
-    MessageType,
-    Properties,
+    body_problem,
     typed,
 )
 
@@ -28,17 +26,6 @@ TEMPORARY_DEAD_LETTERS: Final = Destination(DestinationKind.QUEUE, DEAD_LETTER_P
 REASON_PROPERTY: Final = "dead_letter_reason"
 DESTINATION_PROPERTY: Final = "dead_letter_destination"
 EXPIRED: Final = "expired"
-
-NO_BODY: Final = type(None)
-BODY_TYPES: Final[Mapping[MessageType, tuple[type, ...]]] = {
-    MessageType.BYTES: (bytes, NO_BODY),
-    MessageType.TEXT: (str, NO_BODY),
-    MessageType.MAP: (Properties, NO_BODY),
-    MessageType.OBJECT: (bytes, NO_BODY),
-    MessageType.STREAM: (tuple, NO_BODY),
-    MessageType.MESSAGE: (NO_BODY,),
-    MessageType.UNKNOWN: (bytes, str, Properties, tuple, NO_BODY),
-}
 
 
 def received(message: Message, message_id: str, now: int) -> Message:
@@ -94,7 +81,7 @@ def _dead_letter_queue(source: Destination) -> Destination:
 
 
 def _checked_body(message: Message) -> Body:
-    body = bytes(message.body) if isinstance(message.body, memoryview) else message.body
-    if not isinstance(body, BODY_TYPES[message.message_type]):
-        raise ValueError(f"a {message.message_type} message cannot carry a body of type {type(body).__name__}")
-    return body
+    problem = body_problem(message)
+    if problem is not None:
+        raise ValueError(problem)
+    return bytes(message.body) if isinstance(message.body, memoryview) else message.body

@@ -31,11 +31,12 @@ from brokers.message import (
     Property,
     PropertyType,
     PropertyValue,
+    body_problem,
     infer_type,
     is_finite,
     typed,
 )
-from soapjms.protocol.errors import InvalidRecordError
+from soapjms.protocol.errors import InvalidRecordError, UsageError
 from soapjms.protocol.members import FLAG, INTEGER, LIST, OBJECT, TEXT, Kind, choice, member, of_kind, read_json, shown
 
 VERSION: Final = 1
@@ -98,7 +99,14 @@ def body_digest(body: Body) -> str | None:
 
 
 def capture(message: Message, time: datetime, direction: Direction | None = None, node: Node | None = None) -> Record:
-    """Make the record of a whole message, with its digest."""
+    """Make the record of a whole message, with its digest.
+
+    Raises:
+        UsageError: the body does not go with the message's type, so that nobody could read the record again.
+    """
+    problem = body_problem(message)
+    if problem is not None:
+        raise UsageError(problem)
     return Record(message=message, time=time, direction=direction, node=node, sha256=body_digest(message.body))
 
 
