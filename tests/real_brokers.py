@@ -187,8 +187,8 @@ class RealBroker(ABC):
             content_type: the value of SOAPJMS_contentType.
 
         Returns:
-            The reply: `type`, `body` (as text), `correlationId`, `messageId` (of the request), `properties`; None if
-            none was waited for, or none came in time.
+            The reply: `type`, `body` (as text), `correlationId`, `replyTo`, `messageId` (of the request), `properties`;
+            None if none was waited for, or none came in time.
 
         Raises:
             BrokerStartError: no Java, or the program failed; the message holds what it wrote.

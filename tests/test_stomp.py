@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 
 import pytest
 from hypothesis import example, given
@@ -26,8 +27,16 @@ from brokers import (
     queue,
     topic,
 )
-from brokers.stomp.dialect import RESERVED, dialect_of
-from brokers.stomp.frames import from_frame, parse_destination, refusal, spell, to_frame
+from brokers.stomp.dialect import ARTEMIS, RESERVED, dialect_of
+from brokers.stomp.frames import (
+    from_frame,
+    parse_destination,
+    refusal,
+    spell,
+    spell_reply_to,
+    subscribe_headers,
+    to_frame,
+)
 from brokers.stomp.link import pack
 
 TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
@@ -201,3 +210,109 @@ def test_unknown_broker_is_refused() -> None:
     """Without a row in the table messages would go astray."""
     with pytest.raises(ConnectionFailedError, match="RabbitMQ"):
         dialect_of("RabbitMQ/4.0")
+
+
+def test_frames_for_artemis() -> None:
+    """Queue or topic is said in a header of its own, a temporary destination's is left open; reply-to is as Java's."""
+    temporary = Destination(DestinationKind.TEMPORARY_QUEUE, None, address="temp-queue.1-2")
+    headers, _ = to_frame(message_to(queue("q"), reply_to=temporary), ARTEMIS)
+    assert (headers["destination"], headers["destination-type"]) == ("q", "ANYCAST")
+    assert headers["reply-to"] == "topic://temp-queue.1-2"
+    headers, _ = to_frame(message_to(topic("t"), reply_to=queue("r")), ARTEMIS)
+    assert (headers["destination"], headers["destination-type"]) == ("t", "MULTICAST")
+    assert headers["reply-to"] == "queue://r"
+    headers, _ = to_frame(message_to(temporary), ARTEMIS)
+    assert headers["destination"] == "temp-queue.1-2"
+    assert "destination-type" not in headers
+    with pytest.raises(ValueError, match="'AMQ_SCHEDULED_DELAY'"):
+        to_frame(message_to(queue("q"), properties=properties({"AMQ_SCHEDULED_DELAY": 5})), ARTEMIS)
+
+
+@pytest.mark.parametrize(
+    ("text", "destination"),
+    [
+        ("queue://a/b", queue("a/b")),
+        ("topic://t", topic("t")),
+        ("temp-queue://uuid", Destination(DestinationKind.TEMPORARY_QUEUE, "uuid")),
+        ("topic://temp-queue.1-2", Destination(DestinationKind.TEMPORARY_QUEUE, None, address="temp-queue.1-2")),
+        ("topic://temp-topic.1-2", Destination(DestinationKind.TEMPORARY_TOPIC, None, address="temp-topic.1-2")),
+        ("/queue/plain", queue("/queue/plain")),
+    ],
+)
+def test_reply_to_is_spelled_as_artemis_does(text: str, destination: Destination) -> None:
+    """As its Java client writes it; a plain name is a queue's."""
+    assert parse_destination(text, ARTEMIS) == destination
+    if "://" in text:
+        assert spell_reply_to(destination, ARTEMIS) == text
+
+
+def test_frames_of_artemis() -> None:
+    """Where the length stands tells the type; what is about the frame is no property; `redelivered:false` is empty."""
+    common = {
+        "message-id": "26,34",
+        "destination": "t",
+        "redelivered": "false",
+        "destination-type": "MULTICAST",
+        "receipt": "r",
+        "transaction": "t",
+        "__AMQ_CID": "x",
+        "_AMQ_GROUP_ID": "g",
+        "mine": "1",
+    }
+    octets = from_frame({"content-length": "1", **common}, b"x", ARTEMIS)
+    text = from_frame({**common, "content-length": "1"}, b"x", ARTEMIS)
+    empty = from_frame(common, b"", ARTEMIS)
+    assert [each.message_type for each in (octets, text, empty)] == [
+        MessageType.BYTES,
+        MessageType.TEXT,
+        MessageType.UNKNOWN,
+    ]
+    assert text.destination == topic("t")
+    assert (text.message_id, text.redelivered) == ("34", None)
+    assert {each.name: each.value for each in text.properties} == {"JMSXGroupID": "g", "mine": "1"}
+    assert from_frame({**common, "redelivered": "true"}, b"", ARTEMIS).redelivered is True
+
+
+@given(st.dictionaries(TEXTS.filter(bool), TEXTS), st.binary())
+def test_any_frame_of_artemis_makes_a_message(headers: dict[str, str], body: bytes) -> None:
+    """A peer may send what it likes there too."""
+    assert from_frame(headers, body, ARTEMIS).untyped
+
+
+@given(st.dictionaries(TEXTS.filter(bool), TEXTS))
+@example({"a:b\\c": "x:\\n\r\n\\c\r", " lead": "  trail  "})
+def test_headers_of_stomp_1_1(headers: dict[str, str]) -> None:
+    """It has no escape for CR, which stands for itself, and ends no line."""
+    octets = pack("SEND", headers, version="1.1")
+    lines = octets.removesuffix(b"\n\0").split(b"\n")[1:-1]
+    read = {b"\\n": b"\n", b"\\c": b":", b"\\\\": b"\\"}
+
+    def plain(part: bytes) -> str:
+        return re.sub(rb"\\.", lambda found: read[found[0]], part).decode()
+
+    assert {plain(name): plain(value) for name, _, value in (line.partition(b":") for line in lines)} == headers
+
+
+@pytest.mark.parametrize(("count", "window"), [(1, "0"), (2, "512"), (10, "2560")])
+def test_prefetch_of_artemis_is_in_octets(count: int, window: str) -> None:
+    """One at a time is 0; more are as many of the smallest there are."""
+    headers = subscribe_headers(
+        queue("q"), ARTEMIS, prefetch=count, durable_name="d", selector="JMSPriority = 'JMSType'"
+    )
+    assert headers == {
+        "destination": "q",
+        "subscription-type": "ANYCAST",
+        "consumer-window-size": window,
+        "selector": "AMQPriority = 'JMSType'",
+        "durable-subscription-name": "d",
+    }
+
+
+def test_words_of_a_broker_are_shortened() -> None:
+    """Artemis repeats the message, with all that is in it."""
+    dump = "AMQ339011 Error sending message CoreMessage[messageID=1, properties=TypedProperties[secret=tops3cret]]@1"
+    assert str(refusal({"message": dump}, b"", ARTEMIS)).endswith("AMQ339011 Error sending message; its log says why")
+    assert len(str(refusal({"message": "x" * 100_000}, b"", ARTEMIS))) < 600
+    assert isinstance(
+        refusal({"message": "AMQ339001 Destination does not exist: q"}, b"", ARTEMIS), DestinationGoneError
+    )

@@ -120,7 +120,8 @@ class StompDelivery(Delivery):
         """Acknowledge once the dead-letter queue has it; else it would be lost."""
         if isinstance(error, SendFailedError):
             log.error("message %s was refused as a dead letter, so it comes again: %s", self.message.message_id, error)
-            self.consumer.give_back_later(self.arrival, pause_after(MAX_DELIVERIES))
+            releases = self.consumer.releases.count(self.key)
+            self.consumer.give_back_later(self.arrival, pause_after(min(releases, MAX_DELIVERIES)))
         elif error is None:
             self.consumer.releases.forget(self.key)
             with suppress(ConnectionLostError):

@@ -93,6 +93,7 @@ public class SendSpecial {
         return "{\"type\": " + quote(type(reply)) + ", \"body\": " + quote(body(reply))
             + ", \"messageId\": " + quote(request.getJMSMessageID())
             + ", \"correlationId\": " + quote(reply.getJMSCorrelationID())
+            + ", \"replyTo\": " + quote(reply.getJMSReplyTo() == null ? null : reply.getJMSReplyTo().toString())
             + ", \"properties\": {" + String.join(", ", properties) + "}}";
     }
 
