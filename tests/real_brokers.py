@@ -180,7 +180,8 @@ class RealBroker(ABC):
         """Send a message that STOMP cannot, from a Java client, as a SOAP/JMS request would look.
 
         Args:
-            kind: `map`, `stream`, `object`, `message` (no body at all), `null-text`, `text` or `bytes`.
+            kind: `map`, `stream`, `object`, `message` (no body at all), `null-text`, `text` or `bytes`; with commas
+                between, a message of each.
             queue: where to.
             reply_to: JMSReplyTo: the name of a queue, `temporary` for a temporary queue, None for none.
             wait: seconds to wait for a reply on `reply_to`; 0 for not at all.

@@ -2,7 +2,7 @@
 //
 //   java -Dfactory=CLASS -cp LIB/* SendSpecial.java URL QUEUE KIND CONTENT_TYPE REPLY_TO WAIT_MILLISECONDS
 //
-// KIND: map stream object message null-text text bytes. REPLY_TO: a queue's name, `temporary`, or `-` for none.
+// KIND: map stream object message null-text text bytes, or several with commas between. REPLY_TO: a queue's name, `temporary`, or `-` for none.
 // The last line on standard output is JSON: the reply, or null.
 
 import jakarta.jms.BytesMessage;
@@ -32,16 +32,19 @@ public class SendSpecial {
         try {
             connection.start();
             Session session = connection.createSession(false, Session.AUTO_ACKNOWLEDGE);
-            Message request = make(session, args[2]);
-            request.setStringProperty("SOAPJMS_bindingVersion", "1.0");
-            request.setStringProperty("SOAPJMS_contentType", args[3]);
-            request.setStringProperty("SOAPJMS_requestURI", "jms:queue:" + queue);
-            request.setBooleanProperty("SOAPJMS_isFault", false);
             Destination replyTo = destination(session, args[4]);
-            request.setJMSReplyTo(replyTo);
             long wait = Long.parseLong(args[5]);
             MessageConsumer replies = replyTo != null && wait > 0 ? session.createConsumer(replyTo) : null;
-            session.createProducer(session.createQueue(queue)).send(request);
+            Message request = null;
+            for (String kind : args[2].split(",")) {
+                request = make(session, kind);
+                request.setStringProperty("SOAPJMS_bindingVersion", "1.0");
+                request.setStringProperty("SOAPJMS_contentType", args[3]);
+                request.setStringProperty("SOAPJMS_requestURI", "jms:queue:" + queue);
+                request.setBooleanProperty("SOAPJMS_isFault", false);
+                request.setJMSReplyTo(replyTo);
+                session.createProducer(session.createQueue(queue)).send(request);
+            }
             Message reply = replies == null ? null : replies.receive(wait);
             System.out.println(reply == null ? "null" : describe(request, reply));
         } finally {
