@@ -1,6 +1,6 @@
-"""SMQP, the Simple Message Queue Protocol of draft-tegen-smqp-01: what both sides read and write.
+"""SMQP, the Simple Message Queue Protocol of draft-tegen-smqp-01: a server, and what both sides read and write.
 
 Where to read: `replies.py`, `words.py`, `times.py`, `topics.py`, `ids.py` and `attributes.py` are the grammar;
 `commands.py` is the table of commands; `content.py` is a message; `reading.py` and `dialogue.py` turn octets into
-events. None of them does I/O. `dialect.py` names what the draft leaves open.
+events. None of them does I/O. `dialect.py` names what the draft leaves open. The server is in `server/`.
 """

@@ -1,0 +1,154 @@
+"""The server's SQLite file: its tables, and when what was written to them counts.
+
+Everything that arrives together is written in one transaction, committed before any answer to it leaves (SM-134,
+SM-162). One command that fails is undone alone, by a savepoint.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+from brokers.errors import BrokerError
+
+VERSION: Final = 1
+TABLES: Final = """
+CREATE TABLE smqp (version INTEGER NOT NULL);
+CREATE TABLE accounts (
+    id INTEGER PRIMARY KEY, name TEXT NOT NULL, folded TEXT NOT NULL UNIQUE, password TEXT NOT NULL,
+    is_admin INTEGER NOT NULL, is_peer INTEGER NOT NULL, topic INTEGER, logins INTEGER NOT NULL DEFAULT 0,
+    full_name TEXT, email TEXT, address TEXT, phone TEXT);
+CREATE TABLE topics (
+    id INTEGER PRIMARY KEY, path TEXT NOT NULL, folded TEXT NOT NULL UNIQUE, target INTEGER,
+    keywords TEXT NOT NULL DEFAULT '', is_removing INTEGER NOT NULL DEFAULT 0, is_login INTEGER NOT NULL DEFAULT 0,
+    kind TEXT NOT NULL, timeout REAL, retry_timeout REAL, max_retries INTEGER, max_messages INTEGER,
+    max_message INTEGER, max_octets INTEGER);
+CREATE TABLE rights (
+    topic INTEGER NOT NULL, account INTEGER NOT NULL, rights INTEGER NOT NULL,
+    PRIMARY KEY (topic, account)) WITHOUT ROWID;
+CREATE TABLE messages (
+    smuid INTEGER PRIMARY KEY AUTOINCREMENT, topic INTEGER NOT NULL, account INTEGER, guid TEXT, uid TEXT,
+    cmuid TEXT NOT NULL, origin TEXT, created TEXT NOT NULL, header BLOB NOT NULL, body BLOB NOT NULL,
+    size INTEGER NOT NULL, received REAL NOT NULL, priority INTEGER NOT NULL, timeout REAL NOT NULL,
+    depth INTEGER NOT NULL, receipt INTEGER NOT NULL, sequenced INTEGER NOT NULL, state INTEGER NOT NULL,
+    expires REAL);
+CREATE INDEX messages_by_topic ON messages (topic, state, smuid);
+CREATE INDEX messages_by_cmuid ON messages (account, guid, uid);
+CREATE INDEX messages_by_expiry ON messages (expires) WHERE expires IS NOT NULL;
+CREATE TABLE deliveries (
+    id INTEGER PRIMARY KEY, smuid INTEGER NOT NULL, topic INTEGER NOT NULL, account INTEGER, session INTEGER,
+    name TEXT NOT NULL, priority INTEGER NOT NULL, attempts INTEGER NOT NULL DEFAULT 0, current INTEGER NOT NULL);
+CREATE INDEX deliveries_by_session ON deliveries (session, priority, smuid);
+CREATE INDEX deliveries_by_message ON deliveries (smuid, account);
+CREATE INDEX deliveries_by_account ON deliveries (account, session);
+CREATE INDEX deliveries_by_topic ON deliveries (topic, priority, smuid);
+CREATE TABLE delivered (
+    smuid INTEGER NOT NULL, account INTEGER NOT NULL, PRIMARY KEY (smuid, account)) WITHOUT ROWID;
+CREATE TABLE forwards (
+    link TEXT NOT NULL, smuid INTEGER NOT NULL, attempts INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (link, smuid)) WITHOUT ROWID;
+CREATE TABLE origins (origin TEXT PRIMARY KEY, smuid INTEGER NOT NULL, seen REAL NOT NULL) WITHOUT ROWID;
+CREATE TABLE subscriptions (
+    account INTEGER NOT NULL, resource TEXT NOT NULL, folded TEXT NOT NULL, pattern TEXT NOT NULL, since REAL,
+    is_exclusion INTEGER NOT NULL, PRIMARY KEY (account, resource, folded, is_exclusion)) WITHOUT ROWID;
+"""
+
+
+class StoreError(BrokerError):
+    """The server's file cannot be used."""
+
+
+class Database:
+    """A connection to the file, for one thread at a time.
+
+    Args:
+        path: of the file, which is made if it is not there; `:memory:` keeps nothing.
+
+    Raises:
+        StoreError: it cannot be opened, or is of another version.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = str(path)
+        try:
+            if self._path != ":memory:":
+                with suppress(FileExistsError):
+                    os.close(os.open(self._path, os.O_CREAT | os.O_EXCL, 0o600))
+            self._connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, timeout=5.0)
+            self._open()
+        except (OSError, sqlite3.Error) as error:
+            raise StoreError(f"{path} cannot be used as the store of a server: {error}") from error
+
+    def _open(self) -> None:
+        self.execute("PRAGMA journal_mode = WAL")
+        self.execute("PRAGMA synchronous = FULL")
+        self.execute("PRAGMA locking_mode = EXCLUSIVE")  # a second server on the same file fails at once
+        self.execute("BEGIN IMMEDIATE")
+        if self.row("SELECT 1 FROM sqlite_schema WHERE name = 'smqp'") is None:
+            for statement in TABLES.strip().split(";\n"):
+                self.execute(statement)
+            self.execute("INSERT INTO smqp VALUES (?)", VERSION)
+        found = self.row("SELECT version FROM smqp")
+        self.execute("COMMIT")
+        if found is None or found[0] != VERSION:
+            raise StoreError(f"{self._path} is of version {found and found[0]}, and this server is for {VERSION}")
+
+    def execute(self, sql: str, *parameters: Any) -> int:
+        """Execute a statement; return how many rows it changed."""
+        return self._connection.execute(sql, parameters).rowcount
+
+    def insert(self, sql: str, *parameters: Any) -> int:
+        """Insert a row; return its number."""
+        number = self._connection.execute(sql, parameters).lastrowid
+        assert number is not None
+        return number
+
+    def many(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> None:
+        """Execute a statement for each row of parameters."""
+        self._connection.executemany(sql, rows)
+
+    def row(self, sql: str, *parameters: Any) -> Any:
+        """Return the first row of a query, or None."""
+        return self._connection.execute(sql, parameters).fetchone()
+
+    def rows(self, sql: str, *parameters: Any) -> list[Any]:
+        """Return all rows of a query."""
+        return self._connection.execute(sql, parameters).fetchall()
+
+    def begin(self) -> None:
+        """Begin a transaction, unless one is open."""
+        if not self._connection.in_transaction:
+            self.execute("BEGIN IMMEDIATE")
+
+    def commit(self) -> None:
+        """Make what was written last."""
+        if self._connection.in_transaction:
+            self.execute("COMMIT")
+
+    def rollback(self) -> None:
+        """Undo what was not committed."""
+        if self._connection.in_transaction:
+            self.execute("ROLLBACK")
+
+    @contextmanager
+    def savepoint(self) -> Iterator[None]:
+        """Undo what is written within if it fails, and only that."""
+        self.begin()
+        self.execute("SAVEPOINT one")
+        try:
+            yield
+        except BaseException:
+            if self._connection.in_transaction:
+                self.execute("ROLLBACK TO one")
+                self.execute("RELEASE one")
+            raise
+        self.execute("RELEASE one")
+
+    def close(self) -> None:
+        """Close the file; what was not committed is undone."""
+        self.rollback()
+        self._connection.close()

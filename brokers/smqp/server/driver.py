@@ -1,0 +1,281 @@
+"""The server with its sockets: one asyncio loop on a thread of its own.
+
+All that arrives in one turn of the loop is committed together, then answered.
+
+Spec: SMQP 2 (two connections), 4.1.6.5.1, 6 (SMQPS).
+
+Deviation: SMQP says nothing on how SMQPS works. Here it is TLS from the first octet, on ports of their own; on both
+connections the SMQP server is the TLS server, so that a client needs no certificate and knows whom it hears.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from threading import Thread
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from brokers.errors import ClosedError
+from brokers.smqp.server.accounts import Password
+from brokers.smqp.server.actions import (
+    Action,
+    Check,
+    Close,
+    Connect,
+    Hash,
+    NotifyClose,
+    NotifyWrite,
+    Resume,
+    Write,
+)
+from brokers.smqp.server.administration import Administration
+from brokers.smqp.server.database import Database
+from brokers.smqp.server.engine import Engine
+from brokers.smqp.server.options import SERVER_PORT, Options
+from brokers.smqp.server.protocols import CommandProtocol, NotifyProtocol
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+HASHERS: Final = 2
+"""Threads that compare passwords."""
+FAREWELL: Final = 0.5
+"""Seconds that closing leaves for what is to be written."""
+
+
+class Server:
+    """An SMQP server. Usable in a `with` statement, which closes it.
+
+    Args:
+        store: the file for accounts, topics, messages and subscriptions; `:memory:` keeps nothing.
+        options: how it is set up.
+        clock: seconds since 1970.
+
+    Raises:
+        StoreError: the file cannot be used, as when another server uses it.
+    """
+
+    def __init__(
+        self, store: str | Path, options: Options | None = None, *, clock: Callable[[], float] = time.time
+    ) -> None:
+        self.engine = Engine(Database(store), options or Options(), clock=clock)
+        self._loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self._loop.run_forever, name="smqp server", daemon=True)
+        self._hashers = ThreadPoolExecutor(HASHERS, "smqp password")
+        self._listeners: list[asyncio.Server] = []
+        self._tls: ssl.SSLContext | None = None
+        self._commands: dict[int, CommandProtocol] = {}
+        self._notifies: dict[tuple[int, int], NotifyProtocol] = {}
+        self._connecting: dict[tuple[int, int], asyncio.Task[None]] = {}
+        self._is_flushing = False
+        self._alarm: asyncio.TimerHandle | None = None
+        self._is_closed = False
+        self._thread.start()
+
+    def listen(
+        self, host: str = "127.0.0.1", port: int = SERVER_PORT, *, tls: ssl.SSLContext | None = None
+    ) -> tuple[str, int]:
+        """Listen at one more address; return it, with the port that was taken where 0 was given.
+
+        Args:
+            host: the address.
+            port: 720 by default, for which one needs to be root.
+            tls: makes it SMQPS; one certificate serves command and notify connections.
+
+        Raises:
+            OSError: it cannot be listened at.
+        """
+        return self._wait(self._listen(host, port, tls))
+
+    async def _listen(self, host: str, port: int, tls: ssl.SSLContext | None) -> tuple[str, int]:
+        factory = partial(CommandProtocol, self, is_secure=tls is not None)
+        listener = await self._loop.create_server(factory, host, port, ssl=tls)
+        self._tls = tls or self._tls
+        self._listeners.append(listener)
+        address = listener.sockets[0].getsockname()
+        return address[0], address[1]
+
+    def administer(self, function: Callable[[Administration], T]) -> T:
+        """Run a function that changes what clients cannot; all of it counts, or nothing if it raises."""
+        return self._wait(self._administer(function))
+
+    async def _administer(self, function: Callable[[Administration], T]) -> T:
+        with self.engine.core.database.savepoint():
+            result = function(Administration(self.engine.core))
+        self.flush()
+        return result
+
+    def close(self, goodbye: float | None = 0.0) -> None:
+        """Say goodbye to the clients, close all connections and the store. Idempotent.
+
+        Args:
+            goodbye: is announced as the seconds until now; None says nothing.
+        """
+        if self._is_closed:
+            return
+        self._wait(self._close(goodbye))
+        self._is_closed = True
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+        self._hashers.shutdown()
+        self.engine.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def _close(self, goodbye: float | None) -> None:
+        self.engine.is_available = False
+        for listener in self._listeners:
+            listener.close()
+        if goodbye is not None:
+            self.engine.core.announce.bye(goodbye)
+        self.flush()
+        for task in self._connecting.values():
+            task.cancel()
+        if self._alarm is not None:
+            self._alarm.cancel()
+        protocols = [*self._commands.values(), *self._notifies.values()]
+        for protocol in protocols:
+            protocol.close()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.gather(*(each.ended for each in protocols)), FAREWELL)
+        for protocol in protocols:
+            protocol.abort()
+        await asyncio.sleep(0)
+
+    def call(self, function: Callable[[], T]) -> Future[T]:
+        """Run a function on the server's thread, then do what it asked for."""
+        return asyncio.run_coroutine_threadsafe(self._call(function), self._loop)
+
+    async def _call(self, function: Callable[[], T]) -> T:
+        result = function()
+        self.flush_soon()
+        return result
+
+    def _wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        if self._is_closed:
+            coroutine.close()
+            raise ClosedError("the server was closed")
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+    # On the loop
+
+    def entered(self, protocol: CommandProtocol) -> None:
+        """A client connected."""
+        self._commands[protocol.number] = protocol
+
+    def left(self, protocol: CommandProtocol) -> None:
+        """A client's connection ended."""
+        self._commands.pop(protocol.number, None)
+
+    def notify_left(self, protocol: NotifyProtocol) -> None:
+        """A notify connection ended."""
+        self._notifies.pop(protocol.key, None)
+
+    def flush_soon(self) -> None:
+        """Flush once all that has arrived by now was heard."""
+        if not self._is_flushing:
+            self._is_flushing = True
+            self._loop.call_soon(self.flush)
+
+    def flush(self) -> None:
+        """Commit, and do what is to be done."""
+        self._is_flushing = False
+        for action in self.engine.flush():
+            self._do(action)
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm = self._loop.call_later(self.engine.wait(), self._tick)
+
+    def _tick(self) -> None:
+        self.engine.tick()
+        self.flush()
+
+    def _do(self, action: Action) -> None:
+        if isinstance(action, Write | Close | Resume):
+            self._do_command(action)
+        elif isinstance(action, Connect):
+            key = action.session, action.attempt
+            self._connecting[key] = self._loop.create_task(self._connect(action))
+        elif isinstance(action, NotifyWrite | NotifyClose):
+            self._do_notify(action)
+        else:
+            self._loop.create_task(self._compare_or_hash(action))
+
+    def _do_command(self, action: Write | Close | Resume) -> None:
+        protocol = self._commands.get(action.session)
+        if protocol is None:
+            return
+        if isinstance(action, Write):
+            protocol.write(action.data)
+        elif isinstance(action, Close):
+            protocol.close()
+        else:
+            protocol.resume()
+
+    def _do_notify(self, action: NotifyWrite | NotifyClose) -> None:
+        key = action.session, action.attempt
+        protocol = self._notifies.get(key)
+        if protocol is not None and isinstance(action, NotifyWrite):
+            protocol.write(action.data)
+        elif protocol is not None:
+            protocol.close()
+        elif isinstance(action, NotifyClose) and (task := self._connecting.pop(key, None)) is not None:
+            task.cancel()
+
+    async def _connect(self, action: Connect) -> None:
+        key = action.session, action.attempt
+        try:
+            async with asyncio.timeout(self.engine.core.options.connect_timeout):
+                protocol = await self._connected(action)
+        except (OSError, TimeoutError) as error:
+            log.info("client %s cannot be reached at port %d: %s", action.host, action.port, error or "no answer")
+            self.engine.notify_failed(*key, timed_out=isinstance(error, TimeoutError))
+        else:
+            self._notifies[key] = protocol
+            self.engine.notify_opened(*key)
+        finally:
+            self._connecting.pop(key, None)
+            self.flush_soon()
+
+    async def _connected(self, action: Connect) -> NotifyProtocol:
+        protocol = NotifyProtocol(self, action.session, action.attempt, is_secure=action.is_secure)
+        transport, _ = await self._loop.create_connection(lambda: protocol, action.host, action.port)
+        if action.is_secure:
+            assert self._tls is not None
+            try:
+                secured = await self._loop.start_tls(transport, protocol, self._tls, server_side=True)
+            except BaseException:
+                transport.abort()
+                raise
+            assert secured is not None
+            protocol.transport = secured
+        return protocol
+
+    async def _compare_or_hash(self, action: Check | Hash) -> None:
+        cost = self.engine.core.options.scrypt_cost
+        if isinstance(action, Hash):
+            password = await self._loop.run_in_executor(self._hashers, Password.of, action.text, cost)
+            self.engine.hashed(action.session, password)
+        elif action.stored is None:  # takes as long as if there were such an account
+            await self._loop.run_in_executor(self._hashers, Password.of, action.text, cost)
+            self.engine.checked(action.session, False)
+        else:
+            is_right = await self._loop.run_in_executor(self._hashers, action.stored.matches, action.text)
+            self.engine.checked(action.session, is_right)
+        self.flush_soon()

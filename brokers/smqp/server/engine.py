@@ -1,0 +1,315 @@
+"""The server without sockets: what happened goes in, what is to be done comes out.
+
+`accept`, `received`, `closed` and the like take what happened; `flush` commits what was written and hands over the
+actions. So a client is never told of something that a crash could undo, and one commit serves all that came together.
+
+Spec: SMQP 4, 4.1; the state table of section 9.1 of the digest.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import time
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
+
+from brokers.smqp.commands import Kind
+from brokers.smqp.dialogue import CommandReader, Heard, format_banner
+from brokers.smqp.errors import RefusedError
+from brokers.smqp.replies import Code, ReplyForm, format_reply, plain
+from brokers.smqp.server import arranging, login, publishing, queries, settings, subscribing
+from brokers.smqp.server.accounts import Password
+from brokers.smqp.server.actions import Action, Close, Resume, Write
+from brokers.smqp.server.channel import Channel
+from brokers.smqp.server.core import Core
+from brokers.smqp.server.database import Database
+from brokers.smqp.server.options import Options
+from brokers.smqp.server.session import Answer, Session, Stage
+
+log = logging.getLogger(__name__)
+
+Handler: TypeAlias = Callable[[Core, Session, Heard], Answer | None]
+
+HANDLERS: Final[Mapping[Kind, Handler]] = {
+    Kind.LOGIN: login.login,
+    Kind.PASSWORD: login.password,
+    Kind.COUNT_TOPIC: queries.count_topics,
+    Kind.COUNT_MESSAGE: queries.count_messages,
+    Kind.COUNT_SUBSCRIBERS: queries.count_subscribers,
+    Kind.LIST_TOPIC: queries.list_topics,
+    Kind.LIST_MESSAGE: queries.list_messages,
+    Kind.CREATE_TOPIC: arranging.create,
+    Kind.REMOVE_TOPIC: arranging.remove,
+    Kind.REMOVE_MESSAGE: arranging.remove_message,
+    Kind.SET_TOPIC_NAME: arranging.rename,
+    Kind.SET_TOPIC_KEYWORD: arranging.set_keywords,
+    Kind.SET_LOGIN_PASSWORD: login.set_password,
+    Kind.SET_LOGIN_NAME: login.set_own,
+    Kind.SET_LOGIN_EMAIL: login.set_own,
+    Kind.SET_LOGIN_ADDRESS: login.set_own,
+    Kind.SET_LOGIN_PHONE: login.set_own,
+    Kind.SET_NOTIFY_PORT: settings.port,
+    Kind.SET_NOTIFY_SUSPEND: settings.suspend,
+    Kind.SET_NOTIFY_RESUME: settings.resume,
+    Kind.FIND_TOPIC: queries.find_topics,
+    Kind.PUBLISH_MESSAGE: publishing.publish,
+    Kind.PUBLISH_REPLY: publishing.reply,
+    Kind.REPUBLISH_MESSAGE: publishing.republish,
+    Kind.SUBSCRIBE_MESSAGE: subscribing.subscribe,
+    Kind.SUBSCRIBE_TOPIC: subscribing.subscribe,
+    Kind.SUBSCRIBE_SUBSCRIBER: subscribing.subscribe,
+    Kind.SUBSCRIBE_SERVER_TIMEOUT: subscribing.subscribe_timeout,
+    Kind.UNSUBSCRIBE_MESSAGE: subscribing.unsubscribe,
+    Kind.UNSUBSCRIBE_TOPIC: subscribing.unsubscribe,
+    Kind.UNSUBSCRIBE_SUBSCRIBER: subscribing.unsubscribe,
+    Kind.UNSUBSCRIBE_SERVER_TIMEOUT: subscribing.unsubscribe_timeout,
+    Kind.UNSUBSCRIBE_ALL: subscribing.unsubscribe_all,
+    Kind.GET_MESSAGE: queries.get_messages,
+    Kind.GET_TOPIC_KEYWORDS: queries.get_keywords,
+    Kind.NOOP: settings.noop,
+    Kind.QUIT: settings.noop,
+}
+FOR_STRANGERS: Final = frozenset({Kind.LOGIN, Kind.PASSWORD, Kind.NOOP, Kind.QUIT})
+LONGEST_WAIT: Final = 60.0
+"""Seconds until the engine wants to look at the clock again at the latest."""
+
+
+class Engine:
+    """One server.
+
+    Args:
+        database: where everything is kept.
+        options: what the operator decided.
+        clock: seconds since 1970.
+        ticks: seconds of a clock that never jumps.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        options: Options,
+        *,
+        clock: Callable[[], float] = time.time,
+        ticks: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.core = Core(database, options, clock, ticks)
+        self.core.recover()
+        self.is_available = True
+        self._last = 0
+
+    # What happened on command connections
+
+    def accept(self, address: str, *, is_secure: bool = False) -> int:
+        """A client connected; return the number by which actions name it."""
+        self._last += 1
+        options = self.core.options
+        available = self.is_available and len(self.core.sessions) < options.max_sessions
+        self.core.do(Write(self._last, format_banner(is_available=available, server=options.software)))
+        if not available:
+            self.core.do(Close(self._last))
+            return self._last
+        reader = CommandReader(options.limits, options.dialect)
+        session = Session(self._last, address, reader, is_secure=is_secure)
+        session.channel = Channel(self.core, session)
+        session.finish = lambda answer: self._finish(session, answer)
+        session.idle = self.core.later(options.login_timeout, lambda: self._took_too_long(session))
+        self.core.sessions[self._last] = session
+        return self._last
+
+    def is_busy(self, number: int) -> bool:
+        """Say whether no octets of a client are to be read now; `Resume` says when they are again."""
+        session = self.core.sessions.get(number)
+        return session is not None and session.is_busy
+
+    def received(self, number: int, data: bytes) -> None:
+        """Octets came from a client."""
+        session = self.core.sessions.get(number)
+        if session is not None:
+            session.reader.feed(data)
+            self._read(session)
+
+    def closed(self, number: int) -> None:
+        """A client's connection ended."""
+        session = self.core.sessions.get(number)
+        if session is not None:
+            self._guarded(lambda: self._leave(session))
+
+    def checked(self, number: int, is_right: bool) -> None:
+        """A password was compared."""
+        session = self.core.sessions.get(number)
+        if session is not None:
+            self._finish_with(session, lambda: login.checked(self.core, session, is_right=is_right))
+
+    def hashed(self, number: int, password: Password) -> None:
+        """A new password was hashed."""
+        session = self.core.sessions.get(number)
+        if session is not None:
+            self._finish_with(session, lambda: login.hashed(self.core, session, password))
+
+    # What happened on notify connections
+
+    def notify_opened(self, number: int, attempt: int) -> None:
+        """A notify connection was made."""
+        self._to_channel(number, lambda channel: channel.opened(attempt))
+
+    def notify_failed(self, number: int, attempt: int, *, timed_out: bool) -> None:
+        """A notify connection could not be made."""
+        self._to_channel(number, lambda channel: channel.failed(attempt, timed_out=timed_out))
+
+    def notify_received(self, number: int, attempt: int, data: bytes) -> None:
+        """Octets came on a notify connection."""
+        self._to_channel(number, lambda channel: channel.received(attempt, data))
+
+    def notify_closed(self, number: int, attempt: int) -> None:
+        """A notify connection ended."""
+        self._to_channel(number, lambda channel: channel.lost(attempt))
+
+    def _to_channel(self, number: int, tell: Callable[[Channel], None]) -> None:
+        session = self.core.sessions.get(number)
+        if session is not None:
+            self._guarded(lambda: tell(session.channel))
+
+    # Time, and what is to be done
+
+    def wait(self) -> float:
+        """Say for how many seconds nothing will be due."""
+        timer, expiry = self.core.timers.next(), self.core.messages.next_due()
+        seconds = [LONGEST_WAIT]
+        if timer is not None:
+            seconds.append(timer - self.core.ticks())
+        if expiry is not None:
+            seconds.append(expiry - self.core.clock())
+        return max(0.0, min(seconds))
+
+    def tick(self) -> None:
+        """Do what is due."""
+        self.core.timers.run(self.core.ticks(), self._guarded)
+        self._guarded(self.core.sweep)
+
+    def flush(self) -> list[Action]:
+        """Commit what was written; return what is to be done now, in order."""
+        core = self.core
+        self._guarded(core.pump)
+        try:
+            core.database.commit()
+        except sqlite3.Error:
+            log.exception("nothing of what came last could be kept, so all connections are closed")
+            return self._abandon()
+        return core.take_actions()
+
+    def close(self) -> None:
+        """End all sessions and close the store."""
+        for session in list(self.core.sessions.values()):
+            self.closed(session.number)
+        self.core.database.commit()
+        self.core.database.close()
+
+    def _abandon(self) -> list[Action]:
+        """Close every connection: the clients take what was not answered for not done."""
+        core = self.core
+        core.database.rollback()
+        core.take_actions()
+        for session in list(core.sessions.values()):
+            session.channel.end()
+            core.do(Close(session.number))
+        core.forget_sessions()
+        self._guarded(core.reload)
+        self._guarded(core.recover)
+        return core.take_actions()
+
+    # Commands
+
+    def _read(self, session: Session) -> None:
+        while not session.is_busy and session.stage is not Stage.ENDED and (heard := session.reader.next()) is not None:
+            self._refresh(session)
+            self._answer(session, lambda heard=heard: self._handle(session, heard))  # type: ignore[misc]
+            if heard.command is not None and heard.command.kind is Kind.QUIT and heard.refusal is None:
+                self._end(session)
+
+    def _handle(self, session: Session, heard: Heard) -> Answer | None:
+        if heard.refusal is not None:
+            if session.stage in (Stage.OLD_PASSWORD, Stage.NEW_PASSWORD):
+                session.stage = Stage.READY
+            raise heard.refusal
+        assert heard.command is not None
+        kind = heard.command.kind
+        assert isinstance(kind, Kind)
+        if not session.is_ready and kind not in FOR_STRANGERS:
+            code = Code.BAD_REQUEST if session.stage is Stage.NAMED else Code.UNAUTHORIZED
+            raise RefusedError(code, "first comes LOGIN, then PASS")
+        if session.stage in (Stage.OLD_PASSWORD, Stage.NEW_PASSWORD) and kind not in FOR_STRANGERS:
+            session.stage = Stage.READY
+            raise RefusedError(Code.BAD_REQUEST, "after SET LOGIN PASSWORD comes PASS, twice")
+        return HANDLERS[kind](self.core, session, heard)
+
+    def _answer(self, session: Session, handle: Callable[[], Answer | None]) -> None:
+        """Carry a command out, or undo it, and say which."""
+        try:
+            with self.core.database.savepoint():
+                answer = handle()
+        except RefusedError as error:
+            log.debug("session %d is told: %s", session.number, error)
+            answer = Answer(plain(error.code), ReplyForm.BARE if session.stage is Stage.STRANGER else ReplyForm.PLAIN)
+        except sqlite3.Error:
+            log.exception("a command of session %d failed in the store", session.number)
+            self.core.reload()
+            answer = Answer(plain(Code.UNAVAILABLE))
+        except Exception:
+            log.exception("a command of session %d failed", session.number)
+            self.core.reload()
+            answer = Answer(plain(Code.SERVER_ERROR))
+        if answer is not None:
+            self._write(session, answer)
+        if session.failures >= self.core.options.max_failures:
+            self._end(session)
+
+    def _finish(self, session: Session, answer: Answer) -> None:
+        """Give the answer that a command had to wait for, and go on reading."""
+        self._finish_with(session, lambda: answer)
+
+    def _finish_with(self, session: Session, handle: Callable[[], Answer]) -> None:
+        session.is_busy = False
+        self._answer(session, handle)
+        self.core.do(Resume(session.number))
+        self._read(session)
+
+    def _write(self, session: Session, answer: Answer) -> None:
+        self.core.do(Write(session.number, format_reply(answer.reply, answer.form) + answer.body))
+
+    def _end(self, session: Session) -> None:
+        self.core.do(Close(session.number))
+        self._leave(session)
+
+    def _leave(self, session: Session) -> None:
+        if session.number not in self.core.sessions:
+            return
+        if session.idle is not None:
+            session.idle.cancel()
+        self.core.leave(session)
+        self.core.sessions.pop(session.number, None)
+        session.stage = Stage.ENDED
+
+    def _refresh(self, session: Session) -> None:
+        """Let the time begin anew in which a client that is logged in has to say something."""
+        if not session.is_ready or session.idle is None:
+            return
+        session.idle.cancel()
+        timeout = self.core.options.idle_timeout
+        if timeout is not None:
+            session.idle = self.core.later(timeout, lambda: self._took_too_long(session))
+
+    def _took_too_long(self, session: Session) -> None:
+        if session.number not in self.core.sessions or (session.is_ready and self.core.options.idle_timeout is None):
+            return
+        self._write(session, Answer(plain(Code.TIMED_OUT)))
+        self._guarded(lambda: self._end(session))
+
+    def _guarded(self, function: Callable[[], None]) -> None:
+        """Do something that nobody waits for; if it fails, undo what it wrote, and go on."""
+        try:
+            with self.core.database.savepoint():
+                function()
+        except Exception:
+            log.exception("the server could not do something that was due")
+            self.core.reload()

@@ -1,0 +1,73 @@
+"""What commands look for: topics that are there, and rights to them. Each refuses with the code that the draft has.
+
+Spec: SMQP 2.2.1 (Trash), 4.1.2 to 4.1.13, 6.
+"""
+
+from __future__ import annotations
+
+from brokers.smqp.errors import RefusedError
+from brokers.smqp.replies import Code
+from brokers.smqp.server.core import Core
+from brokers.smqp.server.directory import Topic
+from brokers.smqp.server.rights import Right
+from brokers.smqp.server.session import Session
+from brokers.smqp.topics import has_trash
+
+
+def find_topic(core: Core, path: str) -> Topic:
+    """Return a topic.
+
+    Raises:
+        RefusedError: 404.
+    """
+    topic = core.directory.find(path)
+    if topic is None:
+        raise RefusedError(Code.NOT_FOUND, f"there is no topic {path}")
+    return topic
+
+
+def find_lasting(core: Core, path: str) -> Topic:
+    """Return a topic that is not being removed.
+
+    Raises:
+        RefusedError: 404.
+    """
+    topic = find_topic(core, path)
+    if core.directory.actual(topic).is_removing:
+        raise RefusedError(Code.NOT_FOUND, f"the topic {path} is being removed")
+    return topic
+
+
+def is_visible(core: Core, session: Session, topic: Topic) -> bool:
+    """Say whether a login may do anything at all with a topic."""
+    return core.rights.of(session.owner, topic.path) is not Right.NONE
+
+
+def need(core: Core, session: Session, path: str, right: Right) -> None:
+    """See that a login has a right at a path.
+
+    Raises:
+        RefusedError: 401.
+    """
+    if right not in core.rights.of(session.owner, path):
+        raise RefusedError(Code.UNAUTHORIZED, f"{session.owner.name} has not the right {right.name} at {path}")
+
+
+def refuse_trash(path: str) -> None:
+    """Refuse what cannot be done with Trash.
+
+    Raises:
+        RefusedError: 405.
+    """
+    if has_trash(path):
+        raise RefusedError(Code.NOT_ALLOWED, "Trash is the server's")
+
+
+def need_ordinary(topic: Topic) -> None:
+    """See that a topic is no login topic, nor above one.
+
+    Raises:
+        RefusedError: 405.
+    """
+    if topic.is_login:
+        raise RefusedError(Code.NOT_ALLOWED, f"{topic.path} belongs to accounts")

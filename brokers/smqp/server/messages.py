@@ -1,0 +1,190 @@
+"""The messages of a server: where each is in its life.
+
+Spec: SMQP 2.2.1 (Trash), 2.4, 4.1.8.1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Final
+
+from brokers.smqp.ids import Ranges
+from brokers.smqp.server.database import Database
+
+
+class State(IntEnum):
+    """PENDING: somebody is still to be informed. LINGERING: all current subscribers are, its time runs. TRASH: dead."""
+
+    PENDING = 0
+    LINGERING = 1
+    TRASH = 2
+
+
+KEPT: Final = (State.PENDING, State.LINGERING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """One message as it is kept: its header and body are as they go out.
+
+    Attributes:
+        smuid: its number, 0 before it is stored.
+        topic: the number of its topic.
+        account: who published it, None for the server itself.
+        guid: of the session that it came by; None if duplicates are not to be found by it.
+        uid: the publisher's own identifier for it.
+        cmuid: account, guid and identifier as they go out.
+        origin: the Smuid that another server gave it, None for one's own.
+        created: the value of Created.
+        header: the lines of all other attributes but Smuid and Cmuid.
+        body: sections and the line with the dot.
+        size: octets of header and body.
+        received: when it came, seconds since 1970.
+        priority: lower goes first.
+        timeout: seconds, -1 for ever.
+        depth: how many servers further it may go; -1 for all.
+        receipt: the publisher is to be told once somebody has it.
+        sequenced: it has a Sequence.
+        state: where it is in its life.
+        expires: when that changes by itself; None for never.
+    """
+
+    smuid: int = 0
+    topic: int
+    account: int | None
+    guid: str | None
+    uid: str
+    cmuid: str
+    origin: str | None
+    created: str
+    header: bytes
+    body: bytes
+    size: int
+    received: float
+    priority: int
+    timeout: float
+    depth: int
+    receipt: bool
+    sequenced: bool
+    state: State = State.PENDING
+    expires: float | None = None
+
+
+COLUMNS: Final = (
+    "smuid, topic, account, guid, uid, cmuid, origin, created, header, body, size, received, priority, timeout, depth, "
+    "receipt, sequenced, state, expires"
+)
+NAMES: Final = tuple(COLUMNS.split(", "))
+SELECT: Final = f"SELECT {COLUMNS} FROM messages"  # noqa: S608 - names of columns
+INSERT: Final = f"INSERT INTO messages ({COLUMNS[7:]}) VALUES ({', '.join('?' * (len(NAMES) - 1))})"  # noqa: S608 - as above
+
+
+class Messages:
+    """The messages."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def begin_at(self, smuid: int) -> None:
+        """Number the first message so, if there was none yet."""
+        if self._database.row("SELECT 1 FROM sqlite_sequence WHERE name = 'messages'") is None:
+            self._database.execute("INSERT INTO sqlite_sequence VALUES ('messages', ?)", smuid - 1)
+
+    def add(self, message: Stored) -> int:
+        """Store a message; return the number that it got, which is higher than any before."""
+        return self._database.insert(INSERT, *(getattr(message, name) for name in NAMES[1:]))
+
+    def get(self, smuid: int) -> Stored | None:
+        """Return a message."""
+        return _stored(self._database.row(f"{SELECT} WHERE smuid = ?", smuid))
+
+    def find(self, account: int, guid: str, uid: str) -> int | None:
+        """Find what a session published under an identifier before (D-55 of the digest)."""
+        row = self._database.row(
+            "SELECT smuid FROM messages WHERE account = ? AND guid = ? AND uid = ?", account, guid, uid
+        )
+        return None if row is None else int(row[0])
+
+    def numbers(self, topic: int, *, trash: bool) -> list[int]:
+        """List the messages of a topic, or of its Trash."""
+        states = (State.TRASH, State.TRASH) if trash else KEPT
+        rows = self._database.rows(
+            "SELECT smuid FROM messages WHERE topic = ? AND state IN (?, ?) ORDER BY smuid", topic, *states
+        )
+        return [number for (number,) in rows]
+
+    def within(self, topic: int, ranges: Ranges, limit: int, *, trash: bool) -> list[Stored]:
+        """Return up to `limit` messages of a topic, or of its Trash, whose numbers are in ranges."""
+        states = (State.TRASH, State.TRASH) if trash else KEPT
+        found: dict[int, Stored] = {}
+        for begin, end in ranges:
+            rows = self._database.rows(
+                f"{SELECT} WHERE topic = ? AND state IN (?, ?) AND smuid BETWEEN ? AND ? ORDER BY smuid LIMIT ?",
+                *(topic, *states, begin, end, limit - len(found)),
+            )
+            found.update((message.smuid, message) for row in rows if (message := _stored(row)))
+        return [found[number] for number in sorted(found)]
+
+    def count(self, topic: int, *, trash: bool = False) -> int:
+        """Count the messages of a topic, or of its Trash."""
+        states = (State.TRASH, State.TRASH) if trash else KEPT
+        query = "SELECT COUNT(*) FROM messages WHERE topic = ? AND state IN (?, ?)"
+        return int(self._database.row(query, topic, *states)[0])
+
+    def octets(self, topic: int) -> int:
+        """Count the octets that a topic holds, but for its Trash."""
+        query = "SELECT COALESCE(SUM(size), 0) FROM messages WHERE topic = ? AND state IN (?, ?)"
+        return int(self._database.row(query, topic, *KEPT)[0])
+
+    def set_state(self, smuid: int, state: State, expires: float | None) -> None:
+        """Note where a message is in its life, and when that changes by itself."""
+        self._database.execute("UPDATE messages SET state = ?, expires = ? WHERE smuid = ?", state, expires, smuid)
+
+    def take_receipt(self, smuid: int) -> bool:
+        """Say whether a receipt is due, which it is once."""
+        return bool(self._database.execute("UPDATE messages SET receipt = 0 WHERE smuid = ? AND receipt = 1", smuid))
+
+    def due(self, now: float, limit: int) -> list[tuple[int, State]]:
+        """List messages whose state changes by now."""
+        query = "SELECT smuid, state FROM messages WHERE expires <= ? ORDER BY expires LIMIT ?"
+        return [(smuid, State(state)) for smuid, state in self._database.rows(query, now, limit)]
+
+    def next_due(self) -> float | None:
+        """Say when the next state changes by itself."""
+        found: float | None = self._database.row("SELECT MIN(expires) FROM messages WHERE expires IS NOT NULL")[0]
+        return found
+
+    def remove(self, smuid: int) -> None:
+        """Remove a message and all that is known of its deliveries."""
+        for table in ("messages", "deliveries", "delivered", "forwards"):
+            self._database.execute(f"DELETE FROM {table} WHERE smuid = ?", smuid)  # noqa: S608 - names of tables
+
+    def remove_all(self, topic: int) -> None:
+        """Remove the messages of a topic, Trash too."""
+        for (smuid,) in self._database.rows("SELECT smuid FROM messages WHERE topic = ?", topic):
+            self.remove(smuid)
+
+    # Messages of other servers
+
+    def known_origin(self, origin: str) -> int | None:
+        """Say under which number a message of another server came before (SM-238)."""
+        row = self._database.row("SELECT smuid FROM origins WHERE origin = ?", origin)
+        return None if row is None else int(row[0])
+
+    def remember_origin(self, origin: str, smuid: int, now: float) -> None:
+        """Note that a message came from another server, or went out from here and may come back."""
+        self._database.execute("INSERT OR IGNORE INTO origins VALUES (?, ?, ?)", origin, smuid, now)
+
+    def forget_origins(self, before: float) -> None:
+        """Forget those of long ago."""
+        self._database.execute("DELETE FROM origins WHERE seen < ?", before)
+
+
+def _stored(row: Any) -> Stored | None:
+    if row is None:
+        return None
+    values = dict(zip(NAMES, row, strict=True))
+    values["state"] = State(values["state"])
+    values["receipt"], values["sequenced"] = bool(values["receipt"]), bool(values["sequenced"])
+    return Stored(**values)

@@ -1,0 +1,130 @@
+"""The two kinds of connections as asyncio sees them: what arrives goes to the engine, and is answered after a flush.
+
+A client that does not read what it is sent is not read from either, so that nothing piles up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from brokers.smqp.server.driver import Server
+
+
+class _Connection(asyncio.Protocol):
+    """What both have: writing, and reading only while what was written goes out."""
+
+    transport: Any = None
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._is_full = False
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the way to write."""
+        self.transport = transport
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Say that it ended."""
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    def write(self, data: bytes) -> None:
+        """Send octets."""
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.write(data)
+
+    def close(self) -> None:
+        """Send what is to be sent, then close."""
+        if self.transport is not None:
+            self.transport.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        if self.transport is not None:
+            self.transport.abort()
+
+    def pause_writing(self) -> None:
+        """The client does not read: do not read from it either."""
+        self._is_full = True
+        self.pause()
+
+    def resume_writing(self) -> None:
+        """The client reads again."""
+        self._is_full = False
+        self.resume()
+
+    def pause(self) -> None:
+        """Read no more for now."""
+        if not self.transport.is_closing():
+            self.transport.pause_reading()
+
+    def resume(self) -> None:
+        """Read again, if nothing speaks against it."""
+        if not self._is_full and not self.transport.is_closing():
+            self.transport.resume_reading()
+
+
+class CommandProtocol(_Connection):
+    """A client's command connection."""
+
+    def __init__(self, server: Server, *, is_secure: bool) -> None:
+        super().__init__(server)
+        self._is_secure = is_secure
+        self.number = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Tell the engine that a client is there."""
+        super().connection_made(transport)
+        peer = transport.get_extra_info("peername")
+        self.number = self._server.engine.accept(peer[0] if peer else "", is_secure=self._is_secure)
+        self._server.entered(self)
+        self._server.flush_soon()
+
+    def data_received(self, data: bytes) -> None:
+        """Hand octets to the engine."""
+        self._server.engine.received(self.number, data)
+        if self._server.engine.is_busy(self.number):
+            self.pause()
+        self._server.flush_soon()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell the engine that the client is gone."""
+        super().connection_lost(exc)
+        self._server.left(self)
+        self._server.engine.closed(self.number)
+        self._server.flush_soon()
+
+    def resume(self) -> None:
+        """Read again, unless an answer is still to come."""
+        if not self._server.engine.is_busy(self.number):
+            super().resume()
+
+
+class NotifyProtocol(_Connection):
+    """A connection that the server made to a client."""
+
+    def __init__(self, server: Server, session: int, attempt: int, *, is_secure: bool) -> None:
+        super().__init__(server)
+        self.key = (session, attempt)
+        self._is_secure = is_secure
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Leave what comes first to TLS, where it is used."""
+        super().connection_made(transport)
+        if self._is_secure:
+            self.pause()
+
+    def data_received(self, data: bytes) -> None:
+        """Hand octets to the engine."""
+        self._server.engine.notify_received(*self.key, data)
+        self._server.flush_soon()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell the engine that the connection ended."""
+        super().connection_lost(exc)
+        self._server.notify_left(self)
+        self._server.engine.notify_closed(*self.key)
+        self._server.flush_soon()

@@ -1,0 +1,186 @@
+"""PUBLISH and REPUBLISH.
+
+Spec: SMQP 2.3 (messages of other servers), 4.1.8, 4.1.9.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from brokers.smqp.attributes import Attribute, Attributes
+from brokers.smqp.commands import Command
+from brokers.smqp.content import END, Content, written_sections
+from brokers.smqp.dialogue import Heard
+from brokers.smqp.errors import RefusedError
+from brokers.smqp.ids import Cmuid, Smuid, parse_cmuid, parse_smuid
+from brokers.smqp.replies import Code, listing, plain
+from brokers.smqp.server.core import Core
+from brokers.smqp.server.directory import FOREVER, Topic
+from brokers.smqp.server.looking import find_lasting, find_topic, need, refuse_trash
+from brokers.smqp.server.messages import KEPT, State, Stored
+from brokers.smqp.server.rights import Right
+from brokers.smqp.server.session import Answer, Session
+from brokers.smqp.times import parse_timeout
+from brokers.smqp.topics import parse_topic
+from brokers.smqp.words import bad
+
+OK: Final = Answer(plain(Code.OK))
+WRITTEN_APART: Final = ("Created", "Smuid", "Cmuid", "Topic")
+"""Attributes that are written first, by the server; the others follow as they came."""
+
+
+def publish(core: Core, session: Session, heard: Heard) -> Answer:
+    """Take a message for a topic; it is kept before the answer leaves."""
+    command, content = _read(heard)
+    origin, path = _origin(core, session, command, content)
+    refuse_trash(path)
+    topic = core.directory.actual(find_lasting(core, path))
+    need(core, session, path, Right.PUBLISH)
+    if content.attributes.text("Depth") not in ("", "0"):
+        need(core, session, path, Right.REMOTE)
+    known = _known(core, session, command, origin)
+    if known is not None:
+        return _taken(command, known)
+    _check_room(core, topic, content)
+    cmuid = str(Cmuid(session.owner.name, session.guid, command.cmuid))
+    if origin is not None:
+        cmuid = str(parse_cmuid(content.attributes.text("Cmuid")))
+    message = _stored(core, session, command, content, topic, cmuid=cmuid, origin=origin)
+    smuid = core.publish(message)
+    if origin is not None:
+        core.messages.remember_origin(str(origin), smuid, core.clock())
+    return _taken(command, smuid)
+
+
+def _read(heard: Heard) -> tuple[Command, Content]:
+    assert heard.command is not None
+    assert heard.content is not None
+    if heard.content.attributes.value("Created") is None:
+        raise bad("a message has the attribute Created")
+    return heard.command, heard.content
+
+
+def _origin(core: Core, session: Session, command: Command, content: Content) -> tuple[Smuid | None, str]:
+    """Tell a message of another server, which names itself before the topic, from one of one's own client."""
+    attributes = content.attributes
+    if attributes.value("Smuid") is None and attributes.value("Cmuid") is None:
+        return None, parse_topic(command.topic, core.options.dialect)
+    if not session.owner.is_peer:
+        raise bad("Smuid and Cmuid are the server's to set; only the account of another server passes them on")
+    origin = parse_smuid(attributes.text("Smuid"))
+    parse_cmuid(attributes.text("Cmuid"))
+    path = command.topic.removeprefix(origin.host)
+    return origin, parse_topic(path, core.options.dialect)
+
+
+def _known(core: Core, session: Session, command: Command, origin: Smuid | None) -> int | None:
+    """Find a message that was taken before: in this session by its cmuid, of another server by its Smuid."""
+    if origin is None:
+        return core.messages.find(session.owner.number, session.guid, command.cmuid)
+    if origin.host == core.options.context:
+        return origin.number
+    return core.messages.known_origin(str(origin))
+
+
+def _check_room(core: Core, topic: Topic, content: Content) -> None:
+    if topic.max_message is not None and content.size > topic.max_message:
+        raise RefusedError(Code.ENTITY_TOO_LARGE, f"a message of {topic.path} has up to {topic.max_message} octets")
+    if topic.max_messages is not None and core.messages.count(topic.number) >= topic.max_messages:
+        raise RefusedError(Code.RESOURCE_TOO_LARGE, f"{topic.path} holds up to {topic.max_messages} messages")
+    if topic.max_octets is not None and core.messages.octets(topic.number) + content.size > topic.max_octets:
+        raise RefusedError(Code.RESOURCE_TOO_LARGE, f"{topic.path} holds up to {topic.max_octets} octets")
+    allowed = core.options.media_types
+    for section in content.sections if allowed is not None else ():
+        if section.content_type.partition(";")[0].strip().lower() not in (allowed or ()):
+            raise RefusedError(Code.UNSUPPORTED_MEDIA, f"{section.content_type} is not taken here")
+
+
+def _stored(
+    core: Core,
+    session: Session,
+    command: Command,
+    content: Content,
+    topic: Topic,
+    *,
+    cmuid: str,
+    origin: Smuid | None = None,
+    first: Attributes = Attributes(),  # noqa: B008 - a tuple, which nothing changes
+) -> Stored:
+    attributes = content.attributes
+    header = Attributes((*first, *attributes.without(*WRITTEN_APART))).written()
+    body = written_sections(content.sections) + END
+    return Stored(
+        topic=topic.number,
+        account=None if origin is not None else session.owner.number,
+        guid=None if origin is not None else session.guid,
+        uid=command.cmuid,
+        cmuid=cmuid,
+        origin=None if origin is None else str(origin),
+        created=attributes.text("Created"),
+        header=header,
+        body=body,
+        size=len(header) + len(body),
+        received=core.clock(),
+        priority=int(attributes.text("Priority") or core.options.default_priority),
+        timeout=_timeout(core, topic, attributes),
+        depth=int(attributes.text("Depth") or 0),
+        receipt=attributes.flag("Receipt"),
+        sequenced=attributes.value("Sequence") is not None,
+    )
+
+
+def _timeout(core: Core, topic: Topic, attributes: Attributes) -> float:
+    """Say how long a message stays: as it says itself, else its topic, else the server."""
+    text = attributes.value("Timeout")
+    if text is not None:
+        timeout = parse_timeout(text)
+        return FOREVER if timeout is None else timeout
+    if topic.timeout is not None:
+        return topic.timeout
+    return FOREVER if core.options.default_timeout is None else core.options.default_timeout
+
+
+def _taken(command: Command, smuid: int) -> Answer:
+    return Answer(listing((f"{command.cmuid} {smuid}",)))
+
+
+def reply(core: Core, session: Session, heard: Heard) -> Answer:
+    """Take a reply to a message; it goes to the login topic of who published that, and nowhere else."""
+    command, content = _read(heard)
+    attributes = content.attributes
+    if attributes.value("Smuid") is None or attributes.value("Cmuid") is None:
+        raise bad("a reply has the Smuid and the Cmuid of what it replies to")
+    asked, of = parse_smuid(attributes.text("Smuid")), parse_cmuid(attributes.text("Cmuid"))
+    path = command.topic.removeprefix(asked.host)
+    refuse_trash(path)
+    find_topic(core, parse_topic(path, core.options.dialect))
+    need(core, session, path, Right.REPLY)
+    publisher = core.accounts.find(of.account) if asked.host == core.options.context else None
+    if publisher is None:
+        raise RefusedError(Code.NOT_FOUND, f"no account of this server published {asked}")
+    known = _known(core, session, command, None)
+    if known is not None:
+        return _taken(command, known)
+    topic = core.directory.get(publisher.topic)
+    _check_room(core, topic, content)
+    first = Attributes([Attribute("X-In-Reply-To-Smuid", str(asked)), Attribute("X-In-Reply-To-Cmuid", str(of))])
+    cmuid = str(Cmuid(session.owner.name, session.guid, command.cmuid))
+    return _taken(command, core.publish(_stored(core, session, command, content, topic, cmuid=cmuid, first=first)))
+
+
+def republish(core: Core, session: Session, heard: Heard) -> Answer:
+    """Take a message out of Trash, and send it to all who are subscribed now."""
+    assert heard.command is not None
+    command = heard.command
+    refuse_trash(command.topic)
+    topic = core.directory.actual(find_lasting(core, command.topic))
+    need(core, session, command.topic, Right.PUBLISH)
+    message = core.messages.get(command.smuid)
+    if message is None or message.topic != topic.number:
+        raise RefusedError(Code.NOT_ACCEPTABLE, f"{topic.path} has no message {command.smuid}")
+    if message.state in KEPT:
+        raise RefusedError(Code.NOT_ACCEPTABLE, f"message {command.smuid} is not in {State.TRASH.name.title()} yet")
+    if message.sequenced:
+        raise RefusedError(Code.NOT_ACCEPTABLE, "a message with a Sequence cannot be published again")
+    core.republish(message)
+    return OK

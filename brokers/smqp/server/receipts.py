@@ -1,0 +1,48 @@
+"""The receipt that tells a publisher that somebody has its message.
+
+The draft asks for it and does not say what it looks like: it is a message without data to the publisher's login topic,
+whose attributes name the message.
+
+Spec: SMQP 4.1.8.1 (RECEIPT).
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from brokers.smqp.attributes import Attribute, Attributes
+from brokers.smqp.content import END
+from brokers.smqp.server.accounts import Account
+from brokers.smqp.server.directory import FOREVER
+from brokers.smqp.server.messages import Stored
+from brokers.smqp.server.options import Options
+from brokers.smqp.times import format_date
+
+
+def receipt(message: Stored, account: Account, options: Options, now: float) -> Stored:
+    """Make the receipt for a message."""
+    header = Attributes(
+        (
+            Attribute("X-Receipt-Smuid", f"{options.context}/{message.smuid}"),
+            Attribute("X-Receipt-Cmuid", message.cmuid),
+            Attribute("X-Receipt-Count", "1"),
+        )
+    ).written()
+    return Stored(
+        topic=account.topic,
+        account=None,
+        guid=None,
+        uid=f"R{message.smuid}",
+        cmuid=f"server/0/R{message.smuid}",
+        origin=None,
+        created=format_date(datetime.fromtimestamp(now, UTC), options.dialect),
+        header=header,
+        body=END,
+        size=len(header) + len(END),
+        received=now,
+        priority=options.default_priority,
+        timeout=FOREVER if options.default_timeout is None else options.default_timeout,
+        depth=0,
+        receipt=False,
+        sequenced=False,
+    )
