@@ -1,7 +1,7 @@
-"""Accepting requests and sending their answers together, on one thread for all workers of a dispatcher.
+"""Accepting requests and sending their answers together, for all workers of a dispatcher.
 
-All that is ready goes into one transaction, so that a request is accepted only with its answer. What must not be
-answered, or cannot be, goes to the dead letters.
+A thread of its own puts all that is ready into one transaction, so that a request is accepted only with its answer. What
+must not be answered, or cannot be, goes to the dead letters.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
-from threading import Thread
+from threading import Lock, Thread
 from typing import Final
 
 from brokers.connection import Connection, Delivery
@@ -54,7 +55,7 @@ class Finished:
 
 
 class Committer:
-    """Settles what is finished. One thread, which goes on whatever comes of a request, as all workers depend on it.
+    """Settles what is finished, and goes on whatever comes of a request, as all workers depend on it.
 
     Args:
         connection: to the broker.
@@ -83,7 +84,9 @@ class Committer:
         self._on_done = on_done
         self._transactions = connection.capabilities.transactions
         self._most = MAX_GROUP if self._transactions else 1  # without transactions each is accepted for itself
-        self._finished: SimpleQueue[Finished | None] = SimpleQueue()
+        self._finished: SimpleQueue[Finished] = SimpleQueue()
+        self._turn = Lock()  # of who settles
+        self._calls: SimpleQueue[bool] = SimpleQueue()  # for the thread: True, something waits; False, the end
         self._thread = Thread(target=self._commit_all, name="soapjms-committer", daemon=True)
 
     @property
@@ -100,13 +103,28 @@ class Committer:
         """Start the thread."""
         self._thread.start()
 
-    def put(self, finished: Finished) -> None:
-        """Have a request settled soon."""
+    def put(self, finished: Finished, *, is_alone: bool) -> None:
+        """Have a request settled soon, together with others.
+
+        One that is alone is settled at once, on this thread: it has nobody to wait for, and a change of threads would
+        take a good part of the time of its call.
+        """
+        if self.too_late:
+            self.lose([finished], TOO_LATE)
+            self._on_done(1)
+            return
         self._finished.put(finished)
+        if not is_alone or not self._turn.acquire(blocking=False):
+            self._calls.put(True)
+            return
+        try:
+            self._settle_next()
+        finally:
+            self._turn.release()
 
     def close(self, seconds: float) -> None:
         """End the thread once all that was put is settled; wait so many seconds for it."""
-        self._finished.put(None)
+        self._calls.put(False)
         if self._thread.is_alive():
             self._thread.join(seconds)
 
@@ -118,28 +136,27 @@ class Committer:
             _fail(finished)
 
     def _commit_all(self) -> None:
-        ending = False
-        while not ending:
-            group, ending = self._next_group()
-            for finished in group:
-                if finished.dead is not None:
-                    self._settle([finished], self._bury)
-            self._settle([finished for finished in group if finished.dead is None], self._commit_group)
-            self._on_done(len(group))
+        goes_on = True
+        while goes_on or self.waiting:
+            goes_on = goes_on and self._calls.get()
+            with self._turn:
+                while self._settle_next():
+                    pass
 
-    def _next_group(self) -> tuple[list[Finished], bool]:
-        """Wait for what is finished, and say whether the end follows."""
-        following = self._finished.get()
+    def _settle_next(self) -> bool:
+        """Settle what is finished, as much as goes together; False if nothing is."""
         group: list[Finished] = []
-        while following is not None:
-            group.append(following)
-            if len(group) == self._most:
-                return group, False
-            try:
-                following = self._finished.get_nowait()
-            except Empty:
-                return group, False
-        return group, True
+        with suppress(Empty):
+            while len(group) < self._most:
+                group.append(self._finished.get_nowait())
+        if not group:
+            return False
+        for finished in group:
+            if finished.dead is not None:
+                self._settle([finished], self._bury)
+        self._settle([finished for finished in group if finished.dead is None], self._commit_group)
+        self._on_done(len(group))
+        return True
 
     def _settle(self, group: list[Finished], how: Callable[[list[Finished]], None]) -> None:
         """Settle a group; whatever comes of it, this thread goes on."""

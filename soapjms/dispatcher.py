@@ -19,7 +19,7 @@ from brokers.message import Destination, queue
 from brokers.naming import Names
 from soapjms.addressing import VARIANTS, ReplyRule, destination_of
 from soapjms.arguments import at_least_one, connection_to, edition, service_to_run
-from soapjms.committer import TOO_LATE, Committer
+from soapjms.committer import Committer
 from soapjms.health import DEFAULT_TIMEOUT, Health, Pinger
 from soapjms.idempotency import Store
 from soapjms.protocol.assertions import Setting
@@ -240,12 +240,7 @@ class Dispatcher:
         if finished is None:  # it waited for something when this was closed: the broker delivers it again
             self._done(1)
             return
-        with self._idle:
-            if not self._committer.too_late:
-                self._committer.put(finished)
-                return
-        self._committer.lose([finished], TOO_LATE)
-        self._done(1)
+        self._committer.put(finished, is_alone=self._under_way == 1)
 
     def _done(self, number: int) -> None:
         with self._idle:
