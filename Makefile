@@ -20,7 +20,7 @@ help:
 	@echo 'make fuzz     100,000 mutated messages through all that reads messages: some minutes; FUZZ="--seed 1" repeats'
 	@echo 'make soak     brokers and services killed under load, many callers, many calls: about ten minutes'
 	@echo 'make demo     a call from end to end; what it makes is in build/demo'
-	@echo 'make bench    calls a second over a real ActiveMQ; what URIs, the protocol, attachments and pairing cost'
+	@echo 'make bench    calls a second over a real ActiveMQ, safe and unsafe; what URIs, the protocol, attachments and pairing cost'
 	@echo 'make setup    the virtual environment in $(VENV)'
 	@echo 'make java     check for a JDK and Maven; as root install them'
 	@echo 'make brokers  fetch ActiveMQ Classic, Artemis, and the agent that tells what they count'
@@ -88,6 +88,7 @@ demo: setup java
 # All but the first with less than they take by default: together a minute or two.
 bench: setup java brokers
 	$(BIN)/python benchmarks/calls.py
+	$(BIN)/python benchmarks/safety.py --pairs 3 --seconds 2
 	$(BIN)/python benchmarks/engine.py --rounds 5
 	$(BIN)/python benchmarks/attachments.py --mebibytes 4 --rounds 3
 	$(BIN)/python benchmarks/uri.py --count 10000 --octets 131072

@@ -1,7 +1,7 @@
 """Accepting requests and sending their answers together, for all workers of a dispatcher.
 
-A thread of its own puts all that is ready into one transaction, so that a request is accepted only with its answer. What
-must not be answered, or cannot be, goes to the dead letters.
+A thread of its own puts all that is ready into one transaction, so that a request is accepted only with its answer.
+What must not be answered, or cannot be, goes to the dead letters.
 """
 
 from __future__ import annotations
@@ -63,6 +63,8 @@ class Committer:
         recorder: writes the responses.
         dead_letters: where dead letters go, with the reason; None to have the broker put them where it does.
         on_done: told how many requests are settled.
+        transactional: accept and answer together where the broker has transactions; else each request is accepted once
+            the broker has its answer.
 
     Attributes:
         too_late: set when nothing more is to be committed.
@@ -75,6 +77,8 @@ class Committer:
         recorder: Recorder | None,
         dead_letters: Destination | None,
         on_done: Callable[[int], None],
+        *,
+        transactional: bool,
     ) -> None:
         self.too_late = False
         self._connection = connection
@@ -82,8 +86,7 @@ class Committer:
         self._recorder = recorder
         self._dead_letters = dead_letters
         self._on_done = on_done
-        self._transactions = connection.capabilities.transactions
-        self._most = MAX_GROUP if self._transactions else 1  # without transactions each is accepted for itself
+        self._transactional = transactional and connection.capabilities.transactions
         self._finished: SimpleQueue[Finished] = SimpleQueue()
         self._turn = Lock()  # of who settles
         self._calls: SimpleQueue[bool] = SimpleQueue()  # for the thread: True, something waits; False, the end
@@ -107,11 +110,14 @@ class Committer:
         """Have a request settled soon, together with others.
 
         One that is alone is settled at once, on this thread: it has nobody to wait for, and a change of threads would
-        take a good part of the time of its call.
+        take a good part of the time of its call. So is each where there are no transactions.
         """
         if self.too_late:
             self.lose([finished], TOO_LATE)
             self._on_done(1)
+            return
+        if not self._transactional:
+            self._settle_all([finished])
             return
         self._finished.put(finished)
         if not is_alone or not self._turn.acquire(blocking=False):
@@ -147,16 +153,18 @@ class Committer:
         """Settle what is finished, as much as goes together; False if nothing is."""
         group: list[Finished] = []
         with suppress(Empty):
-            while len(group) < self._most:
+            while len(group) < MAX_GROUP:
                 group.append(self._finished.get_nowait())
-        if not group:
-            return False
+        if group:
+            self._settle_all(group)
+        return bool(group)
+
+    def _settle_all(self, group: list[Finished]) -> None:
         for finished in group:
             if finished.dead is not None:
                 self._settle([finished], self._bury)
         self._settle([finished for finished in group if finished.dead is None], self._commit_group)
         self._on_done(len(group))
-        return True
 
     def _settle(self, group: list[Finished], how: Callable[[list[Finished]], None]) -> None:
         """Settle a group; whatever comes of it, this thread goes on."""
@@ -197,7 +205,7 @@ class Committer:
 
     def _commit(self, group: list[Finished]) -> dict[int, SendFailedError]:
         """Accept the requests with their answers; return the answers that the broker refused, by their position."""
-        if not self._transactions:
+        if not self._transactional:
             return self._send_then_accept(group[0])
         transaction = self._connection.begin()
         try:

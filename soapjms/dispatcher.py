@@ -54,6 +54,8 @@ class Dispatcher:
             subscription would get, and answer, a copy of every request.
         prefetch: requests that the broker may hand to a worker before the first is accepted. More than 1 makes
             requests wait behind a slow one, and over STOMP makes each commit slower than the one before.
+        transactional: accept a request and send its answer in one transaction, where the broker has them. False accepts
+            it once the broker has the answer: faster, but whoever dies between the two has the request answered twice.
         store: remembers what was finished, so that a request that is delivered again is answered and not run again: a
             `SqliteStore`, which stays the caller's to close, or the path of its file. Without one it is run again.
         max_deliveries: a request that was delivered so often and never finished becomes a dead letter. Counted by the
@@ -87,6 +89,7 @@ class Dispatcher:
         *,
         workers: int = 4,
         prefetch: int = 1,
+        transactional: bool = True,
         store: Store | str | Path | None = None,
         max_deliveries: int = MAX_DELIVERIES,
         dead_letters: str | None = None,
@@ -103,15 +106,14 @@ class Dispatcher:
         self._connection = connection_to(connection)
         parsed, effective = read_uri(uri, properties)
         self.destination: Destination = destination_of(parsed, names or Names(), effective)
-        judged_by = edition(profile, uri)
-        self.setting = Setting(profile=judged_by, variants=frozenset(VARIANTS), strict=strict, limits=limits)
+        self.setting = Setting(
+            profile=edition(profile, uri), variants=frozenset(VARIANTS), strict=strict, limits=limits
+        )
         self._workers = 1 if self.destination.kind.is_topic else wanted
-        letters = dead_letter_queue(dead_letters, self.destination)
-        deliveries = at_least_one("max_deliveries", max_deliveries)
-        replies = ReplyRule.of(reply_queues, reply_topics)
+        to_run, letters = service_to_run(service), dead_letter_queue(dead_letters, self.destination)
+        deliveries, replies = at_least_one("max_deliveries", max_deliveries), ReplyRule.of(reply_queues, reply_topics)
         tally, self._closing = Tally(), Event()
         self.counts = tally.counts
-        to_run = service_to_run(service)
         self._own_store = SqliteStore(store) if isinstance(store, str | Path) else None  # last: it is to be closed
         self._worker = Worker(
             to_run,
@@ -124,7 +126,7 @@ class Dispatcher:
             recorder=recorder,
             closing=self._closing,
         )
-        self._committer = Committer(connection, tally, recorder, letters, self._done)
+        self._committer = Committer(connection, tally, recorder, letters, self._done, transactional=transactional)
         self._pinger = Pinger(connection)
         self._consumers: list[Consumer] = []
         self._idle, self._under_way = Condition(), 0

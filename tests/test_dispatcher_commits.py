@@ -370,15 +370,19 @@ class Silent(Transaction):
         return future
 
 
-class WithoutTransactions(Wrapped):
+class NeverBegun(Wrapped):
+    """A connection on which no transaction may be begun."""
+
+    def begin(self) -> Transaction:
+        raise AssertionError("none is wanted")
+
+
+class WithoutTransactions(NeverBegun):
     """A connection to a broker that has no transactions."""
 
     @property
     def capabilities(self) -> Capabilities:
         return replace(self.inner.capabilities, transactions=False)
-
-    def begin(self) -> Transaction:
-        raise AssertionError("there are none")
 
 
 class TestWithoutTransactions(Peers):
@@ -388,9 +392,11 @@ class TestWithoutTransactions(Peers):
     def broker(self) -> Broker:
         return Broker("plain", max_messages=5)
 
-    @pytest.fixture
-    def dispatcher(self, other: Connection) -> Iterator[Dispatcher]:
-        with Dispatcher(WithoutTransactions(other), URI, greeter()) as dispatcher:
+    @pytest.fixture(params=["the broker has none", "none are wanted"])
+    def dispatcher(self, other: Connection, request: pytest.FixtureRequest) -> Iterator[Dispatcher]:
+        are_wanted = request.param == "the broker has none"
+        connection = WithoutTransactions(other) if are_wanted else NeverBegun(other)
+        with Dispatcher(connection, URI, greeter(), transactional=are_wanted) as dispatcher:
             yield dispatcher
 
     def test_answered(self, client: Client, dispatcher: Dispatcher, broker: Broker) -> None:
