@@ -348,7 +348,8 @@ def connect(url: str, *, timeout: float = DEFAULT_TIMEOUT, **options: Any) -> Co
 
     Args:
         url: `embedded:` or `embedded:NAME` for a broker in this process, `stomp://USER:PASSWORD@HOST:PORT` for
-            ActiveMQ, `failover:(URL,URL)` for the first of several that answers.
+            ActiveMQ and Artemis, `stomp+ssl://` for the same over TLS, `failover:(URL,URL)` for the first of several
+            that answers.
         timeout: seconds that connecting may take.
         options: the adapter's own; see its module.
 

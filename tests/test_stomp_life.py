@@ -90,6 +90,16 @@ def test_broker_without_dialect(greeting: bytes) -> None:
     assert_no_threads()
 
 
+@pytest.mark.parametrize(("dialect", "version"), [("activemq", "1.2"), ("artemis", "1.1")])
+def test_dialect_that_is_said(dialect: str, version: str) -> None:
+    """A broker may be told to hide what it is: then the program says it, and the right version is asked for at once."""
+    greeting = f"CONNECTED\nversion:{version}\n\n\0".encode()
+    with answering(greeting) as url, brokers.connect(url, timeout=PATIENCE, dialect=dialect) as connection:
+        assert connection.capabilities.broker == dialect
+        assert connection._link.login.version == version
+        connection._link.drop()  # that server does not know how to say good-bye
+
+
 @pytest.mark.broker
 class TestLife(Fixtures):
     """A connection's beginning and end, on a real ActiveMQ."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from brokers.stomp.dialect import NAMED, Dialect
+from brokers.stomp.dialect import ACTIVEMQ_CLASSIC, NAMED, Dialect
 from brokers.stomp.login import DEAD_LETTERS, NOBODY, Ask, Credentials, Login, from_file
 from brokers.stomp.tls import Tls
 
@@ -59,6 +59,7 @@ def login_of(url: str, environment: Mapping[str, str], given: Given) -> Login:
     """
     parts = _split(url)
     options = _options_of(parts)
+    dialect = _dialect_of(given.dialect or options.get("dialect"))
     return Login(
         host=parts.hostname or "",
         port=_port_of(parts),
@@ -66,7 +67,8 @@ def login_of(url: str, environment: Mapping[str, str], given: Given) -> Login:
         tls=_tls_of(parts, options, environment, given),
         heartbeat=round(_seconds(options, given) * 1000),
         client_id=given.client_id or options.get("clientId"),
-        dialect=_dialect_of(given.dialect or options.get("dialect")),
+        dialect=dialect,
+        version=(dialect or ACTIVEMQ_CLASSIC).version,
         dead_letters=given.dead_letters or options.get("deadLetters") or DEAD_LETTERS,
     )
 

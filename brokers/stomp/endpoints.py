@@ -6,10 +6,14 @@ import random
 from collections.abc import Callable, Sequence
 from threading import Lock
 from time import monotonic
+from typing import Final
 
 from brokers.errors import ClosedError, ConnectionFailedError
 from brokers.stomp.link import Link
 from brokers.stomp.login import Login
+
+LEAVE: Final = 1.0
+"""Seconds that a broker gets to confirm that we leave, to come again in another version of STOMP."""
 
 
 class Endpoints:
@@ -70,7 +74,7 @@ class Endpoints:
         wanted = link.dialect.version
         if wanted == link.login.version:
             return link
-        link.close(until, lambda: b"")
+        link.close(min(until, monotonic() + LEAVE), lambda: b"")
         self._versions[str(login)] = wanted
         link = self._next(login.speaking(wanted))
         link.open(max(0.0, until - monotonic()))
