@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -15,6 +16,7 @@ import zeep
 from calling_kit import PATIENCE, SOAP_11, OnEachBroker, Wrapped
 from zeep_kit import BINDING, CXF_NS, ECHO, NS, echo, gallery_wsdl, made, written
 
+import soapjms
 from brokers import Connection
 from brokers.embedded import Broker
 from soapjms import Dispatcher, Request, Service
@@ -158,6 +160,44 @@ def test_a_call_that_fails_while_it_is_sent_and_cancelled(connection: Connection
         return complaints
 
     assert asyncio.run(calls()) == []
+
+
+def test_an_attachment_that_cannot_be_read(connection: Connection, path: Path, tmp_path: Path) -> None:
+    """The error that it would be without asyncio."""
+
+    async def call() -> None:
+        async with AsyncClient(path, connection=connection) as client:
+            await client.service.frame("Dusk", _attachments=[soapjms.Attachment(tmp_path / "none.png")])
+
+    with pytest.raises(FileNotFoundError):
+        asyncio.run(call())
+
+
+def test_a_call_that_is_cancelled_before_it_is_sent(connection: Connection, path: Path) -> None:
+    """While every thread is at work: it never is."""
+    go, sent = Event(), []
+
+    class Listening(Wrapped):
+        def send(self, message: Any, transaction: Any = None) -> Any:
+            sent.append(message)
+            return super().send(message, transaction)
+
+    async def calls() -> None:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        client = AsyncClient(path, connection=Listening(connection))
+        waiting = asyncio.get_running_loop().run_in_executor(None, go.wait, PATIENCE)
+        call = asyncio.ensure_future(client.service.hang({"year": 1}))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        go.set()
+        assert await waiting
+        await client.transport.aclose()
+
+    asyncio.run(calls())
+    assert sent == []
 
 
 def test_time_out(connection: Connection, path: Path) -> None:

@@ -12,9 +12,10 @@ from calling_kit import PATIENCE, SOAP_11, SOAP_12, OnEachBroker
 from lxml import etree
 from zeep.plugins import HistoryPlugin
 from zeep.wsdl.attachments import MessagePack
-from zeep_kit import NS, gallery_wsdl, made, written
+from zeep_kit import NS, TYPES, gallery_wsdl, made, written
 
 import soapjms
+import soapjms.zeep
 from brokers import Connection, MessageType
 from brokers.embedded import Broker
 from soapjms import Attachment, Dispatcher, Reply, Request, Service, SoapVersion, UsageError
@@ -134,6 +135,18 @@ class TestValues(Embedded):
                 raw = client.service.hang(work)
         include = raw.jms.request.body
         assert b'<xop:Include xmlns:xop="http://www.w3.org/2004/08/xop/include" href="cid:mine@here"/>' in include
+
+    def test_in_anything(self, connection: Connection, tmp_path: Path) -> None:
+        """An object of any type, in the place of xs:anyType."""
+        types = TYPES.replace('name="work" type="g:Work"', 'name="work" type="xs:anyType"')
+        with Client(written(tmp_path, gallery_wsdl(types=types)), connection=connection) as client:
+            work = client.get_type(f"{{{NS}}}Work")
+            given = zeep.AnyObject(work, work(year=1889, scan=Attachment(PHOTO)))
+            plain = zeep.AnyObject(work, work(year=1889, scan=PHOTO))
+            assert client.service.hang(given) == f"{PHOTO!r} 1"
+            assert client.service.hang(plain) == f"{PHOTO!r} 0"
+            with pytest.raises(soapjms.zeep.JmsFaultError, match="the service failed"):
+                client.service.hang("text, which has no scan")
 
     def test_several(self, connection: Connection, path: Path) -> None:
         """Each is one part, however often it is given; those listed too."""

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import pickle
+import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +29,14 @@ from soapjms.protocol.names import FailureReason
 from soapjms.zeep import ArgumentsError, Client, JmsFaultError, JmsTimeoutError, JmsTransport, JmsTransportError
 
 BOTH = [SOAP_11, SOAP_12]
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture
+def connection() -> Iterator[Connection]:
+    """Return a connection to a broker of the test's own."""
+    with Broker("gallery").connect() as connection:
+        yield connection
 
 
 class TestCxf(OnEachBroker):
@@ -79,11 +91,6 @@ def gallery() -> Service:
 class Gallery:
     """A gallery on the embedded broker, its WSDL in a file."""
 
-    @pytest.fixture
-    def connection(self) -> Iterator[Connection]:
-        with Broker("gallery").connect() as connection:
-            yield connection
-
     @pytest.fixture(params=BOTH)
     def version(self, request: pytest.FixtureRequest) -> SoapVersion:
         return SoapVersion(request.param)
@@ -135,6 +142,25 @@ class TestZeepsFeatures(Gallery):
         headers = history.last_received["http_headers"]
         assert headers[names.REQUEST_URI] == "jms:queue:gallery"
         assert headers["content-type"] == headers[names.CONTENT_TYPE]
+
+    def test_a_plugin_that_returns_something_else(self, connection: Connection, path: Path) -> None:
+        """zeep says what it thinks of it."""
+
+        class Odd(zeep.Plugin):
+            def ingress(self, envelope: Any, http_headers: Any, operation: Any) -> Any:
+                return etree.Element("odd"), http_headers
+
+        with (
+            Client(path, connection=connection, plugins=[Odd()]) as client,
+            pytest.raises(zeep.exceptions.XMLSyntaxError, match="does not contain a valid"),
+        ):
+            client.service.frame("Dusk")
+
+    def test_a_response_of_no_parts(self, connection: Connection, tmp_path: Path) -> None:
+        """It comes back as nothing, when it is there."""
+        text = gallery_wsdl().replace('<wsdl:part name="hung" element="g:hung"/>', "")
+        with Client(written(tmp_path, text), connection=connection) as client:
+            assert client.service.hang({"year": 1}) is None
 
     @pytest.mark.parametrize("several", [False, True])
     def test_wsse(self, connection: Connection, path: Path, several: bool) -> None:
@@ -365,8 +391,11 @@ class TestErrors(Gallery):
     @pytest.mark.parametrize(
         ("body", "message"),
         [
-            ("<e:Body/>", "the response to frame holds nothing; the WSDL says {urn:gallery}framed"),
-            ("<e:Body><other/></e:Body>", "the response to frame holds other; the WSDL says {urn:gallery}framed"),
+            (
+                "<e:Body/>",
+                "the response to frame does not fit the WSDL: it holds nothing; the WSDL says {urn:gallery}framed",
+            ),
+            ("<e:Body><other/></e:Body>", "it holds other; the WSDL says {urn:gallery}framed"),
             (f"<e:Body><framed xmlns='{NS}'><a/></framed></e:Body>", "Unexpected element '{urn:gallery}a'"),
         ],
     )
@@ -418,6 +447,45 @@ class TestErrors(Gallery):
                     Client(path, **arguments)
             with pytest.raises(TypeError, match="unexpected keyword argument 'timeout'"):
                 Client(path, connection=connection, timeout=5)
+
+
+def test_threads(connection: Connection, tmp_path: Path) -> None:
+    """A client is for as many threads as one likes: each has its own answer and its own settings."""
+    path = written(tmp_path, gallery_wsdl())
+    with (
+        Dispatcher(connection, "jms:queue:gallery", gallery(), workers=4),
+        Client(path, connection=connection, operation_timeout=PATIENCE) as client,
+        ThreadPoolExecutor(8) as threads,
+    ):
+        service = client.service
+
+        def call(year: int) -> Any:
+            with client.settings(raw_response=year % 2 == 0), client.transport.settings(timeout=PATIENCE + year):
+                said = service.hang({"year": year})
+            return said if year % 2 else etree.fromstring(said.content).findtext(f".//{{{NS}}}place")
+
+        assert list(threads.map(call, range(200))) == [str(year) for year in range(200)]
+
+
+def test_without_zeep(tmp_path: Path) -> None:
+    """The message says what to install."""
+    program = "import sys; sys.modules['zeep'] = None; import soapjms.zeep"
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT, check=False)
+    assert done.stderr.splitlines()[-1].startswith("ImportError: soapjms.zeep needs zeep (")
+    assert done.stderr.splitlines()[-1].endswith("): pip install 'soapjms[zeep]'")
+
+
+def test_an_operation_without_input(connection: Connection, tmp_path: Path) -> None:
+    """Nothing of the kind is in SOAP over JMS."""
+    text = gallery_wsdl()
+    begin = text.index('<wsdl:operation name="note"><s:operation')
+    text = text[:begin] + re.sub(r"<wsdl:input>.*?</wsdl:input>", "", text[begin:], count=1)
+    with (
+        Client(written(tmp_path, text), connection=connection) as client,
+        pytest.raises(UsageError, match="the operation 'note' has no input"),
+    ):
+        client.service.note("x")
 
 
 def test_comments_in_a_response(tmp_path: Path) -> None:

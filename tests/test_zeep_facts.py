@@ -26,7 +26,7 @@ from zeep.wsdl import Document, bindings
 from zeep.wsdl.attachments import MessagePack
 from zeep.wsdl.messages import DocumentMessage
 from zeep.wsse import UsernameToken
-from zeep.xsd import AnyObject
+from zeep.xsd import AnyObject, AnySimpleType, ComplexType, Element
 from zeep_kit import BINDING, HTTP, NS, gallery_wsdl, written
 from zeep_kit import binding as binding_of
 
@@ -260,6 +260,24 @@ def test_objects_of_the_schema_keep_their_values_in_a_dictionary(http: Document)
     assert (other.scan, value.scan, other == work(year=1889, scan="mark")) == ("mark", b"x", True)
     anything = AnyObject(work, value)
     assert (anything.xsd_obj, anything.value) == (work, value)
+
+
+def test_a_text_of_another_type_is_sent_and_read_as_nothing(frame: Any, http: Document) -> None:
+    """So ours reads it by `pythonvalue` of the type, found by `elements` of the complex type it is in."""
+    hang = http.bindings[BINDING].get("hang")
+    envelope = hang.create(work={"year": "abc"}).content
+    assert envelope.findtext(f".//{{{NS}}}year") == "abc"
+    work = http.types.get_type(f"{{{NS}}}Work")
+    assert isinstance(work, ComplexType)
+    types = {each.qname.text: each.type for _, each in work.elements if isinstance(each, Element)}
+    year = types[f"{{{NS}}}year"]
+    assert isinstance(year, AnySimpleType)
+    assert (year.name, year.pythonvalue("7")) == ("int", 7)
+    with pytest.raises(ValueError, match="abc"):
+        year.pythonvalue("abc")
+    assert work.parse_xmlelement(etree.fromstring(f'<w xmlns="{NS}"><year>abc</year></w>')).year is None
+    assert frame.input.body.qname.text == f"{{{NS}}}frame"
+    assert isinstance(frame.input.body.type, ComplexType)
 
 
 def test_plugins_are_called_one_after_the_other(http: Document, frame: Any) -> None:

@@ -14,13 +14,13 @@ import zeep.exceptions
 from lxml import etree
 from zeep import plugins
 from zeep.wsdl.bindings import Soap11Binding, Soap12Binding
-from zeep.wsdl.messages import DocumentMessage
 
 from soapjms.protocol.envelope import Fault, as_envelope, read_fault
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.names import FailureReason
 from soapjms.protocol.wsdl import Port
 from soapjms.response import Response
+from soapjms.zeep.checking import misfit
 from soapjms.zeep.enclosed import ARGUMENT, Enclosed, apart, packed
 from soapjms.zeep.endpoints import Endpoints, Outgoing
 from soapjms.zeep.errors import ArgumentsError, JmsFaultError, JmsTransportError
@@ -105,6 +105,9 @@ class JmsBinding:
         enclosed = Enclosed(given.pop(ARGUMENT, None) or ())
         envelope, headers = self._created(client, options, operation, enclosed.marked(args), enclosed.marked(given))
         enclosed.fill_in(envelope, spelled_out=bool(client.wsse))
+        found = misfit(envelope, operation.input) if client.settings.strict else None
+        if found is not None:
+            raise _wrong_arguments(operation, found)
         envelope, headers = plugins.apply_egress(client, envelope, headers, operation, options)
         for each in _security(client):
             envelope, headers = each.apply(envelope, headers)
@@ -126,8 +129,7 @@ class JmsBinding:
         except zeep.exceptions.Error:
             raise
         except Exception as error:  # zeep's types raise whatever Python does with a value of another type
-            signature = operation.input.signature() or "nothing"
-            raise ArgumentsError(f"{operation.name}: {error}; it takes: {signature}") from error
+            raise _wrong_arguments(operation, str(error)) from error
         return envelope, headers
 
     # Responses
@@ -149,15 +151,15 @@ class JmsBinding:
         fault = _fault_in(root)
         if fault is not None:
             raise JmsFaultError(fault, response)
-        if client.settings.strict:
-            _check_content(root, operation)
+        found = misfit(root, operation.output) if client.settings.strict else None
+        if found is not None:
+            raise _unfit(operation, found)
         try:
             return packed(operation.process_reply(root), parts)
         except zeep.exceptions.Error:
             raise
         except Exception as error:  # zeep's types raise whatever Python does with XML of another type
-            text = f"the response to {operation.name} does not fit the WSDL: {type(error).__name__}: {error}"
-            raise JmsTransportError(text, FailureReason.RECEPTION_FAILURE) from error
+            raise _unfit(operation, f"{type(error).__name__}: {error}") from error
 
 
 class JmsSoap11Binding(JmsBinding, Soap11Binding):
@@ -206,24 +208,13 @@ def _action(headers: Mapping[str, str], operation: Any, *, stated: bool) -> str 
     return written or None
 
 
-def _check_content(root: etree._Element, operation: Any) -> None:
-    """Refuse a body that holds another element than the WSDL says: zeep would read nothing of it, and not say so.
+def _wrong_arguments(operation: Any, why: str) -> ArgumentsError:
+    return ArgumentsError(f"{operation.name}: {why}; it takes: {operation.input.signature() or 'nothing'}")
 
-    The name of an RPC response is anybody's.
 
-    Raises:
-        JmsTransportError: it does.
-    """
-    output = operation.output
-    wanted = output.body if isinstance(output, DocumentMessage) and not output._is_body_wrapped else None
-    body = next(root.iterchildren("{*}Body"), None)
-    if wanted is None or body is None:
-        return
-    content = next(body.iterchildren(etree.Element), None)
-    if content is None or content.tag != wanted.qname.text:
-        seen = "nothing" if content is None else content.tag
-        text = f"the response to {operation.name} holds {seen!s}; the WSDL says {wanted.qname.text}"
-        raise JmsTransportError(text, FailureReason.RECEPTION_FAILURE)
+def _unfit(operation: Any, why: str) -> JmsTransportError:
+    text = f"the response to {operation.name} does not fit the WSDL: {why}"
+    return JmsTransportError(text, FailureReason.RECEPTION_FAILURE)
 
 
 def _fault_in(root: etree._Element) -> Fault | None:
