@@ -20,7 +20,7 @@ from brokers import Connection, MessageType
 from brokers.embedded import Broker
 from soapjms import Attachment, Dispatcher, Reply, Request, Service, SoapVersion, UsageError
 from soapjms.protocol.attachments import XOP_INCLUDE
-from soapjms.zeep import Client, JmsTransport
+from soapjms.zeep import Client, JmsTransport, JmsTransportError
 
 PHOTO = b"\x89PNG\r\n\x1a\n\x00\xff\r\n"
 PICTURE = f"{{{NS}}}picture"
@@ -218,6 +218,14 @@ class TestMistakes(Embedded):
         ):
             client.service.hang({"year": 1, "by": Attachment(b"x")})
 
+    def test_an_attachment_for_another_type(self, connection: Connection, path: Path) -> None:
+        """A number is no picture."""
+        with (
+            Client(path, connection=connection) as client,
+            pytest.raises(UsageError, match=r"hang: hang\.work\.year is an attachment, which is no int; it takes"),
+        ):
+            client.service.hang({"year": Attachment(b"1889")})
+
     def test_a_file_that_is_not_there(self, connection: Connection, path: Path, tmp_path: Path) -> None:
         """The error of the operating system; nothing is sent."""
         with Client(path, connection=connection) as client, pytest.raises(FileNotFoundError):
@@ -234,6 +242,6 @@ class TestMistakes(Embedded):
             Broker("lost").connect() as other,
             Dispatcher(other, "jms:queue:gallery", service),
             Client(path, connection=other) as client,
-            pytest.raises(soapjms.InvalidAttachmentError, match="lost@gallery"),
+            pytest.raises(JmsTransportError, match=r"the response to frame does not fit the WSDL: .*lost@gallery"),
         ):
             client.service.frame("Dusk")

@@ -16,7 +16,7 @@ from zeep import plugins
 from zeep.wsdl.bindings import Soap11Binding, Soap12Binding
 
 from soapjms.protocol.envelope import Fault, as_envelope, read_fault
-from soapjms.protocol.errors import UsageError
+from soapjms.protocol.errors import InvalidAttachmentError, UsageError
 from soapjms.protocol.names import FailureReason
 from soapjms.protocol.wsdl import Port
 from soapjms.response import Response
@@ -144,7 +144,10 @@ class JmsBinding:
         root = response.envelope.root
         etree.strip_elements(root, etree.Comment, etree.ProcessingInstruction, with_tail=False)  # zeep stumbles there
         parts = apart(root, response.attachments)
-        root = response.attachments.expand(root)
+        try:
+            root = response.attachments.expand(root)
+        except InvalidAttachmentError as error:
+            raise _unfit(operation, str(error)) from error
         for each in _security(client):
             each.verify(root)
         root, _ = plugins.apply_ingress(client, root, headers_of(response), operation)

@@ -8,8 +8,9 @@ from typing import Any, Final
 
 from lxml import etree
 from zeep.wsdl.messages import DocumentMessage
-from zeep.xsd import AnySimpleType, ComplexType, Element
+from zeep.xsd import AnySimpleType, Base64Binary, ComplexType, Element
 
+from soapjms.protocol.attachments import XOP_INCLUDE
 from soapjms.protocol.uri.showing import quoted
 
 _XSI_TYPE: Final = "{http://www.w3.org/2001/XMLSchema-instance}type"
@@ -50,13 +51,19 @@ def _value_misfit(node: etree._Element, type_: Any) -> str | None:
 
 
 def _text_misfit(node: etree._Element, type_: Any) -> str | None:
+    if node.find(XOP_INCLUDE) is not None and not isinstance(type_, Base64Binary):
+        return f"{_path(node)} is an attachment, which is no {_name(type_)}"
     if node.text is None:
         return None
     try:
         type_.pythonvalue(node.text)
     except Exception:  # zeep's types raise whatever Python does with a text of another type
-        return f"{_path(node)} is {quoted(node.text)}, which is no {type_.name or type(type_).__name__}"
+        return f"{_path(node)} is {quoted(node.text)}, which is no {_name(type_)}"
     return None
+
+
+def _name(type_: Any) -> str:
+    return str(type_.name or type(type_).__name__)
 
 
 def _path(node: etree._Element) -> str:
