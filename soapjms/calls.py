@@ -14,8 +14,10 @@ from threading import Lock, Thread
 from typing import Final, TypeAlias
 
 from brokers.connection import Completion
-from soapjms.protocol.errors import CallFailedError
-from soapjms.protocol.requesting import RequestingNode
+from soapjms.observing import NOTHING, Observed
+from soapjms.observing import Outcome as End
+from soapjms.protocol.errors import CallFailedError, CallTimeoutError
+from soapjms.protocol.requesting import ExchangeFailed, RequestingNode
 from soapjms.recorder import Outgoing
 from soapjms.replies import Replies
 from soapjms.response import Response
@@ -24,6 +26,13 @@ log = logging.getLogger("soapjms.calls")
 
 REMEMBERED: Final = 10_000
 """Calls without a reply whose late replies are known as such."""
+
+UNSENT: Final = "the request could not be sent"
+
+UNKNOWN: Final = (
+    "{} before a response came: whether the service works on the request is not known, "
+    "so call again only if working on it twice does no harm"
+)
 
 Outcome: TypeAlias = Callable[[], Response | CallFailedError]
 """Says what a call comes to, moving its node; called by who ends the call, so once at most."""
@@ -40,9 +49,21 @@ class Call:
         node: of its exchange; only who makes or ends the call touches it.
         due: when its time is over, by the monotonic clock, which nobody sets back.
         outgoing: the record of its request, once there is one.
+        observed: tells the observers how it ends; None if there are none.
+        others: what its request carries for them.
     """
 
-    __slots__ = ("due", "future", "generation", "is_confirmed", "key", "node", "outgoing")
+    __slots__ = (
+        "due",
+        "future",
+        "generation",
+        "is_confirmed",
+        "key",
+        "node",
+        "observed",
+        "others",
+        "outgoing",
+    )
 
     def __init__(self, key: str, future: Completion[Response], node: RequestingNode, due: float) -> None:
         self.key = key
@@ -52,6 +73,34 @@ class Call:
         self.generation = 0
         self.is_confirmed = False
         self.outgoing: Outgoing | None = None
+        self.observed: Observed | None = None
+        self.others = NOTHING
+
+    def observe(self, observed: Observed) -> None:
+        """Have observers follow the call."""
+        self.observed = observed
+        self.others = observed.properties()
+
+    def settle(self, found: Response | BaseException) -> None:
+        """Hand the caller what the call came to."""
+        self.tell(found)
+        if isinstance(found, BaseException):
+            self.future.set_exception(found)
+        else:
+            self.future.set_result(found)
+
+    def tell(self, found: Response | BaseException | None) -> None:
+        """Tell the observers what the call came to, before its caller goes on; None for a future that was cancelled."""
+        if self.observed is None:
+            return
+        if isinstance(found, Response):
+            if found.fault is not None:
+                self.observed.fault(found.fault.subcode)
+            self.observed.end(End.RESPONSE if found.fault is None else End.FAULT, response=found.message)
+        elif found is None:
+            self.observed.end(End.CANCELLED)
+        else:
+            self.observed.end(End.TIMEOUT if isinstance(found, CallTimeoutError) else End.FAILED, error=found)
 
 
 class Calls:
@@ -126,6 +175,8 @@ class Calls:
         is_wanted = call.future.set_running_or_notify_cancel()
         if is_wanted and outcome is not None:
             _settle(call, outcome)
+        else:
+            call.tell(None)
         if not answered and self._replies.by_place:  # it asks the broker, and this thread may be that of the deadlines
             Thread(target=self._replies.end, args=[call.key], kwargs={"reusable": False}, daemon=True).start()
         return is_wanted
@@ -137,6 +188,12 @@ class Calls:
                 del self._unanswered[next(iter(self._unanswered))]
 
 
+def failure(event: ExchangeFailed | None, kind: type[CallFailedError] = CallFailedError) -> CallFailedError:
+    """Make the error for a call whose exchange failed."""
+    assert event is not None, "the exchange was over before"
+    return kind(event.text, event.reason)
+
+
 def _settle(call: Call, outcome: Outcome) -> None:
     found: Response | BaseException
     try:
@@ -144,7 +201,4 @@ def _settle(call: Call, outcome: Outcome) -> None:
     except BaseException as error:  # a mistake of ours must not leave the caller without an end
         log.exception("a call ended in a mistake of ours")
         found = error
-    if isinstance(found, BaseException):
-        call.future.set_exception(found)
-    else:
-        call.future.set_result(found)
+    call.settle(found)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from pathlib import Path
@@ -25,9 +25,10 @@ from brokers.message import DeliveryMode, Message, MessageType
 from brokers.naming import Names
 from soapjms.addressing import destination_of, reply_destination_of, soap_action_of
 from soapjms.arguments import connection_to, edition, finite, payload_type, reply_strategy
-from soapjms.calls import Call, Calls
+from soapjms.calls import UNKNOWN, UNSENT, Call, Calls, failure
 from soapjms.health import DEFAULT_TIMEOUT as PING_TIMEOUT
 from soapjms.health import Pinger
+from soapjms.observing import Observer, Observers, Place, Side
 from soapjms.protocol.attachments import Attachment
 from soapjms.protocol.errors import CallFailedError, CallTimeoutError, UsageError
 from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
@@ -55,13 +56,6 @@ log = logging.getLogger("soapjms.client")
 
 DEFAULT_TIMEOUT: Final = 30.0
 
-UNSENT: Final = "the request could not be sent"
-
-UNKNOWN: Final = (
-    "{} before a response came: whether the service works on the request is not known, "
-    "so call again only if working on it twice does no harm"
-)
-
 
 class Client:
     """Calls the service behind a `jms:` URI or a WSDL's port. Thread-safe. Usable in a `with` statement.
@@ -79,6 +73,7 @@ class Client:
         timeout: seconds that a call waits where it does not say itself; always finite.
         names: JNDI names, for the variant jndi.
         recorder: writes every message that passes.
+        observer: is told what happens, or several are; see docs/observing.md.
         limits: how much of a response is read.
 
     Attributes:
@@ -103,13 +98,12 @@ class Client:
         timeout: float = DEFAULT_TIMEOUT,
         names: Names | None = None,
         recorder: Recorder | None = None,
+        observer: Observer | Iterable[Observer] | None = None,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         parsed, effective = read_uri(uri, properties)
         self.endpoint = Endpoint.of(parsed, effective, edition(profile, uri), payload_type(message_type), limits)
         self.timeout = finite(timeout)
-        self._tally = Tally()
-        self.counts = self._tally.counts
         self._connection = connection_to(connection)
         self._recorder = recorder
         self._port = uri if isinstance(uri, Port) else None
@@ -119,9 +113,12 @@ class Client:
             raise UsageError(
                 f"replies would go to {fixed}, where the requests go: the client would read its own requests"
             )
+        self._observers = observers = Observers.of(observer, Place(Side.CLIENT, self._destination))
+        self._tally = Tally(observers)
+        self.counts = self._tally.counts
         prefix = f"{uuid.uuid4().hex}-"
         by_message_id = self.endpoint.profile.correlation is CorrelationRule.MESSAGE_ID
-        self._sender = Sender(connection, self.endpoint, self._destination, prefix, recorder)
+        self._sender = Sender(connection, self.endpoint, self._destination, prefix, recorder, observers)
         choice = ReplyChoice(reply_strategy(replies), fixed, by_message_id, prefix)
         self._replies = choice.replies(self._connection, self._on_reply)
         self._calls = Calls(self._replies, prefix)
@@ -130,6 +127,8 @@ class Client:
         self._callbacks = Callbacks("soapjms-client")
         self._closed = False
         connection.watch(self._on_state)
+        if observers is not None:
+            observers.started()
 
     @classmethod
     def from_wsdl(cls, connection: Connection, path: str | Path, port: str | None = None, **options: Any) -> Self:
@@ -247,10 +246,14 @@ class Client:
         due = time.monotonic() + seconds
         call = Call(self._calls.new_key(), Completion(self._callbacks.executor), RequestingNode(self.endpoint), due)
 
+        if self._observers is not None:
+            spoken = action or self.endpoint.soap_action
+            call.observe(self._observers.sending(one_way=False, correlation_id=call.key, soap_action=spoken))
+
         def attempt() -> None:
             call.generation = self._connection.generation
             reply_to = self._replies.lease(call.key)
-            call.node = RequestingNode(self.endpoint)
+            call.node = RequestingNode(self.endpoint, others=call.others)
             try:
                 message = call.node.start(
                     envelope,
@@ -270,7 +273,10 @@ class Client:
         try:
             when_connected(self._connection, due, attempt)
         except BrokerError as error:
-            call.future.set_exception(failure(call.node.send_failed(f"{UNSENT}: {error}")))
+            call.settle(failure(call.node.send_failed(f"{UNSENT}: {error}")))
+        except BaseException as error:
+            call.tell(error)
+            raise
         return call
 
     def _send_request(self, call: Call, message: Message) -> None:
@@ -330,6 +336,8 @@ class Client:
 
     def _on_state(self, state: ConnectionState) -> None:
         """Give up the calls whose replies cannot come any more."""
+        if self._observers is not None:
+            self._observers.connection_changed(state)
         if state is ConnectionState.CLOSED:
             self._give_up_all("the connection was closed")
             return
@@ -371,9 +379,3 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def failure(event: ExchangeFailed | None, kind: type[CallFailedError] = CallFailedError) -> CallFailedError:
-    """Make the error for a call whose exchange failed."""
-    assert event is not None, "the exchange was over before"
-    return kind(event.text, event.reason)

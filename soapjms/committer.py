@@ -18,6 +18,7 @@ from typing import Final
 from brokers.connection import Connection, Delivery
 from brokers.errors import BrokerError, ClosedError, ConnectionLostError, DestinationGoneError, SendFailedError
 from brokers.message import Destination, Message, typed
+from soapjms.observing import Observed, Outcome
 from soapjms.protocol.mep import Input
 from soapjms.protocol.record import Direction, Node
 from soapjms.protocol.responding import RespondingNode
@@ -46,12 +47,38 @@ class Finished:
         node: of its exchange.
         response: what to answer, None for nothing.
         dead: why the request goes to the dead letters instead of being accepted; None if it does not.
+        skipped: what it came to, if it was not worked on: expired, or refused without anybody to tell.
+        observed: tells the observers how it ends; None if there are none.
     """
 
     delivery: Delivery
     node: RespondingNode
     response: Message | None
     dead: str | None = None
+    skipped: Outcome | None = None
+    observed: Observed | None = None
+
+    def observe(self, observed: Observed) -> None:
+        """Have observers follow the request to its end, and its answer carry what they want."""
+        self.observed = observed
+        if self.response is not None:
+            added = observed.properties()
+            if added:
+                self.response = replace(self.response, properties=added.merged(self.response.properties))
+        observed.outcome = self._usual()
+
+    def _usual(self) -> Outcome:
+        """Say what it comes to if the broker takes all."""
+        if self.dead is not None:
+            return Outcome.DEAD_LETTER
+        if self.response is not None:
+            return Outcome.FAULT if self.node.is_fault else Outcome.RESPONSE
+        return self.skipped or Outcome.DONE
+
+    def tell(self, outcome: Outcome | None = None) -> None:
+        """Tell the observers the end, or that it is not the usual one."""
+        if self.observed is not None:
+            self.observed.end(outcome)
 
 
 class Committer:
@@ -140,6 +167,7 @@ class Committer:
         log.warning("%d requests were not accepted, the broker delivers them again: %s", len(group), why)
         for finished in group:
             _fail(finished)
+            finished.tell(Outcome.LOST)
 
     def _commit_all(self) -> None:
         goes_on = True
@@ -202,6 +230,8 @@ class Committer:
             answered = (finished for finished in group if finished.response is not None)
             for position, finished in enumerate(answered):
                 self._answered(finished, refused.get(position))
+            for finished in group:
+                finished.tell()
 
     def _commit(self, group: list[Finished]) -> dict[int, SendFailedError]:
         """Accept the requests with their answers; return the answers that the broker refused, by their position."""
@@ -243,6 +273,8 @@ class Committer:
             self._tally.add("answered")
             record(self._recorder, finished.response, Direction.RESPONSE, Node.RESPONDING)
             return
+        if finished.dead is None:
+            finished.tell(Outcome.UNDELIVERED)
         finished.node.send_failed()
         self._tally.add("client gone" if isinstance(error, DestinationGoneError) else "answer refused")
         log.warning("an answer was not delivered: %s", error)
@@ -291,6 +323,8 @@ class Committer:
             finished.delivery.reject(reason[:MAX_REASON])
         except BrokerError as late:
             self.lose([finished], f"{late}")
+        else:
+            finished.tell(Outcome.DEAD_LETTER)
 
 
 def _letter(finished: Finished, dead_letters: Destination, reason: str) -> Message:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from threading import Condition, Event
+from threading import Condition
 from types import MappingProxyType, TracebackType
 from typing import Final, Self
 
@@ -22,6 +22,7 @@ from soapjms.arguments import at_least_one, connection_to, edition, service_to_r
 from soapjms.committer import Committer
 from soapjms.health import DEFAULT_TIMEOUT, Health, Pinger
 from soapjms.idempotency import Store
+from soapjms.observing import Observer, Observers, Place, Side
 from soapjms.protocol.assertions import Setting
 from soapjms.protocol.errors import PingFailedError, UsageError
 from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
@@ -71,6 +72,7 @@ class Dispatcher:
         properties: binding properties that win over those of the URI.
         names: JNDI names, for the variant jndi.
         recorder: writes every message that passes.
+        observer: is told what happens, or several are; see docs/observing.md.
         limits: how much of a request is read.
 
     Attributes:
@@ -100,6 +102,7 @@ class Dispatcher:
         properties: Mapping[str, Value] = MappingProxyType({}),
         names: Names | None = None,
         recorder: Recorder | None = None,
+        observer: Observer | Iterable[Observer] | None = None,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         wanted, self._prefetch = at_least_one("workers", workers), at_least_one("prefetch", prefetch)
@@ -112,7 +115,8 @@ class Dispatcher:
         self._workers = 1 if self.destination.kind.is_topic else wanted
         to_run, letters = service_to_run(service), dead_letter_queue(dead_letters, self.destination)
         deliveries, replies = at_least_one("max_deliveries", max_deliveries), ReplyRule.of(reply_queues, reply_topics)
-        tally, self._closing = Tally(), Event()
+        self._observers = Observers.of(observer, Place(Side.SERVICE, self.destination))
+        tally = Tally(self._observers)
         self.counts = tally.counts
         self._own_store = SqliteStore(store) if isinstance(store, str | Path) else None  # last: it is to be closed
         self._worker = Worker(
@@ -124,11 +128,9 @@ class Dispatcher:
             replies=replies,
             tally=tally,
             recorder=recorder,
-            closing=self._closing,
         )
         self._committer = Committer(connection, tally, recorder, letters, self._done, transactional=transactional)
-        self._pinger = Pinger(connection)
-        self._consumers: list[Consumer] = []
+        self._pinger, self._consumers = Pinger(connection), list[Consumer]()
         self._idle, self._under_way = Condition(), 0
         self._is_started = self._stopping = False
 
@@ -157,6 +159,8 @@ class Dispatcher:
             self.close()
             raise
         self._is_started = True
+        if self._observers is not None:
+            self._observers.started()
         return self
 
     def ping(self, timeout: float = DEFAULT_TIMEOUT) -> float:
@@ -198,7 +202,7 @@ class Dispatcher:
             if self._stopping:
                 return self._under_way == 0
             self._stopping = True
-            self._closing.set()
+            self._worker.closing.set()
             is_finished = self._idle.wait_for(lambda: self._under_way == 0, deadline)
             self._committer.too_late = True
         self._connection.unwatch(self._on_state)
@@ -213,6 +217,8 @@ class Dispatcher:
     def _on_state(self, state: ConnectionState) -> None:
         if self._stopping:
             return
+        if self._observers is not None:
+            self._observers.connection_changed(state)
         if state is ConnectionState.CLOSED:
             log.error("the connection was closed: no more requests come from %s", self.destination)
         elif state is ConnectionState.LOST:

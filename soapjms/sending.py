@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass
 from itertools import count
 
 from lxml import etree
@@ -15,6 +16,7 @@ from lxml import etree
 from brokers.connection import Connection
 from brokers.errors import BrokerError, SendFailedError
 from brokers.message import Destination, Message
+from soapjms.observing import Observers, Outcome
 from soapjms.protocol.attachments import Attachment
 from soapjms.protocol.errors import CallFailedError
 from soapjms.protocol.names import Mep
@@ -22,6 +24,14 @@ from soapjms.protocol.record import Direction, Node
 from soapjms.protocol.requesting import Endpoint, RequestingNode
 from soapjms.recorder import Outgoing, Recorder
 from soapjms.waiting import epoch_milliseconds, when_connected
+
+
+@dataclass(frozen=True, slots=True)
+class _Content:
+    envelope: bytes | str | etree._Element
+    action: str | None
+    attachments: Sequence[Attachment]
+    key: str | None
 
 
 class Sender:
@@ -36,6 +46,7 @@ class Sender:
         destination: where they go.
         prefix: of the JMSCorrelationIDs, which nobody else's have.
         recorder: writes them.
+        observers: are told of each.
     """
 
     def __init__(
@@ -45,12 +56,14 @@ class Sender:
         destination: Destination,
         prefix: str,
         recorder: Recorder | None,
+        observers: Observers | None,
     ) -> None:
         self._connection = connection
         self._endpoint = endpoint
         self._destination = destination
         self._prefix = prefix
         self._recorder = recorder
+        self._observers = observers
         self._numbers = count(1)
 
     def send(
@@ -68,11 +81,34 @@ class Sender:
 
         Spec: SOAP/JMS 2.7.1.
         """
-        node, due = RequestingNode(self._endpoint, Mep.ONE_WAY), time.monotonic() + timeout
+        is_known = self._connection.capabilities.stable_message_id
+        key = None if is_known else f"{self._prefix}one-way-{next(self._numbers)}"
+        content = _Content(envelope, action, attachments, key)
+        if self._observers is None:
+            self._send(RequestingNode(self._endpoint, Mep.ONE_WAY), content, timeout)
+            return
+        spoken = action or self._endpoint.soap_action
+        observed = self._observers.sending(one_way=True, correlation_id=key, soap_action=spoken)
+        try:
+            self._send(RequestingNode(self._endpoint, Mep.ONE_WAY, observed.properties()), content, timeout)
+        except BaseException as error:
+            observed.end(Outcome.FAILED, error=error)
+            raise
+        observed.end(Outcome.SENT)
+
+    def _send(self, node: RequestingNode, content: _Content, timeout: float) -> None:
+        due = time.monotonic() + timeout
         outgoing, what, message_id = None, "the message could not be sent", None
         try:
             self._connection.wait_connected(timeout)
-            message = self._start(node, envelope, action, attachments)
+            message = node.start(
+                content.envelope,
+                destination=self._destination,
+                now=epoch_milliseconds(),
+                soap_action=content.action,
+                correlation_id=content.key,
+                attachments=content.attachments,
+            )
             outgoing = self._outgoing(message)
             sent = when_connected(self._connection, due, lambda: self._connection.send(message))
             what = "whether the message was sent is not known"
@@ -85,23 +121,6 @@ class Sender:
             if outgoing is not None:
                 outgoing.sent(message_id)
         node.sent()
-
-    def _start(
-        self,
-        node: RequestingNode,
-        envelope: bytes | str | etree._Element,
-        action: str | None,
-        attachments: Sequence[Attachment],
-    ) -> Message:
-        is_known = self._connection.capabilities.stable_message_id
-        return node.start(
-            envelope,
-            destination=self._destination,
-            now=epoch_milliseconds(),
-            soap_action=action,
-            correlation_id=None if is_known else f"{self._prefix}one-way-{next(self._numbers)}",
-            attachments=attachments,
-        )
 
     def _outgoing(self, message: Message) -> Outgoing:
         tells = self._connection.capabilities.tells_message_id

@@ -206,6 +206,11 @@ class Service:
         """Return what holds for a request."""
         return self._policies.get(_name_of(accepted.envelope.content), self._policy)
 
+    def operation_of(self, accepted: RequestAccepted) -> str:
+        """Return the name of the operation that a request is for; empty if there is none of that name."""
+        name = _name_of(accepted.envelope.content)
+        return name if name in self._operations else ""
+
     def answer(self, accepted: RequestAccepted, context: Context | None = None) -> Prepared:
         """Run the function for a request and return the envelope to answer with and what goes along; never raises."""
         return self.perform(accepted, context or Context()).prepared

@@ -5,15 +5,22 @@ from __future__ import annotations
 from collections import Counter
 from threading import Lock
 
+from soapjms.observing import Observers
+
 
 class Tally:
     """Counts that several threads add to.
 
+    Args:
+        observers: are told of each.
+
     Attributes:
         counts: how often, by name.
+        observers: None if there are none.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, observers: Observers | None = None) -> None:
+        self.observers = observers
         self.counts: Counter[str] = Counter()
         self._lock = Lock()
 
@@ -22,3 +29,6 @@ class Tally:
         with self._lock:
             for each in what:
                 self.counts[str(each)] += times
+        if self.observers is not None:
+            for each in what:
+                self.observers.counted(str(each), times)

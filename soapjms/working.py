@@ -17,6 +17,8 @@ from brokers.message import Message
 from soapjms.addressing import ReplyRule
 from soapjms.committer import Finished
 from soapjms.idempotency import NO_KEY, NO_STORE, Answered, Claim, Store, Unstored, UnstoredClaim, key_of
+from soapjms.observing import Observed
+from soapjms.observing import Outcome as Ending
 from soapjms.policy import Policy, Then, Unfinished
 from soapjms.protocol.assertions import Setting
 from soapjms.protocol.envelope import Blame, build_fault
@@ -46,6 +48,7 @@ class Job:
         policy: what becomes of it.
         tries: how often it was run in this delivery.
         pause: seconds to wait before it is run again.
+        observed: tells the observers of it; None if there are none.
     """
 
     delivery: Delivery
@@ -54,6 +57,7 @@ class Job:
     policy: Policy
     tries: int = 0
     pause: float = 0.0
+    observed: Observed | None = None
 
     def fault(self, reason: str | None) -> Message | None:
         """Make a fault of the receiver; None where it would go to nobody. Without a reason it tells nothing."""
@@ -81,11 +85,11 @@ class Worker:
         stable_message_id: the broker's capability.
         max_deliveries: a request that was delivered so often and never finished is a dead letter.
         replies: where they may go.
-        tally: what happened is counted there.
+        tally: what happened is counted there, and its observers are told of each request.
         recorder: writes the requests.
-        closing: set when whoever waits has to stop.
 
     Attributes:
+        closing: set when whoever waits has to stop.
         problem: why requests wait for the store; empty if they do not.
     """
 
@@ -100,7 +104,6 @@ class Worker:
         replies: ReplyRule,
         tally: Tally,
         recorder: Recorder | None,
-        closing: Event,
     ) -> None:
         self._service = service
         self._setting = setting
@@ -110,17 +113,32 @@ class Worker:
         self._replies = replies
         self._tally = tally
         self._recorder = recorder
-        self._closing = closing
+        self._observers = tally.observers
+        self.closing = Event()
         self._suspects = Lock()
         self.problem = ""
 
     def work_on(self, delivery: Delivery) -> Finished | None:
         """Work on a request; None if it was given up because of `closing`, and is left to the broker."""
+        if self._observers is None:
+            return self._work_on(delivery, None)
+        observed = self._observers.received(delivery.message, redelivered=was_delivered_before(delivery))
+        finished = None
+        try:
+            finished = self._work_on(delivery, observed)
+            if finished is not None:
+                finished.observe(observed)
+        finally:
+            if finished is None:
+                observed.end(Ending.LOST)
+        return finished
+
+    def _work_on(self, delivery: Delivery, observed: Observed | None) -> Finished | None:
         message, node = delivery.message, RespondingNode(self._setting)
         if is_expired(message):
             self._tally.add("expired")
             log.info("a request was skipped, as it expired at %s", message.expiration)
-            return Finished(delivery, node, None)
+            return Finished(delivery, node, None, skipped=Ending.EXPIRED)
         event = node.receive(message)
         direction, role = (Direction.ONE_WAY, Node.RECEIVING) if event.one_way else (Direction.REQUEST, Node.RESPONDING)
         record(self._recorder, message, direction, role)
@@ -132,12 +150,18 @@ class Worker:
             self._tally.add("one-way")
         if isinstance(event, RequestRefused):
             self._note_refusal(event)
-            return Finished(delivery, node, None if event.one_way else node.respond(event.fault))
+            if observed is not None:
+                observed.fault(event.subcode)
+            if event.one_way:
+                return Finished(delivery, node, None, skipped=Ending.REFUSED)
+            return Finished(delivery, node, node.respond(event.fault))
         self._tally.add("accepted")
         if event.tolerated:
             self._tally.add("tolerated")
             log.info("a request was let pass that breaks %s", ", ".join(each.assertion for each in event.tolerated))
-        return self._serve(Job(delivery, event, node, self._service.policy_for(event)))
+        if observed is not None:
+            observed.operation = self._service.operation_of(event)
+        return self._serve(Job(delivery, event, node, self._service.policy_for(event), observed=observed))
 
     def _note_refusal(self, event: RequestRefused) -> None:
         self._tally.add("refused", event.subcode or "no envelope")
@@ -159,7 +183,7 @@ class Worker:
             return self._serve_from(job, found)
         found.abandon()
         while not self._suspects.acquire(timeout=LONGEST_NAP):
-            if self._closing.is_set():
+            if self.closing.is_set():
                 return None
         try:
             return self._serve_from(job, self._begin(job))
@@ -169,7 +193,7 @@ class Worker:
     def _serve_from(self, job: Job, found: Claim | Answered | None) -> Finished | None:
         while isinstance(found, Claim):
             finished = self._run(job, found)
-            if finished is not None or self._closing.wait(job.pause):
+            if finished is not None or self.closing.wait(job.pause):
                 return finished
             found = self._begin(job)
         return None if found is None else self._answer_again(job, found.response)
@@ -186,7 +210,7 @@ class Worker:
                     return found
             except StoreError as error:
                 self._note_store_error(error)
-            if self._closing.wait(nap):
+            if self.closing.wait(nap):
                 return None
             nap = min(LONGEST_NAP, nap * 2)
 
@@ -202,6 +226,8 @@ class Worker:
     def _answer_again(self, job: Job, response: Message | None) -> Finished:
         """Answer a request that was finished before, with what it was answered then; its function is not run."""
         self._tally.add("repeated")
+        if job.observed is not None:
+            job.observed.redelivered = True
         again = None if response is None or job.event.one_way else job.node.respond_again(response)
         return Finished(job.delivery, job.node, again)
 
@@ -237,7 +263,7 @@ class Worker:
         if claim.deaths and job.policy.unfinished == Unfinished.FAULT:
             self._tally.add("not run again")
             return self._finish(job, claim, job.fault(NOT_RUN_AGAIN))
-        outcome = self._service.perform(job.event, _context(job.delivery, claim))
+        outcome = self._perform(job, _context(job.delivery, claim))
         response, failure = _response_of(job, outcome)
         if isinstance(failure, StoreError):  # of request.transaction: no mistake of the function
             raise failure
@@ -248,8 +274,17 @@ class Worker:
             claim.roll_back()
         return self._finish(job, claim, response)
 
+    def _perform(self, job: Job, context: Context) -> Outcome:
+        if job.observed is None:
+            return self._service.perform(job.event, context)
+        job.observed.redelivered = context.redelivered
+        with job.observed.working():
+            return self._service.perform(job.event, context)
+
     def _fail(self, job: Job, claim: Claim, failure: BaseException) -> Finished | None:
         """Do what the policy says for a function that failed."""
+        if job.observed is not None:
+            job.observed.failed(failure)
         tries, policy = max(job.tries, claim.failures + 1), job.policy
         if tries <= policy.retries and not is_expired(job.delivery.message):
             self._tally.add("retried")
@@ -276,11 +311,16 @@ def is_expired(message: Message) -> bool:
     return 0 < (message.expiration or 0) <= time.time_ns() // 1_000_000
 
 
+def was_delivered_before(delivery: Delivery) -> bool:
+    """Say whether the broker tells that the request was delivered before, to whomever."""
+    return bool(delivery.message.redelivered) or (delivery.delivery_count or 1) > 1
+
+
 def _context(delivery: Delivery, claim: Claim) -> Context:
     told = delivery.delivery_count
     return Context(
         delivery_count=told if told is not None or isinstance(claim, UnstoredClaim) else claim.deaths + 1,
-        redelivered=bool(delivery.message.redelivered) or (told or 1) > 1 or claim.deaths > 0,
+        redelivered=was_delivered_before(delivery) or claim.deaths > 0,
         claim=claim,
     )
 

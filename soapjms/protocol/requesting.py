@@ -32,6 +32,8 @@ from soapjms.protocol.uri import JmsUri
 from soapjms.protocol.values import Value
 from soapjms.protocol.writing import message_properties, written_body
 
+NO_OTHERS: Final = Properties()
+
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
@@ -95,10 +97,15 @@ class Endpoint:
         )
 
     def message_properties(
-        self, carrier: Carrier, content_type: str, content_encoding: str | None, soap_action: str | None
+        self,
+        carrier: Carrier,
+        content_type: str,
+        content_encoding: str | None,
+        soap_action: str | None,
+        others: Properties = NO_OTHERS,
     ) -> Properties:
-        """Return the SOAPJMS_ properties of a request or one-way message."""
-        return message_properties(
+        """Return the properties of a request or one-way message: the binding's, and others beside them."""
+        of_binding = message_properties(
             carrier,
             self.profile.name,
             self.request_uri,
@@ -108,6 +115,7 @@ class Endpoint:
             soap_action,
             self.target_service,
         )
+        return others.merged(of_binding) if others else of_binding
 
 
 def _number(value: Value | None) -> int | None:
@@ -181,14 +189,20 @@ _CARRIERS: Final = (Carrier.REQUEST, Carrier.ONE_WAY)
 class RequestingNode:
     """One exchange at the side that asks. Not thread-safe: one driver at a time.
 
+    Args:
+        endpoint: where the message goes, and what it says of that.
+        mep: the pattern.
+        others: message properties that are not of the binding; of one that has a name of the binding's nothing is left.
+
     Attributes:
         machine: state and failure reason.
         request: the message, once started.
         deadline: epoch milliseconds at which `handle_timeout` ends the exchange; None for a one-way message.
     """
 
-    def __init__(self, endpoint: Endpoint, mep: Mep = Mep.REQUEST_RESPONSE) -> None:
+    def __init__(self, endpoint: Endpoint, mep: Mep = Mep.REQUEST_RESPONSE, others: Properties = NO_OTHERS) -> None:
         self.endpoint = endpoint
+        self._others = others
         self.machine = Machine(Role.REQUESTING if mep is Mep.REQUEST_RESPONSE else Role.SENDING)
         self.request: Message | None = None
         self.deadline: int | None = None
@@ -237,7 +251,7 @@ class RequestingNode:
             delivery_mode=at.delivery_mode,
             priority=at.priority,
             expiration=now + at.time_to_live if at.time_to_live else None,
-            properties=at.message_properties(_CARRIERS[one_way], kind, encoding, action),
+            properties=at.message_properties(_CARRIERS[one_way], kind, encoding, action, self._others),
         )
         if not one_way:
             self.machine.step(Input.REQUEST_STARTED)

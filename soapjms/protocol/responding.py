@@ -106,12 +106,14 @@ class RespondingNode:
         setting: profile, supported variants, strictness, limits.
         machine: state and failure reason; its role is known once a message arrived.
         default_version: of a fault for a request that does not show its SOAP version.
+        is_fault: the response that was made holds a fault.
     """
 
     def __init__(self, setting: Setting, default_version: SoapVersion = SoapVersion.SOAP_11) -> None:
         self.setting = setting
         self.default_version = default_version
         self.machine = Machine(Role.RESPONDING)
+        self.is_fault = False
         self._reading: Reading | None = None
         self._encoding: str | None = None
 
@@ -182,6 +184,7 @@ class RespondingNode:
         message_type = MessageType.TEXT if request.message_type is MessageType.TEXT else MessageType.BYTES
         body, kind, encoding = written_body(parsed, octets, message_type, None, profile, attachments, self._encoding)
         self.machine.step(Input.RESPONSE_READY)
+        self.is_fault = read_fault(parsed) is not None
         return Message(
             message_type=message_type,
             body=body,
@@ -196,7 +199,7 @@ class RespondingNode:
                 reading.text(names.REQUEST_URI),
                 kind,
                 encoding,
-                read_fault(parsed) is not None,
+                self.is_fault,
             ),
         )
 
