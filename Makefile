@@ -31,6 +31,7 @@ setup: $(SETUP)
 
 $(SETUP): pyproject.toml
 	scripts/need-python.sh $(PYTHON)
+	scripts/need-c.sh $(PYTHON)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	touch $@

@@ -335,8 +335,10 @@ class Connection(ABC):
 
 
 SCHEMES: Final[Mapping[str, str]] = {
+    "amqp": "brokers.amqp",
+    "amqps": "brokers.amqp",
     "embedded": "brokers.embedded",
-    "failover": "brokers.stomp",
+    "failover": "brokers.failover",
     "stomp": "brokers.stomp",
     "stomp+ssl": "brokers.stomp",
 }
@@ -347,9 +349,9 @@ def connect(url: str, *, timeout: float = DEFAULT_TIMEOUT, **options: Any) -> Co
     """Connect to the broker at `url` and return the connection once it is usable.
 
     Args:
-        url: `embedded:` or `embedded:NAME` for a broker in this process, `stomp://USER:PASSWORD@HOST:PORT` for
-            ActiveMQ and Artemis, `stomp+ssl://` for the same over TLS, `failover:(URL,URL)` for the first of several
-            that answers.
+        url: `embedded:` or `embedded:NAME` for a broker in this process, `stomp://USER:PASSWORD@HOST:PORT` or `amqp://…`
+            for ActiveMQ and Artemis, `stomp+ssl://` and `amqps://` for the same over TLS, `failover:(URL,URL)` for the
+            first of several that answers.
         timeout: seconds that connecting may take.
         options: the adapter's own; see its module.
 

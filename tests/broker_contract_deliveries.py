@@ -161,13 +161,15 @@ class DeliveryContract(Fixtures):
             assert inbox.bodies(4) == ["a"] * 4
 
     @pytest.mark.parametrize("raised", [True, False])
-    def test_always_failing(self, connection: Connection, other: Connection, raised: bool) -> None:
+    def test_always_failing(
+        self, broker: BrokerUnderTest, connection: Connection, other: Connection, raised: bool
+    ) -> None:
         """A message that comes back each time becomes a dead letter after some deliveries; the next is delivered."""
         destination, inbox, dead = queue(fresh()), Inbox(accept=False), Inbox()
-        tries = list[object]()
+        bad, tries = fresh("bad"), list[object]()
 
         def on_delivery(delivery: Delivery) -> None:
-            if delivery.message.body != "bad":
+            if delivery.message.body != bad:
                 return inbox(delivery)
             tries.append(delivery.message.redelivered)
             if raised:
@@ -175,12 +177,13 @@ class DeliveryContract(Fixtures):
             return delivery.release()
 
         with (
-            other.consume(queue(f"DLQ.{destination.name}"), dead),
+            other.consume(queue(broker.dead_letters.format(destination.name)), dead),
             connection.consume(destination, on_delivery),
             connection.consume(destination, on_delivery),  # they count together
         ):
-            send(connection, text(destination, "bad"), text(destination, "good"))
-            assert dead.bodies(1) == ["bad"]
+            send(connection, text(destination, bad), text(destination, "good"))
+            while dead.next().message.body != bad:  # some brokers have one queue for all dead letters
+                pass
             good = inbox.next()
             assert good.message.body == "good"
             good.accept()

@@ -30,6 +30,7 @@ class BrokerUnderTest(Protocol):
     """What the fixture `broker` is."""
 
     url: str
+    dead_letters: str
 
     def connect(self) -> Connection: ...
 

@@ -16,9 +16,10 @@ from brokers import Connection, connect  # noqa: E402 - follows the import above
 
 @dataclass(frozen=True)
 class ReachedByUrl:
-    """A broker under test."""
+    """A broker under test, and the queue that it puts dead letters of a queue into."""
 
     url: str
+    dead_letters: str = "DLQ.{}"
 
     def connect(self) -> Connection:
         """Connect once more."""
@@ -26,15 +27,24 @@ class ReachedByUrl:
 
 
 @pytest.fixture(
-    params=["embedded", *(pytest.param(name, marks=pytest.mark.broker) for name in ("activemq", "artemis"))]
+    params=[
+        "embedded",
+        *(
+            pytest.param(name, marks=pytest.mark.broker)
+            for name in ("activemq-stomp", "artemis-stomp", "activemq-amqp", "artemis-amqp")
+        ),
+    ]
 )
 def broker(request: pytest.FixtureRequest) -> ReachedByUrl:
     """Give the broker of one adapter; a real one is started only if its tests are to run."""
     if request.param == "embedded":
         return ReachedByUrl(f"embedded:contract-{uuid4().hex}")
-    url = request.getfixturevalue(request.param).stomp_url
+    product, protocol = request.param.split("-")
+    url: str = getattr(request.getfixturevalue(product), f"{protocol}_url")
     # As ActiveMQ Classic is configured here, and as the embedded broker does it.
-    return ReachedByUrl(f"{url}?deadLetters=DLQ." if request.param == "artemis" else url)
+    if request.param == "artemis-stomp":
+        return ReachedByUrl(f"{url}?deadLetters=DLQ.")
+    return ReachedByUrl(url, "DLQ") if product == "artemis" else ReachedByUrl(url)
 
 
 class TestBrokerContract(BrokerContract):

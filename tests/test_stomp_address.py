@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 import brokers
+from brokers.credentials import Credentials
 from brokers.errors import ConnectionFailedError
 from brokers.stomp.address import Given, login_of
 from brokers.stomp.dialect import ARTEMIS
-from brokers.stomp.login import Credentials, Login
-from brokers.stomp.tls import Tls
+from brokers.stomp.login import Login
+from brokers.tls import Tls
 
 SECRET = "tops3cret"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import brokers
+from brokers.failover import read_failover
 from brokers.stomp import Reconnect
-from brokers.stomp.failover import read_failover
 
 AT_ONCE = Reconnect(initial=0.02, maximum=0.1)
 

@@ -10,12 +10,12 @@ import ssl
 from typing import Final
 
 from brokers.connection import DEFAULT_TIMEOUT
+from brokers.credentials import Ask, Credentials
+from brokers.failover import read_failover
+from brokers.reconnect import Reconnect
 from brokers.stomp.address import Given, login_of
 from brokers.stomp.connection import StompConnection
-from brokers.stomp.failover import read_failover
-from brokers.stomp.login import Ask, Credentials
-from brokers.stomp.reconnect import Reconnect
-from brokers.stomp.tls import Tls
+from brokers.tls import Tls
 
 __all__ = ["Credentials", "Reconnect", "StompConnection", "Tls", "connect"]
 
@@ -39,8 +39,8 @@ def connect(
     Args:
         url: `stomp://USER:PASSWORD@HOST:PORT`, or `stomp+ssl://` for TLS; user and password may be left out, and are
             percent-encoded where they hold what a URL gives a meaning. The port is 61613 unless given, with TLS 61612.
-            Several brokers, and options for how to reconnect, are written as in `brokers.stomp.failover`, parameters
-            for what follows here as in `brokers.stomp.address`.
+            Several brokers, and options for how to reconnect, are written as in `brokers.failover`, parameters
+            for what follows here as in `brokers.address`.
         timeout: seconds that connecting may take, and later subscribing.
         heartbeat: seconds between two signs of life, each way; 0 for none. The connection counts as lost when the
             broker gave none for one and a half times as long.

@@ -29,13 +29,13 @@ from brokers.deadlines import Deadlines
 from brokers.errors import BrokerError, ClosedError, ConnectionLostError, StaleDestinationError
 from brokers.life import Life
 from brokers.message import DeliveryMode, Destination, DestinationKind, Message
+from brokers.reconnect import Reconnect, Reconnector
 from brokers.stomp.consumer import Shared, StompConsumer, StompDelivery
 from brokers.stomp.dialect import capabilities_of
-from brokers.stomp.endpoints import Endpoints
+from brokers.stomp.endpoints import StompEndpoints
 from brokers.stomp.frames import Headers, to_frame
 from brokers.stomp.link import Link, Settle, pack
 from brokers.stomp.login import Login
-from brokers.stomp.reconnect import Reconnect, Reconnector
 from brokers.stomp.releases import Releases
 from brokers.stomp.transaction import Names, StompTransaction
 from brokers.stomp.wishes import Wishes
@@ -59,7 +59,7 @@ class StompConnection(Connection):
 
     def __init__(self, logins: Sequence[Login], timeout: float, reconnect: Reconnect | None) -> None:
         self._name = name = ",".join(map(str, logins))
-        self._endpoints = Endpoints(
+        self._endpoints = StompEndpoints(
             logins, self._session_ended, randomize=reconnect is not None and reconnect.randomize
         )
         self._timeout = timeout

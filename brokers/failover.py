@@ -9,9 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from importlib import import_module
 from typing import Any, Final, NamedTuple
 
-from brokers.stomp.reconnect import Reconnect
+from brokers.connection import SCHEMES, Connection
+from brokers.reconnect import Reconnect
 
 FAILOVER: Final = re.compile(r"failover:(?://)?(?:\((?P<inner>[^()]*)\)|(?P<bare>[^()?]*))(?:\?(?P<query>.*))?", re.I)
 
@@ -41,6 +43,7 @@ OPTIONS: Final[Mapping[str, tuple[str, Callable[[str], object], str]]] = {
 """What ActiveMQ calls an option, what we call it, how its value is read, and what it may be."""
 
 
+EXAMPLE: Final = "failover:(stomp://HOST:PORT,stomp://HOST:PORT)"
 KNOWN: Final = f"known options are: {', '.join(OPTIONS)}"
 
 
@@ -49,6 +52,20 @@ class Failover(NamedTuple):
 
     urls: tuple[str, ...]
     reconnect: Reconnect | None
+
+
+def connect(url: str, **options: Any) -> Connection:
+    """Connect to the first that answers of several brokers, with the adapter that their URLs ask for.
+
+    Raises:
+        ValueError: no broker, or brokers that speak different protocols.
+    """
+    schemes = [each.partition(":")[0].lower() for each in read_failover(url, reconnect=True).urls]
+    modules = {SCHEMES.get(scheme) for scheme in schemes if scheme != "failover"} - {"brokers.embedded"}
+    if len(modules) != 1 or None in modules:
+        raise ValueError(f"the brokers of one failover: list speak one protocol, as {EXAMPLE}")
+    connection: Connection = import_module(str(modules.pop())).connect(url, **options)
+    return connection
 
 
 def read_failover(url: str, reconnect: Reconnect | bool) -> Failover:
@@ -71,7 +88,7 @@ def read_failover(url: str, reconnect: Reconnect | bool) -> Failover:
         urls = tuple(each.strip() for each in NEXT_URL.split(inner) if each.strip())
         found, unknown = _options(listed["query"])
         if unknown or not urls:
-            raise ValueError(f"write failover:(stomp://HOST:PORT,stomp://HOST:PORT)?OPTION=VALUE; {KNOWN}")
+            raise ValueError(f"write {EXAMPLE}?OPTION=VALUE; {KNOWN}")
     attempts = found.get("attempts")
     if reconnect is False or attempts == 0:
         return Failover(urls, None)

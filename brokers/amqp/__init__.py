@@ -1,0 +1,50 @@
+"""AMQP 1.0 brokers, on Apache Qpid Proton: ActiveMQ Classic, Artemis and others, at `amqp://USER:PASSWORD@HOST:PORT`.
+
+Needs the extra `amqp`: `pip install soapjms[amqp]`. How brokers differ is in `docs/brokers.md`.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from typing import Unpack
+
+from brokers.amqp.address import Given, Options, login_of
+from brokers.amqp.connection import AmqpConnection
+from brokers.amqp.login import Mechanism
+from brokers.connection import DEFAULT_TIMEOUT
+from brokers.credentials import Credentials
+from brokers.failover import read_failover
+from brokers.reconnect import Reconnect
+from brokers.tls import Tls
+
+__all__ = ["AmqpConnection", "Credentials", "Mechanism", "Reconnect", "Tls", "connect"]
+
+
+def connect(
+    url: str,
+    *,
+    timeout: float = DEFAULT_TIMEOUT,
+    reconnect: Reconnect | bool = True,
+    tls: Tls | ssl.SSLContext | None = None,
+    **options: Unpack[Options],
+) -> AmqpConnection:
+    """Connect to an AMQP broker, or to the first that answers of several.
+
+    Args:
+        url: `amqp://USER:PASSWORD@HOST:PORT`, or `amqps://` for TLS. Several brokers, and options for how to reconnect,
+            are written as in `brokers.failover`, parameters for what follows here as in `brokers.address`.
+        timeout: seconds that connecting may take, and later subscribing.
+        reconnect: make a lost connection again, and how; False for not at all.
+        tls: whom to trust and what to show, or a context of one's own.
+        options: see `brokers.amqp.address.Given`.
+
+    Raises:
+        ConnectionFailedError: nobody answers there; TlsError, LoginRefusedError: or not as we want.
+        ValueError: a URL that cannot be, or with a parameter that is not known.
+    """
+    given = Given(tls=Tls(context=tls) if isinstance(tls, ssl.SSLContext) else tls, **options)
+    urls, plan = read_failover(url, reconnect)
+    connection = AmqpConnection([login_of(each, os.environ, given) for each in urls], timeout, plan)
+    connection.open()
+    return connection

@@ -1,0 +1,127 @@
+"""How AMQP brokers differ, as one table: a row for a broker, a column for a difference.
+
+AMQP leaves to the broker what an address looks like and which kind of destination is meant. The JMS mapping settles
+the second: a capability on a link, an annotation in a message. Code asks the row, never for a broker's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from brokers.connection import Capabilities
+from brokers.message import Destination, DestinationKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """What one broker does in its own way.
+
+    Attributes:
+        prefixes: what precedes a destination's name in an address; none where the address is the name.
+        takes_ids: the sender may choose the JMSMessageID. (ActiveMQ Classic takes one too, but then does not find the
+            message again that a consumer accepts over STOMP.)
+        temporary_names: how the names of temporary destinations begin that are made over STOMP, where the broker takes
+            them for lasting ones.
+        unannotated: kinds of destination of which a message does not say that its own is one. (Where a message to a
+            temporary queue that is gone does, Artemis makes a lasting queue of that name, which nobody empties.)
+        tells_gone: a message to a temporary destination that is gone is refused; else it vanishes.
+    """
+
+    prefixes: Mapping[DestinationKind, str] = field(default_factory=dict)
+    takes_ids: bool = True
+    temporary_names: Mapping[str, DestinationKind] = field(default_factory=dict)
+    unannotated: frozenset[DestinationKind] = frozenset()
+    tells_gone: bool = True
+
+
+PLAIN: Final = Dialect()
+"""Addresses are names, as the JMS mapping has it: Qpid's brokers, RabbitMQ, our own listener, any that is not known."""
+
+ACTIVEMQ_CLASSIC: Final = Dialect(
+    prefixes={
+        DestinationKind.QUEUE: "queue://",
+        DestinationKind.TOPIC: "topic://",
+        DestinationKind.TEMPORARY_QUEUE: "temp-queue://",
+        DestinationKind.TEMPORARY_TOPIC: "temp-topic://",
+    },
+    takes_ids=False,
+)
+
+ARTEMIS: Final = Dialect(
+    temporary_names={
+        "temp-queue.": DestinationKind.TEMPORARY_QUEUE,
+        "temp-topic.": DestinationKind.TEMPORARY_TOPIC,
+    },
+    unannotated=frozenset({DestinationKind.TEMPORARY_QUEUE, DestinationKind.TEMPORARY_TOPIC}),
+    tells_gone=False,
+)
+
+DIALECTS: Final[Mapping[str, Dialect]] = {"ActiveMQ": ACTIVEMQ_CLASSIC, "apache-activemq-artemis": ARTEMIS}
+"""By the `product` among the properties of the broker's `open`."""
+
+NAMED: Final[Mapping[str, Dialect]] = {"activemq": ACTIVEMQ_CLASSIC, "artemis": ARTEMIS, "plain": PLAIN}
+"""By what a program calls it, for a broker that does not say which it is."""
+
+CAPABILITIES: Final[Mapping[DestinationKind, str]] = {
+    DestinationKind.QUEUE: "queue",
+    DestinationKind.TOPIC: "topic",
+    DestinationKind.TEMPORARY_QUEUE: "temporary-queue",
+    DestinationKind.TEMPORARY_TOPIC: "temporary-topic",
+}
+"""How the source or target of a link says which kind of destination it is. Spec: AMQP JMS Mapping 1.0."""
+
+
+def dialect_of(product: str | None) -> Dialect:
+    """Choose the dialect of a broker by what it calls itself; one that is not known gets what the mapping has."""
+    return DIALECTS.get(product or "", PLAIN)
+
+
+def capabilities_of(dialect: Dialect, broker: str, *, has_client_id: bool, message_ids: bool) -> Capabilities:
+    """Say what can be done over AMQP: nearly all that JMS has."""
+    return Capabilities(
+        broker=broker,
+        typed_properties=True,
+        message_types=True,
+        transactions=True,
+        stable_message_id=True,
+        tells_message_id=message_ids,
+        delivery_count=True,
+        tells_redelivery=True,
+        accepts_in_transactions=True,
+        tells_gone=dialect.tells_gone,
+        release=True,
+        cumulative_accept=False,
+        selectors=True,
+        durable_topics=has_client_id,
+    )
+
+
+def spell(destination: Destination, dialect: Dialect) -> str:
+    """Return the address of a destination: its own if it has one, else prefix and name.
+
+    Raises:
+        ValueError: it has neither address nor name.
+    """
+    if destination.address is not None:
+        return destination.address
+    if not destination.name:
+        raise ValueError(f"the destination of kind {destination.kind} has no name")
+    return dialect.prefixes.get(destination.kind, "") + destination.name
+
+
+def read_address(address: str, kind: DestinationKind | None, dialect: Dialect) -> Destination:
+    """Read an address as the broker spells it.
+
+    Args:
+        address: what stands in a message or at a link.
+        kind: what an annotation or the link says of it; a prefix of the address wins. None is taken for a queue.
+    """
+    for known, prefix in dialect.prefixes.items():
+        if address.startswith(prefix):
+            return Destination(known, address[len(prefix) :])
+    for beginning, known in dialect.temporary_names.items():
+        if address.startswith(beginning):
+            return Destination(known, address)
+    return Destination(kind or DestinationKind.QUEUE, address)

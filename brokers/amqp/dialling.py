@@ -1,0 +1,82 @@
+"""A socket to a broker: connected, with TLS if asked for, within a time, and in reach of who wants to end it."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Lock
+from time import monotonic
+from typing import Final, TypeAlias
+
+from brokers.amqp.login import Login
+
+Prepare: TypeAlias = Callable[[socket.socket], socket.socket]
+
+LEAST: Final = 0.001
+"""Seconds: a socket's time-out of nothing would mean not to wait at all."""
+
+
+class Dial:
+    """One attempt to connect; `drop` ends it from any thread."""
+
+    def __init__(self, login: Login) -> None:
+        self._login = login
+        self._lock = Lock()
+        self._socket: socket.socket | None = None
+        self._is_down = False
+
+    def connect(self, timeout: float) -> socket.socket:
+        """Connect to the first address that answers, and shake hands if it is TLS.
+
+        Returns:
+            A socket that does not block.
+
+        Raises:
+            OSError: nobody answers, the certificate is not good, or `drop` was called.
+        """
+        until = monotonic() + timeout
+        prepare = self._login.prepare()
+        error: OSError | None = None
+        for family, kind, protocol, _, address in socket.getaddrinfo(
+            self._login.host, self._login.port, type=socket.SOCK_STREAM
+        ):
+            attempt = self._hold(socket.socket(family, kind, protocol))
+            try:
+                attempt.settimeout(max(LEAST, until - monotonic()))
+                attempt.connect(address)
+                if attempt.getsockname() == attempt.getpeername():
+                    raise ConnectionRefusedError("nobody listens there")  # and the system chose that port for our end
+                return self._secure(attempt, prepare, until)
+            except OSError as failed:
+                attempt.close()
+                error = failed
+            if self._is_down:
+                break
+        raise error or OSError("no address")
+
+    def drop(self) -> None:
+        """Have `connect` fail. Never waits."""
+        with self._lock:
+            self._is_down = True
+            if self._socket is not None:
+                with suppress(OSError):  # was not connected, or not any more
+                    socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # TLS would want to say good-bye
+
+    def _hold(self, attempt: socket.socket) -> socket.socket:
+        with self._lock:
+            if self._is_down:
+                attempt.close()
+                raise ConnectionAbortedError("closed meanwhile")
+            self._socket = attempt
+        return attempt
+
+    def _secure(self, attempt: socket.socket, prepare: Prepare, until: float) -> socket.socket:
+        attempt.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        made = self._hold(prepare(attempt))
+        made.settimeout(max(LEAST, until - monotonic()))
+        if isinstance(made, ssl.SSLSocket):
+            made.do_handshake()
+        made.setblocking(False)
+        return made

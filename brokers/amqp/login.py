@@ -1,0 +1,93 @@
+"""One AMQP broker, and how to log in there. Secrets are in no repr, log or pickle."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NoReturn
+
+from brokers.amqp.dialect import Dialect
+from brokers.credentials import NOBODY, Ask, Credentials
+from brokers.errors import ConnectionFailedError
+from brokers.tls import Tls
+
+
+class Mechanism(StrEnum):
+    """How a client says who it is. None of these puts a layer of its own under AMQP."""
+
+    AUTO = "auto"  # PLAIN for who has a user, else ANONYMOUS
+    ANONYMOUS = "ANONYMOUS"
+    PLAIN = "PLAIN"
+    EXTERNAL = "EXTERNAL"  # by the certificate of TLS
+    NONE = "none"  # no SASL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Login:
+    """One broker, and how to log in there.
+
+    Attributes:
+        scheme: of the URL.
+        host, port: where it listens.
+        container: what this client calls itself; the broker lets nobody else be.
+        ask: gives user and password.
+        mechanism: of SASL.
+        tls: how to make the way safe; None for plain text.
+        client_id: what durable subscriptions belong to, and then the `container`.
+        dialect: how to speak with the broker whatever it calls itself; None to go by what it calls itself.
+        message_ids: choose the JMSMessageID of what is sent; None to do so where the broker takes it.
+        relay: send through the anonymous terminus where the broker offers it.
+        idle: seconds without a sign of life after which either side counts as gone; 0 for never.
+        max_message: octets that a message may have which is received.
+    """
+
+    scheme: str
+    host: str
+    port: int
+    container: str
+    ask: Ask = field(default=lambda: NOBODY, repr=False)
+    mechanism: Mechanism = Mechanism.AUTO
+    tls: Tls | None = None
+    client_id: str | None = None
+    dialect: Dialect | None = field(default=None, repr=False)
+    message_ids: bool | None = None
+    relay: bool = True
+    idle: float = 0.0
+    max_message: int = 1 << 26
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a login is not pickled: it may hold a password")
+
+    def prepare(self) -> Callable[[socket.socket], socket.socket]:
+        """Return what makes the socket to speak over of a connected one; with TLS before the handshake.
+
+        Raises:
+            OSError: a certificate or key that cannot be read.
+        """
+        return (lambda plain: plain) if self.tls is None else self.tls.prepare(self.host)
+
+    def explain(self, error: OSError) -> ConnectionFailedError:
+        """Say what an error on the way to the broker means, and what to do about it."""
+        if self.tls is not None and isinstance(error, ssl.SSLError):
+            return self.tls.explain(error, f"{self}", self.host)
+        if isinstance(error, socket.gaierror):
+            return ConnectionFailedError(f"no connection to {self}: no host of that name is known ({error.strerror})")
+        return ConnectionFailedError(f"no connection to {self}: {error}")
+
+    def credentials(self) -> Credentials:
+        """Ask for user and password.
+
+        Raises:
+            ConnectionFailedError: they cannot be had.
+        """
+        try:
+            return self.ask()
+        except OSError as error:
+            raise ConnectionFailedError(f"no connection to {self}: no password, {error}") from error

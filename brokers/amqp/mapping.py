@@ -1,0 +1,319 @@
+"""JMS messages to AMQP messages and back: pure functions, tested without a broker.
+
+The headers stand in AMQP's header and properties sections, the properties in the application properties with their
+types, and what AMQP has no word for (message type, kinds of destinations) in message annotations.
+
+Spec: AMQP JMS Mapping 1.0; AMQP 1.0 part 3, section 3.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from proton import byte, symbol, timestamp, ubyte, uint
+
+from brokers.amqp import ids
+from brokers.amqp.dialect import PLAIN, Dialect, read_address, spell
+from brokers.amqp.sections import BODIES, Found, MalformedError, Section, decode, encode, encode_data
+from brokers.amqp.values import from_amqp, to_amqp
+from brokers.message import (
+    DEFAULT_PRIORITY,
+    Body,
+    DeliveryMode,
+    Destination,
+    DestinationKind,
+    Element,
+    Message,
+    MessageType,
+    Properties,
+    Property,
+    PropertyType,
+    fits,
+)
+
+TYPE_ANNOTATION: Final = "x-opt-jms-msg-type"
+DESTINATION_ANNOTATION: Final = "x-opt-jms-dest"
+REPLY_TO_ANNOTATION: Final = "x-opt-jms-reply-to"
+
+MESSAGE_TYPES: Final = (
+    MessageType.MESSAGE,
+    MessageType.OBJECT,
+    MessageType.MAP,
+    MessageType.BYTES,
+    MessageType.STREAM,
+    MessageType.TEXT,
+)
+"""Message types by their number in the annotation."""
+
+KINDS: Final = (
+    DestinationKind.QUEUE,
+    DestinationKind.TOPIC,
+    DestinationKind.TEMPORARY_QUEUE,
+    DestinationKind.TEMPORARY_TOPIC,
+)
+"""Kinds of destination by their number in the annotations."""
+
+OCTETS: Final = "application/octet-stream"
+JAVA_OBJECT: Final = "application/x-java-serialized-object"
+CONTENT_TYPES: Final = {MessageType.BYTES: OCTETS, MessageType.OBJECT: JAVA_OBJECT}
+
+GROUP, GROUP_SEQUENCE, USER = "JMSXGroupID", "JMSXGroupSeq", "JMSXUserID"
+IN_SECTIONS: Final = frozenset({GROUP, GROUP_SEQUENCE, USER, "JMSXDeliveryCount"})
+"""JMS properties that have a field of their own in AMQP; the last is the broker's, and nobody sends it."""
+
+UINT: Final = 0xFFFF_FFFF
+PRIORITIES: Final = range(10)
+
+Pieces: TypeAlias = list[bytes | memoryview]
+
+
+class Arrived(NamedTuple):
+    """A message as it arrived, and how often it was delivered, this time included."""
+
+    message: Message
+    delivery_count: int
+
+
+# To AMQP
+
+
+def to_amqp_message(message: Message, dialect: Dialect = PLAIN) -> bytes:
+    """Return the octets of the AMQP message that carries `message`.
+
+    Message id and timestamp go out as they stand there; a time to live is made of the expiration if there is a
+    timestamp to count it from. A destination without name or address is the caller's mistake; `redelivered` means
+    nothing on the way there.
+
+    Raises:
+        ValueError: no destination, an unknown message type, a body that does not go with its type, or text that
+            UTF-8 cannot carry.
+    """
+    if message.destination is None:
+        raise ValueError("the message has no destination")
+    pieces: Pieces = [
+        encode(Section.HEADER, _header(message)),
+        encode(Section.MESSAGE_ANNOTATIONS, _annotations(message, dialect)),
+        encode(Section.PROPERTIES, _properties(message, spell(message.destination, dialect), dialect)),
+    ]
+    application = {name: to_amqp(kind, value) for name, kind, value in message.properties if name not in IN_SECTIONS}
+    if application:
+        pieces.append(encode(Section.APPLICATION_PROPERTIES, application))
+    pieces += _body(message)
+    return b"".join(pieces)
+
+
+def _header(message: Message) -> list[object]:
+    priority = DEFAULT_PRIORITY if message.priority is None else message.priority
+    if priority not in PRIORITIES:
+        raise ValueError(f"a priority is from 0 to 9, not {priority}")
+    fields: list[object] = [message.delivery_mode != DeliveryMode.NON_PERSISTENT, ubyte(priority)]
+    if message.expiration and message.timestamp is not None:
+        fields.append(uint(min(max(1, message.expiration - message.timestamp), UINT)))
+    return fields
+
+
+def _annotations(message: Message, dialect: Dialect) -> dict[symbol, object]:
+    if message.message_type not in MESSAGE_TYPES:
+        raise ValueError(f"AMQP carries the message types that JMS has, not {message.message_type}")
+    annotations: dict[symbol, object] = {symbol(TYPE_ANNOTATION): byte(MESSAGE_TYPES.index(message.message_type))}
+    if message.destination is not None and message.destination.kind not in dialect.unannotated:
+        annotations[symbol(DESTINATION_ANNOTATION)] = byte(KINDS.index(message.destination.kind))
+    if message.reply_to is not None:
+        annotations[symbol(REPLY_TO_ANNOTATION)] = byte(KINDS.index(message.reply_to.kind))
+    return annotations
+
+
+def _properties(message: Message, to: str, dialect: Dialect) -> list[object]:
+    content_type = CONTENT_TYPES.get(message.message_type)
+    user = message.properties.text(USER)
+    sequence = message.properties.value(GROUP_SEQUENCE)
+    if sequence is not None and not (isinstance(sequence, int) and fits(sequence, PropertyType.INT)):
+        raise ValueError(f"{GROUP_SEQUENCE} is a JMS int, not {sequence!r}")
+    return [
+        None if message.message_id is None else ids.to_wire(message.message_id),
+        None if user is None else user.encode(),
+        to,
+        message.type,
+        None if message.reply_to is None else spell(message.reply_to, dialect),
+        None if message.correlation_id is None else ids.to_wire(message.correlation_id),
+        None if content_type is None else symbol(content_type),
+        None,
+        timestamp(message.expiration) if message.expiration else None,
+        None if message.timestamp is None else timestamp(message.timestamp),
+        message.properties.text(GROUP),
+        None if sequence is None else uint(sequence & UINT),
+    ]
+
+
+def _body(message: Message) -> Pieces:
+    match message.message_type, message.body:
+        case _, None:
+            return [encode(Section.VALUE, None)]
+        case ((MessageType.BYTES | MessageType.OBJECT), (bytes() | memoryview()) as octets):
+            return [*encode_data(octets)]
+        case MessageType.TEXT, str() as text:
+            return [encode(Section.VALUE, text)]
+        case MessageType.MAP, Properties() as entries:
+            return [encode(Section.VALUE, {name: to_amqp(kind, value) for name, kind, value in entries})]
+        case MessageType.STREAM, tuple() as elements if not isinstance(elements, Properties):
+            return [encode(Section.SEQUENCE, [to_amqp(kind, value) for kind, value in elements])]
+    raise ValueError(f"the body of a message of type {message.message_type} cannot be {type(message.body).__name__}")
+
+
+# From AMQP
+
+
+def from_amqp_message(octets: bytes, dialect: Dialect = PLAIN, source: Destination | None = None) -> Arrived:
+    """Return the message that the octets carry; never raises for what they are.
+
+    Without the annotations of the JMS mapping the message type follows from the body: data is bytes, a string is text.
+    Properties whose type JMS does not have are dropped, so are content encoding, group of the reply, footer and the
+    annotations. What is no AMQP message, or has a body that JMS has no message type for, is of type `unknown` with the
+    octets as its body.
+
+    Args:
+        octets: all of the transfer.
+        dialect: of the broker.
+        source: where the link takes messages from; it stands in for what the message does not say.
+    """
+    try:
+        found = list(decode(octets))
+    except MalformedError:
+        return Arrived(Message(message_type=MessageType.UNKNOWN, body=bytes(octets), destination=source), 1)
+    header = _fields(found, Section.HEADER)
+    stated = _fields(found, Section.PROPERTIES)
+    annotations = _map(found, Section.MESSAGE_ANNOTATIONS)
+    message_type, body = _content(found, _row(MESSAGE_TYPES, annotations.get(TYPE_ANNOTATION)), _at(stated, 6, str))
+    delivered = _at(header, 4, int) or 0
+    created = _at(stated, 9, int)
+    return Arrived(
+        Message(
+            message_type=message_type,
+            body=body,
+            properties=Properties(_jms_properties(stated, _map(found, Section.APPLICATION_PROPERTIES))),
+            destination=_destination(_at(stated, 2, str), annotations.get(DESTINATION_ANNOTATION), dialect, source),
+            message_id=ids.message_id(_at(stated, 0, object)),
+            correlation_id=ids.correlation_id(_at(stated, 5, object)),
+            reply_to=_destination(_at(stated, 4, str), annotations.get(REPLY_TO_ANNOTATION), dialect, None),
+            delivery_mode=DeliveryMode.PERSISTENT if _at(header, 0, bool) else DeliveryMode.NON_PERSISTENT,
+            priority=DEFAULT_PRIORITY if (priority := _at(header, 1, int)) is None else priority,
+            expiration=_expiration(_at(stated, 8, int), _at(header, 2, int), created),
+            timestamp=created,
+            type=_at(stated, 3, str),
+            redelivered=delivered > 0,
+        ),
+        delivered + 1,
+    )
+
+
+def _fields(found: Iterable[Found], section: Section) -> list[Any]:
+    """Return the fields of a section that is a list; none if it is absent, or is none."""
+    return next((each.value for each in found if each.section is section and isinstance(each.value, list)), [])
+
+
+def _map(found: Iterable[Found], section: Section) -> Mapping[Any, Any]:
+    return next((each.value for each in found if each.section is section and isinstance(each.value, dict)), {})
+
+
+def _at(fields: list[Any], position: int, kind: type[Any]) -> Any:
+    """Return a field that is there and of its type, else None; numbers as int, symbols as str."""
+    value = fields[position] if position < len(fields) else None
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        return None
+    return kind(value) if kind in (int, str) else value
+
+
+def _row(table: tuple[Any, ...], number: object) -> Any:
+    return table[number] if isinstance(number, int) and 0 <= number < len(table) else None
+
+
+def _destination(
+    address: str | None, annotation: object, dialect: Dialect, otherwise: Destination | None
+) -> Destination | None:
+    if not address:
+        return otherwise
+    kind = _row(KINDS, annotation) or (otherwise.kind if otherwise is not None else None)
+    return read_address(address, kind, dialect)
+
+
+def _expiration(absolute: int | None, time_to_live: int | None, created: int | None) -> int | None:
+    """Return when the message expires: 0 for never, None where only the broker could say."""
+    if absolute is not None:
+        return absolute
+    if not time_to_live:
+        return 0
+    return None if created is None else created + time_to_live
+
+
+def _jms_properties(stated: list[Any], application: Mapping[Any, Any]) -> Iterable[Property]:
+    for name, value in application.items():
+        typed = from_amqp(value)
+        if not isinstance(name, str) or name in IN_SECTIONS:
+            continue
+        if typed is not None and typed.type is not PropertyType.BYTES:
+            yield Property(name, *typed)
+    user, group, sequence = _at(stated, 1, bytes), _at(stated, 10, str), _at(stated, 11, int)
+    if user is not None:
+        yield Property(USER, PropertyType.STRING, user.decode("utf-8", "replace"))
+    if group is not None:
+        yield Property(GROUP, PropertyType.STRING, group)
+    if sequence is not None:
+        yield Property(GROUP_SEQUENCE, PropertyType.INT, sequence - ((UINT + 1) if sequence > UINT >> 1 else 0))
+
+
+def _content(found: list[Found], declared: MessageType | None, content_type: str | None) -> tuple[MessageType, Body]:
+    bodies = [each for each in found if each.section in BODIES]
+    kind = bodies[0].section if bodies else Section.VALUE
+    if any(each.section is not kind for each in bodies):
+        return MessageType.UNKNOWN, b"".join(each.octets for each in bodies)
+    read = _READERS[kind]([each.value for each in bodies], declared, content_type)
+    return read or (MessageType.UNKNOWN, b"".join(each.octets for each in bodies))
+
+
+def _from_data(
+    values: list[Any], declared: MessageType | None, content_type: str | None
+) -> tuple[MessageType, Body] | None:
+    is_object = declared is MessageType.OBJECT or content_type == JAVA_OBJECT
+    if declared not in (None, MessageType.OBJECT, MessageType.BYTES):
+        return None
+    return MessageType.OBJECT if is_object else MessageType.BYTES, b"".join(values)
+
+
+def _from_sequence(
+    values: list[Any], declared: MessageType | None, content_type: str | None
+) -> tuple[MessageType, Body] | None:
+    elements = [from_amqp(each) for value in values if isinstance(value, list) for each in value]
+    if declared not in (None, MessageType.STREAM) or None in elements:
+        return None
+    return MessageType.STREAM, tuple(Element(*each) for each in elements if each is not None)
+
+
+def _from_value(
+    values: list[Any], declared: MessageType | None, content_type: str | None
+) -> tuple[MessageType, Body] | None:
+    value = values[0] if values else None
+    match value:
+        case None:
+            return declared or MessageType.MESSAGE, None
+        case str() if type(value) is str and declared in (None, MessageType.TEXT):
+            return MessageType.TEXT, value
+        case dict() if declared in (None, MessageType.MAP):
+            return _map_body(value)
+        case list():
+            return _from_sequence(values, declared, content_type)
+        case bytes():
+            return _from_data(values, declared, content_type)
+    return None
+
+
+def _map_body(value: Mapping[Any, Any]) -> tuple[MessageType, Body] | None:
+    entries = {name: from_amqp(each) for name, each in value.items()}
+    if not all(isinstance(name, str) for name in entries) or None in entries.values():
+        return None
+    return MessageType.MAP, Properties(Property(name, *each) for name, each in entries.items() if each is not None)
+
+
+_READERS: Final[
+    Mapping[Section, Callable[[list[Any], MessageType | None, str | None], tuple[MessageType, Body] | None]]
+] = {Section.DATA: _from_data, Section.SEQUENCE: _from_sequence, Section.VALUE: _from_value}

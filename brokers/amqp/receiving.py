@@ -1,0 +1,252 @@
+"""Links that messages are received on: credit, octets to whole messages, and what becomes of each.
+
+The broker may send as many messages as there is credit, and gets credit back for each that is settled, so no more than
+`prefetch` are held. proton's deliveries stay here, under the engine's lock; what leaves has only their number.
+
+Spec: AMQP 1.0 part 2, section 2.6.7 (flow control); part 3, section 3.4 (delivery state).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from itertools import count
+from queue import Empty, SimpleQueue
+from typing import Any, Final, NamedTuple
+
+from proton import Condition, Described, Receiver, Sender, Session, Terminus, symbol, ulong
+from proton import Delivery as Transfer
+
+from brokers.amqp.dialect import CAPABILITIES, Dialect, spell
+from brokers.amqp.engine import Engine
+from brokers.amqp.outcomes import TRANSACTIONAL, text_of
+from brokers.amqp.sending import OUTCOMES, put_symbols
+from brokers.errors import BrokerError
+from brokers.message import Destination
+
+SELECTOR: Final = "apache.org:selector-filter:string"
+SELECTOR_CODE: Final = 0x0000_468C_0000_0004
+
+OVERSIZED: Final = "amqp:link:message-size-exceeded"
+
+
+class Arrival(NamedTuple):
+    """A message as it came, the link that it came by, and its number there."""
+
+    inlet: Inlet
+    number: int
+    octets: bytes
+
+
+class Wishes(NamedTuple):
+    """What a consumer asked for."""
+
+    destination: Destination
+    prefetch: int
+    selector: str | None
+    durable_name: str | None
+    auto_accept: bool
+
+
+class Inlet:
+    """One receiving link, from attaching to detaching.
+
+    Attributes:
+        is_live: it was not ended. Changes with the engine's lock held, as all that is true of a link.
+    """
+
+    def __init__(self, engine: Engine, generation: int, wishes: Wishes, dialect: Dialect, limit: int) -> None:
+        self.engine = engine
+        self.generation = generation
+        self.is_live = False
+        self.dialect = dialect
+        self.wishes = wishes
+        self._limit = limit
+        self._name = ""
+        self._link: Receiver | None = None
+        self._session: Session | None = None
+        self._numbers = count(1)
+        self._transfers: dict[int, Transfer] = {}
+        self._seen: set[int] = set()
+        self._buffer = bytearray()
+        self._receive: Callable[[Arrival], None] = lambda arrival: None
+        self._on_detach: Callable[[str], None] = lambda why: None
+        self._answers: SimpleQueue[BrokerError | None] = SimpleQueue()
+
+    def attach(self, receive: Callable[[Arrival], None], on_detach: Callable[[str], None]) -> Callable[[float], None]:
+        """Attach and give credit; return what waits so many seconds for the broker's answer.
+
+        It raises:
+            BrokerError: the broker refused, or did not answer in time.
+            ConnectionLostError: the connection has ended.
+        """
+        self._receive, self._on_detach = receive, on_detach
+        with self.engine.working():
+            session = self._session = self.engine.begin_session(self._session_ended)
+            if self.wishes.durable_name is None:
+                self._name = self.engine.look_after(self)
+            else:
+                self._name = self.wishes.durable_name
+                self.engine.look_after_named(self._name, self)
+            link = self._link = session.receiver(self._name)
+            self._describe(link)
+            link.open()
+            self.is_live = True
+            link.flow(self.wishes.prefetch)
+        return self._wait
+
+    def _describe(self, link: Receiver) -> None:
+        destination, _, selector, durable_name, _ = self.wishes
+        link.source.address = spell(destination, self.dialect)
+        link.max_message_size = self._limit
+        put_symbols(link.source.capabilities, CAPABILITIES[destination.kind])
+        put_symbols(link.source.outcomes, *OUTCOMES)
+        if selector is not None:
+            link.source.filter.put_object({symbol(SELECTOR): Described(ulong(SELECTOR_CODE), selector)})
+        if durable_name is not None:
+            link.source.durability = Terminus.DELIVERIES
+            link.source.expiry_policy = Terminus.EXPIRE_NEVER
+
+    def _wait(self, timeout: float) -> None:
+        try:
+            error = self._answers.get(timeout=max(0.0, timeout))
+        except Empty:
+            error = BrokerError(f"{self.engine} did not answer within {timeout:.1f} s")
+        if error is not None:
+            self.is_live = False
+            raise error
+
+    def is_holding(self, number: int) -> bool:
+        """Say whether a message is still this link's to settle. With the engine's lock held."""
+        return self.is_live and number in self._transfers and self.engine.is_up
+
+    def note_seen(self, number: int) -> None:
+        """Note that a message was handed on: if it goes back, that counts as a delivery."""
+        with self.engine.lock:
+            self._seen.add(number)
+
+    def settle(
+        self, number: int, state: int, *, error: Condition | None = None, transaction: bytes | None = None
+    ) -> None:
+        """Tell the broker what became of a message, and give it credit for another. With the engine's lock held."""
+        transfer: Any = self._transfers.pop(number, None)
+        if transfer is None or self._link is None:
+            return
+        self._seen.discard(number)
+        if transaction is not None:
+            transfer.local.data = [transaction, Described(ulong(state), [])]
+            transfer.update(TRANSACTIONAL)
+        else:
+            transfer.local.condition = error
+            if state == Transfer.MODIFIED:
+                transfer.local.failed = True
+            transfer.update(state)
+        transfer.settle()
+        self._link.flow(1)
+
+    def detach(self) -> None:
+        """Give back what is held, seen or not, and end link and session. With the engine's lock held.
+
+        ActiveMQ Classic forgets the count of what comes back when a link is detached, but not when a session ends.
+        """
+        if not self.is_live or self._link is None or self._session is None:
+            return
+        self.is_live = False
+        for number, transfer in self._transfers.items():
+            is_seen = number in self._seen
+            transfer.local.failed = is_seen
+            transfer.update(Transfer.MODIFIED if is_seen else Transfer.RELEASED)
+            transfer.settle()
+        self._transfers.clear()
+        if self.wishes.durable_name is not None:  # else it would end with the session
+            self._link.detach()
+        self._session.close()
+
+    def await_detached(self, timeout: float) -> None:
+        """Wait until the broker confirmed the end, at most so many seconds."""
+        with suppress(BrokerError):  # then it has ended anyway
+            self._wait(timeout)
+
+    # What the engine tells, with its lock held
+
+    def opened(self, link: Sender | Receiver) -> None:
+        """Tell who waits, unless the link is refused; then `closed` follows."""
+        if link.remote_source.type == Terminus.UNSPECIFIED:
+            return
+        if self.wishes.selector is not None and not self._has_filter(link):
+            self._answers.put(BrokerError(f"the broker takes no selector for {self.wishes.destination}"))
+            self.detach()
+            return
+        self._answers.put(None)
+
+    def _has_filter(self, link: Sender | Receiver) -> bool:
+        data = link.remote_source.filter
+        data.rewind()
+        if not data.next():
+            return False
+        found = data.get_object()
+        return isinstance(found, dict) and SELECTOR in found
+
+    def flowed(self, link: Sender | Receiver) -> None:
+        """Credit is ours to give."""
+
+    def delivered(self, delivery: Transfer) -> None:
+        """Collect the octets of a message, and hand it on once it is whole."""
+        link = self._link
+        if link is None or not (delivery.readable or delivery.aborted):
+            return
+        if delivery.aborted:
+            self._buffer.clear()
+            delivery.settle()
+            link.flow(1)
+            return
+        if delivery.pending:
+            self._buffer += link.recv(delivery.pending) or b""
+        if len(self._buffer) > self._limit:
+            self._refuse_oversized(link)
+            return
+        if delivery.partial:
+            return
+        octets = bytes(self._buffer)
+        self._buffer.clear()
+        link.advance()
+        self._take(delivery, octets)
+
+    def _take(self, delivery: Transfer, octets: bytes) -> None:
+        number = next(self._numbers)
+        self._transfers[number] = delivery
+        if self.is_live:
+            self.engine.later(partial(self._receive, Arrival(self, number, octets)))
+
+    def _refuse_oversized(self, link: Receiver) -> None:
+        self._buffer.clear()
+        link.condition = Condition(OVERSIZED, f"more than {self._limit} octets")
+        self.is_live = False
+        link.close()
+        self.engine.later(partial(self._on_detach, f"a message has more than {self._limit} octets"))
+
+    def closed(self, link: Sender | Receiver | None, condition: Condition | None) -> None:
+        """Tell who waits for the link, or that it has ended by the broker's will."""
+        was_live, self.is_live = self.is_live, False
+        if self._session is not None:
+            self._session.close()
+        self._link = self._session = None
+        self._transfers.clear()
+        why = text_of(condition)
+        self._answers.put(BrokerError(f"cannot consume from {self.wishes.destination}: {why}"))
+        if was_live:
+            self.engine.later(partial(self._on_detach, why))
+
+    def _session_ended(self, condition: Condition | None) -> None:
+        """Tell who waits, and let the link go with its session."""
+        self.engine.forget(self._name)
+        self.closed(None, condition)
+
+    def lost(self, error: BrokerError) -> None:
+        """Tell who waits."""
+        with self.engine.lock:
+            self.is_live = False
+            self._link = self._session = None
+            self._transfers.clear()
+        self._answers.put(error)

@@ -1,0 +1,199 @@
+"""SASL before AMQP, without I/O: headers and frames in, headers and frames out.
+
+proton can do it too, but what it can depends on how it was compiled, and as a listener it cannot check a password.
+The mechanisms here install no security layer; TLS is for that.
+
+Spec: AMQP 1.0 part 5, section 5.3; RFC 4616 (PLAIN), RFC 4505 (ANONYMOUS), RFC 4422 (EXTERNAL).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import Any, Final
+
+from proton import Array, Data, DataException, Described, symbol, ulong
+
+from brokers.amqp.login import Login, Mechanism
+from brokers.errors import ConnectionFailedError, LoginRefusedError
+
+SASL_HEADER: Final = b"AMQP\x03\x01\x00\x00"
+AMQP_HEADER: Final = b"AMQP\x00\x01\x00\x00"
+HEADER_SIZE: Final = 8
+
+SASL_FRAME: Final = 1
+DATA_OFFSET: Final = 2
+"""Where the body of a frame begins, in words of four octets."""
+
+MAX_FRAME: Final = 4096
+"""Octets of a SASL frame. AMQP says 512; brokers with many mechanisms, and long passwords, take more."""
+
+
+class Performative(IntEnum):
+    """The descriptors of the frames."""
+
+    MECHANISMS = 0x40
+    INIT = 0x41
+    CHALLENGE = 0x42
+    RESPONSE = 0x43
+    OUTCOME = 0x44
+
+
+OUTCOMES: Final = {
+    1: "the user or password is wrong",
+    2: "a failure of the broker's own",
+    3: "a failure of the broker's own that will stay",
+    4: "a failure of the broker's own that may pass",
+}
+
+
+class SaslError(ConnectionFailedError):
+    """The peer does not speak SASL as it should."""
+
+
+def pack(performative: Performative, *fields: Any) -> bytes:
+    """Encode one frame."""
+    data = Data()
+    data.put_object(Described(ulong(performative), list(fields)))
+    body = bytes(data.encode())
+    size = HEADER_SIZE + len(body)
+    return size.to_bytes(4, "big") + bytes([DATA_OFFSET, SASL_FRAME, 0, 0]) + body
+
+
+def unpack(frame: bytes) -> tuple[Performative, list[Any]]:
+    """Decode one frame.
+
+    Raises:
+        SaslError: it is none.
+    """
+    data = Data()
+    try:
+        data.decode(frame[frame[4] * 4 :])
+        data.rewind()
+        data.next()
+        described: Any = data.get_object()
+        fields = [bytes(each) if isinstance(each, memoryview) else each for each in described.value]
+        return Performative(described.descriptor), fields
+    except (DataException, ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise SaslError(f"no SASL frame: {error}") from error
+
+
+class Frames:
+    """Takes octets apart into header and frames. What follows the SASL frames stays in `rest`."""
+
+    def __init__(self) -> None:
+        self.rest = bytearray()
+
+    def header(self, octets: bytes) -> bytes | None:
+        """Add octets, and return the protocol header once it is there."""
+        self.rest += octets
+        if len(self.rest) < HEADER_SIZE:
+            return None
+        head = bytes(self.rest[:HEADER_SIZE])
+        del self.rest[:HEADER_SIZE]
+        return head
+
+    def next(self) -> tuple[Performative, list[Any]] | None:
+        """Return the next frame, if all of it is there.
+
+        Raises:
+            SaslError: it is none, or too large.
+        """
+        if len(self.rest) < HEADER_SIZE:
+            return None
+        size = int.from_bytes(self.rest[:4], "big")
+        if not HEADER_SIZE <= size <= MAX_FRAME or self.rest[5] != SASL_FRAME or not 2 <= self.rest[4] <= size // 4:
+            raise SaslError(f"no SASL frame: it begins with {bytes(self.rest[:HEADER_SIZE]).hex()}")
+        if len(self.rest) < size:
+            return None
+        frame = bytes(self.rest[:size])
+        del self.rest[:size]
+        return unpack(frame)
+
+
+class SaslClient:
+    """The client's side of a login.
+
+    Attributes:
+        is_done: the broker let us in; what follows is in `rest`.
+    """
+
+    def __init__(self, login: Login) -> None:
+        """Ask for user and password.
+
+        Raises:
+            ConnectionFailedError: they cannot be had.
+        """
+        self.is_done = False
+        self._login = login
+        self._who = login.credentials()
+        self._mechanism = login.mechanism
+        if self._mechanism is Mechanism.AUTO:
+            self._mechanism = Mechanism.ANONYMOUS if self._who.user is None else Mechanism.PLAIN
+        self._frames = Frames()
+        self._has_header = False
+
+    @property
+    def rest(self) -> bytes:
+        """What came after the outcome."""
+        return bytes(self._frames.rest)
+
+    def begin(self) -> bytes:
+        """Return what to write first."""
+        return SASL_HEADER
+
+    def receive(self, octets: bytes) -> Iterator[bytes]:
+        """Take what was read, and yield what to write.
+
+        Raises:
+            ConnectionFailedError: the broker does not let us in, has not our mechanism, or speaks no SASL.
+        """
+        if not self._has_header:
+            header = self._frames.header(octets)
+            if header is None:
+                return
+            if header != SASL_HEADER:
+                raise SaslError(f"no AMQP broker with SASL: it answered with {header!r}")
+            self._has_header = True
+        else:
+            self._frames.rest += octets
+        while not self.is_done and (frame := self._frames.next()) is not None:
+            answer = self._answer(*frame)
+            if answer is not None:
+                yield answer
+
+    def _answer(self, performative: Performative, fields: list[Any]) -> bytes | None:
+        first = fields[0] if fields else None
+        match performative:
+            case Performative.MECHANISMS:
+                self._require_mechanism(mechanisms(first))
+                return pack(Performative.INIT, symbol(self._mechanism), self._secret(), self._login.host)
+            case Performative.OUTCOME:
+                if first != 0:
+                    reason = OUTCOMES.get(first, "no reason that AMQP knows") if isinstance(first, int) else "unknown"
+                    raise LoginRefusedError(f"{self._login} refused the login with {self._mechanism}: {reason}")
+                self.is_done = True
+                return None
+        raise SaslError(f"the broker sent {performative.name.lower()}, which {self._mechanism} does not know")
+
+    def _require_mechanism(self, offered: list[str]) -> None:
+        if self._mechanism in offered:
+            return
+        hint = ": give a user and password" if self._mechanism is Mechanism.ANONYMOUS else ""
+        takes = ", ".join(offered) or "nothing that it names"
+        raise LoginRefusedError(f"{self._login} takes no {self._mechanism}{hint}; it takes {takes}")
+
+    def _secret(self) -> bytes:
+        user, password = self._who.user or "", self._who.password or ""
+        if self._mechanism is Mechanism.PLAIN:
+            return f"\0{user}\0{password}".encode()
+        return b"anonymous" if self._mechanism is Mechanism.ANONYMOUS else user.encode()
+
+
+def mechanisms(value: object) -> list[str]:
+    """Read the field of SASL mechanisms: one symbol or an array of them."""
+    if isinstance(value, Array):
+        return [str(each) for each in value.elements]
+    if isinstance(value, list | tuple):
+        return [str(each) for each in value]
+    return [] if value is None else [str(value)]

@@ -1,0 +1,76 @@
+"""Temporary destinations: nodes that the broker makes for a link, and that end with it.
+
+Spec: AMQP 1.0 part 3, section 3.5.10 (dynamic nodes); AMQP JMS Mapping 1.0, temporary destinations.
+"""
+
+from __future__ import annotations
+
+from queue import Empty, SimpleQueue
+from typing import Final
+
+from proton import Condition, Delivery, Described, Receiver, Sender, Terminus, symbol, ulong
+
+from brokers.amqp.dialect import CAPABILITIES, Dialect, read_address
+from brokers.amqp.engine import Engine
+from brokers.amqp.outcomes import refusal
+from brokers.amqp.sending import OUTCOMES, put_symbols
+from brokers.errors import BrokerError
+from brokers.message import Destination, DestinationKind
+
+LIFETIME: Final = "lifetime-policy"
+DELETE_ON_CLOSE: Final = 0x2B
+
+
+class TemporaryNode:
+    """A link that nothing is sent on: its target is the temporary destination, and lives as long as the link."""
+
+    def __init__(self, engine: Engine, kind: DestinationKind, dialect: Dialect) -> None:
+        self._engine = engine
+        self._kind = kind
+        self._dialect = dialect
+        self._answers: SimpleQueue[str | BrokerError] = SimpleQueue()
+
+    def make(self, timeout: float) -> Destination:
+        """Ask the broker for a destination.
+
+        Raises:
+            BrokerError: it makes none, or did not answer within `timeout` seconds.
+            ConnectionLostError: the connection has ended.
+        """
+        with self._engine.working() as session:
+            link = session.sender(self._engine.look_after(self))
+            put_symbols(link.source.outcomes, *OUTCOMES)
+            link.target.dynamic = True
+            link.target.properties.put_object({symbol(LIFETIME): Described(ulong(DELETE_ON_CLOSE), [])})
+            put_symbols(link.target.capabilities, CAPABILITIES[self._kind])
+            link.open()
+        try:
+            answer = self._answers.get(timeout=timeout)
+        except Empty:
+            raise BrokerError(f"{self._engine} made no {self._kind} within {timeout:.1f} s") from None
+        if isinstance(answer, BrokerError):
+            raise answer
+        named = read_address(answer, self._kind, self._dialect)
+        return Destination(self._kind, named.name, address=answer)
+
+    # What the engine tells, with its lock held
+
+    def opened(self, link: Sender | Receiver) -> None:
+        """Tell the address, unless the link is refused; then `closed` follows."""
+        address = link.remote_target.address
+        if link.remote_target.type != Terminus.UNSPECIFIED and address:
+            self._answers.put(address)
+
+    def flowed(self, link: Sender | Receiver) -> None:
+        """Nothing is sent here."""
+
+    def delivered(self, delivery: Delivery) -> None:
+        """Nothing is sent here."""
+
+    def closed(self, link: Sender | Receiver, condition: Condition | None) -> None:
+        """Tell who waits."""
+        self._answers.put(BrokerError(str(refusal(condition, f"the broker makes no {self._kind}"))))
+
+    def lost(self, error: BrokerError) -> None:
+        """Tell who waits."""
+        self._answers.put(error)

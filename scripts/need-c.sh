@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Check that python-qpid-proton, which on Linux comes as source, can be compiled: a C compiler and the headers of the
+# Python given. As root on Debian and Ubuntu they are installed; elsewhere this says what to type.
+set -euo pipefail
+
+python=${1:?usage: scripts/need-c.sh PYTHON}
+
+[ "$(uname)" = Linux ] || exit 0
+
+has_headers() {
+  [ -f "$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" ]
+}
+
+packages=()
+command -v "${CC:-cc}" >/dev/null || packages+=(gcc libc6-dev)
+has_headers || packages+=("python$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')-dev")
+[ "${#packages[@]}" -gt 0 ] || exit 0
+
+install="apt-get install -y --no-install-recommends ${packages[*]}"
+if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
+  echo "A C compiler and the headers of $python are needed. On Debian and Ubuntu: sudo $install" >&2
+  exit 1
+fi
+apt-get update -q
+DEBIAN_FRONTEND=noninteractive $install

@@ -1,0 +1,368 @@
+"""brokers.amqp: logging in, and how connections, consumers and deliveries begin and end. No broker is needed."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
+
+import proton
+import pytest
+from amqp_kit import PATIENCE, Peer, settle, text
+from proton import Condition, Delivery, symbol
+
+import brokers
+from brokers import (
+    ClosedError,
+    ConnectionFailedError,
+    ConnectionLostError,
+    ConnectionState,
+    LoginRefusedError,
+    StaleDestinationError,
+    queue,
+    topic,
+)
+from brokers.amqp import Reconnect, sasl
+from brokers.amqp.address import Given, login_of
+from brokers.amqp.login import Mechanism
+from brokers.credentials import Credentials
+
+AT_ONCE = Reconnect(initial=0.02, maximum=0.1)
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    """Poll until `condition` holds."""
+    until = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < until, "did not happen in time"
+        time.sleep(0.005)
+
+
+@pytest.fixture(autouse=True)
+def no_threads_left() -> Any:
+    """Fail if a thread of an adapter lives on."""
+    yield
+    wait_until(lambda: not [each for each in threading.enumerate() if each.name.startswith("amqp")])
+
+
+def deliver(peer: Peer, address: str, *bodies: str, settled: bool = False) -> None:
+    """Have the peer send to the consumer of an address."""
+
+    def send() -> None:
+        name = next(each.name for each in reversed(peer.attached) if each.address == address and not each.is_sender)
+        for body in bodies:
+            message: Any = proton.Message(body=body, id=body)
+            message.send(peer.links[name])
+
+    peer.do(send)
+
+
+class Scripted:
+    """A socket that answers a client with octets, whatever it says."""
+
+    def __init__(self, *answers: bytes) -> None:
+        self._answers = answers
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"amqp://user:secret@127.0.0.1:{self._listener.getsockname()[1]}"
+        self.received = b""
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        with closing(self._listener.accept()[0]) as client:
+            for answer in self._answers:
+                self.received += client.recv(4096)
+                client.sendall(answer)
+            while data := client.recv(4096):
+                self.received += data
+
+    def close(self) -> None:
+        self._thread.join(PATIENCE)
+        self._listener.close()
+
+
+def mechanisms(*names: str) -> bytes:
+    """Encode what a broker offers."""
+    data = proton.Data()
+    data.put_described()
+    data.enter()
+    data.put_ulong(0x40)
+    data.put_list()
+    data.enter()
+    data.put_array(False, proton.Data.SYMBOL)
+    data.enter()
+    for name in names:
+        data.put_symbol(symbol(name))
+    body = bytes(data.encode())
+    return (8 + len(body)).to_bytes(4, "big") + b"\x02\x01\x00\x00" + body
+
+
+def outcome(code: int) -> bytes:
+    """Encode the end of a login."""
+    return sasl.pack(sasl.Performative.OUTCOME, proton.ubyte(code))
+
+
+@pytest.mark.parametrize(
+    ("answers", "error", "why"),
+    [
+        ([sasl.SASL_HEADER + mechanisms("PLAIN"), outcome(1)], LoginRefusedError, "user or password is wrong"),
+        ([sasl.SASL_HEADER + mechanisms("PLAIN"), outcome(4)], LoginRefusedError, "may pass"),
+        ([sasl.SASL_HEADER + mechanisms("GSSAPI", "SCRAM-SHA-256")], LoginRefusedError, "takes GSSAPI, SCRAM-SHA-256"),
+        ([sasl.SASL_HEADER + mechanisms()], LoginRefusedError, "takes no PLAIN"),
+        ([sasl.AMQP_HEADER], ConnectionFailedError, "no AMQP broker with SASL"),
+        ([b"HTTP/1.1 400 Bad Request\r\n\r\n"], ConnectionFailedError, "HTTP"),
+        ([sasl.SASL_HEADER + b"\x00\x00\xff\xff\x02\x01\x00\x00"], ConnectionFailedError, "no SASL frame"),
+        ([sasl.SASL_HEADER + b"\x00\x00\x00\x09\x02\x01\x00\x00\xff"], ConnectionFailedError, "no SASL frame"),
+        ([sasl.SASL_HEADER + sasl.pack(sasl.Performative.CHALLENGE, b"?")], ConnectionFailedError, "challenge"),
+        (
+            [sasl.SASL_HEADER + mechanisms("PLAIN"), outcome(0) + sasl.AMQP_HEADER + b"\0" * 8],
+            ConnectionFailedError,
+            "closed the connection",
+        ),
+    ],
+)
+def test_logins_that_fail(answers: list[bytes], error: type[Exception], why: str) -> None:
+    """What the other side does is told in words, and no password with it."""
+    peer = Scripted(*answers)
+    with pytest.raises(error, match=why) as caught:
+        brokers.connect(peer.url, timeout=PATIENCE)
+    peer.close()
+    assert "secret" not in str(caught.value)
+
+
+def test_plain_says_user_password_and_host() -> None:
+    """As RFC 4616 has it, with the host that we meant, and only once the broker offered it."""
+    peer = Scripted(sasl.SASL_HEADER + mechanisms("ANONYMOUS", "PLAIN"), outcome(1))
+    with pytest.raises(LoginRefusedError):
+        brokers.connect(peer.url, timeout=PATIENCE)
+    peer.close()
+    assert peer.received.startswith(sasl.SASL_HEADER)
+    performative, fields = sasl.unpack(peer.received[8:])
+    assert (performative, fields) == (sasl.Performative.INIT, ["PLAIN", b"\0user\0secret", "127.0.0.1"])
+
+
+def test_a_silent_broker_is_given_up() -> None:
+    """Within the time-out that was asked for."""
+    with (
+        closing(socket.create_server(("127.0.0.1", 0))) as silent,
+        pytest.raises(ConnectionFailedError, match=r"did not answer within 0\.2 s"),
+    ):
+        brokers.connect(f"amqp://127.0.0.1:{silent.getsockname()[1]}", timeout=0.2)
+
+
+def test_nobody_listens() -> None:
+    """The error names the address."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        port = taken.getsockname()[1]
+    with pytest.raises(ConnectionFailedError, match=f"no connection to amqp://127.0.0.1:{port}"):
+        brokers.connect(f"amqp://127.0.0.1:{port}", timeout=PATIENCE)
+
+
+def test_a_broker_that_closes_once_open() -> None:
+    """A redirect is told with the place to go to."""
+    info = {symbol("network-host"): "10.0.0.9", symbol("port"): 5672}
+    with (
+        Peer(closes_with=Condition("amqp:connection:redirect", "busy", info)) as peer,
+        pytest.raises(ConnectionFailedError, match=r"busy: try network-host 10\.0\.0\.9, port 5672"),
+    ):
+        brokers.connect(peer.url, timeout=PATIENCE, reconnect=False)
+
+
+def test_no_sasl_at_all() -> None:
+    """For brokers that want none."""
+    with Peer() as peer, brokers.connect(f"{peer.url}?mechanism=none", timeout=PATIENCE) as connection:
+        connection.send(text()).result(PATIENCE)
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("amqp://user:tops3cret@host/path", "ends with the port"),
+        ("amqp://user:tops3cret@host:0", "from 1 to 65535; write amqp://USER:PASSWORD@HOST:PORT or amqps://"),
+        ("amqp://", "names no host"),
+        ("amqp://host?mechanism=GSSAPI", "no SASL mechanism 'GSSAPI' here; known are: auto, ANONYMOUS"),
+        ("amqp://host?dialect=oracle", "known are: activemq, artemis, plain"),
+        ("amqp://host?idle=soon", "idle in the amqp URL is a number of milliseconds"),
+        ("amqp://host?caFile=x", "not known"),
+        ("failover:(amqp://user:tops3cret@a,stomp://b)", "speak one protocol"),
+    ],
+)
+def test_urls_that_cannot_be(url: str, why: str) -> None:
+    """Errors say what would be accepted, and repeat no password."""
+    with pytest.raises(ValueError, match=why) as caught:
+        brokers.connect(url)
+    assert "tops3cret" not in str(caught.value)
+
+
+def test_what_a_url_says() -> None:
+    """Parameters are those of STOMP where they mean the same; secrets are not shown."""
+    login = login_of(
+        "amqps://u:p%40@host?clientId=me&idle=2500&mechanism=external&dialect=plain&caFile=/ca", {}, Given()
+    )
+    assert (login.port, login.container, login.client_id, login.idle) == (5671, "me", "me", 2.5)
+    assert (login.mechanism, str(login.tls and login.tls.ca_file)) == (Mechanism.EXTERNAL, "/ca")
+    assert login.credentials() == Credentials("u", "p@")
+    assert "p@" not in repr(login)
+    assert str(login_of("amqp://[::1]", {}, Given())) == "amqp://[::1]:5672"
+
+
+def test_a_lost_connection_is_made_again() -> None:
+    """What was under way fails; consumers go on in the next generation, temporary destinations do not."""
+    got: list[Any] = []
+    states: list[ConnectionState] = []
+    with Peer() as peer, brokers.connect(peer.url, timeout=PATIENCE, reconnect=AT_ONCE) as connection:
+        connection.watch(states.append)
+        connection.consume(queue("in"), got.append)
+        mine = connection.temporary()
+        connection.consume(mine, got.append)
+        deliver(peer, "in", "before")
+        wait_until(lambda: got)
+        peer.on_transfer = lambda delivery, octets: None
+        pending = connection.send(text())
+        peer.arrived.get(timeout=PATIENCE)
+        peer.cut()
+        assert isinstance(pending.exception(PATIENCE), ConnectionLostError)
+        wait_until(lambda: states == [ConnectionState.LOST, ConnectionState.CONNECTED])
+        assert connection.generation == 2
+        got[0].accept()  # void
+        peer.on_transfer = lambda delivery, octets: settle(delivery, Delivery.ACCEPTED)
+        connection.send(text()).result(PATIENCE)
+        deliver(peer, "in", "after")
+        wait_until(lambda: len(got) == 2)
+        assert got[1].message.body == "after"
+        with pytest.raises(StaleDestinationError):
+            connection.send(text(reply_to=mine))
+        with pytest.raises(StaleDestinationError):
+            connection.consume(mine, got.append)
+    assert [link.address for link in peer.attached if not link.is_sender] == ["in", "node-2", "in"]
+
+
+def test_failover_to_the_next_broker() -> None:
+    """Several brokers in one URL; the first that answers is taken."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        nobody = taken.getsockname()[1]
+    with Peer() as peer:
+        for url in (
+            f"amqp://127.0.0.1:{nobody},127.0.0.1:{peer.port}",
+            f"failover:(amqp://127.0.0.1:{nobody},amqp://127.0.0.1:{peer.port})",
+        ):
+            with brokers.connect(url, timeout=PATIENCE) as connection:
+                connection.send(text()).result(PATIENCE)
+
+
+def test_a_silent_connection_is_lost() -> None:
+    """A broker that gives no sign of life for the time that was agreed is gone."""
+    with Peer() as peer, brokers.connect(f"{peer.url}?idle=200", timeout=PATIENCE, reconnect=False) as connection:
+        blocked = threading.Event()
+        holder = threading.Thread(target=peer.do, args=(lambda: blocked.wait(PATIENCE),))
+        holder.start()
+        try:
+            wait_until(lambda: connection.state is ConnectionState.LOST)
+        finally:
+            blocked.set()
+            holder.join(PATIENCE)
+
+
+def test_signs_of_life_are_given() -> None:
+    """Two sides that say nothing stay connected: empty frames go both ways."""
+    with Peer() as peer, brokers.connect(f"{peer.url}?idle=200", timeout=PATIENCE, reconnect=False) as connection:
+        time.sleep(0.7)  # more than three times the limit, which is what is under test
+        connection.send(text()).result(PATIENCE)
+        assert connection.generation == 1
+
+
+def test_a_message_that_is_too_large_ends_its_consumer(caplog: pytest.LogCaptureFixture) -> None:
+    """However much a broker sends, no more than the limit is kept; other consumers go on."""
+    got: list[Any] = []
+    with Peer() as peer, brokers.connect(peer.url, timeout=PATIENCE, max_message=100_000) as connection:
+        connection.consume(queue("large"), got.append)
+        connection.consume(queue("small"), got.append)
+        deliver(peer, "large", "x" * 200_000)
+        wait_until(lambda: "more than 100000 octets" in caplog.text)
+        deliver(peer, "small", "y")
+        wait_until(lambda: got)
+        assert [each.message.body for each in got] == ["y"]
+
+
+def test_a_consumer_that_the_broker_ends(caplog: pytest.LogCaptureFixture) -> None:
+    """A link that is detached, as when its queue is deleted, is logged with the reason."""
+    with Peer() as peer, brokers.connect(peer.url, timeout=PATIENCE) as connection:
+        connection.consume(queue("doomed"), lambda delivery: None)
+        link = peer.links[peer.attached[-1].name]
+
+        def end() -> None:
+            link.condition = Condition("amqp:resource-deleted", "the queue was deleted")
+            link.close()
+
+        peer.do(end)
+        wait_until(lambda: "amqp:resource-deleted: the queue was deleted" in caplog.text)
+
+
+def test_a_refused_consumer() -> None:
+    """The broker's reason is in the error."""
+    with (
+        Peer(refuses={"secret": Condition("amqp:unauthorized-access", "not you")}) as peer,
+        brokers.connect(peer.url, timeout=PATIENCE) as connection,
+        pytest.raises(brokers.BrokerError, match="amqp:unauthorized-access: not you"),
+    ):
+        connection.consume(queue("secret"), lambda delivery: None)
+
+
+def test_selectors_are_filters_and_must_be_understood() -> None:
+    """A broker that does not repeat the filter does not apply it."""
+    with (
+        Peer() as peer,
+        brokers.connect(peer.url, timeout=PATIENCE) as connection,
+    ):
+        connection.consume(queue("q"), lambda delivery: None, selector="a = 1")
+        name = peer.attached[-1].name
+        data = peer.links[name].remote_source.filter
+        data.rewind()
+        data.next()
+        found: Any = data.get_object()
+        described = found[symbol("apache.org:selector-filter:string")]
+        assert (described.descriptor, described.value) == (0x0000468C00000004, "a = 1")
+
+
+def test_credit_is_the_prefetch() -> None:
+    """So many messages are on the way, and one more for each that is settled."""
+    got: list[Any] = []
+    with Peer() as peer, brokers.connect(peer.url, timeout=PATIENCE) as connection:
+        connection.consume(queue("q"), got.append, prefetch=2)
+        link = peer.links[peer.attached[-1].name]
+        wait_until(lambda: link.credit == 2)
+        deliver(peer, "q", "a", "b")
+        wait_until(lambda: len(got) == 2)
+        assert link.credit == 0
+        got[0].accept()
+        wait_until(lambda: link.credit == 1)
+
+
+def test_durable_subscriptions_need_a_client_id() -> None:
+    """They belong to it: the container's name; the link is detached, not closed, and keeps its name."""
+    with Peer() as peer:
+        with brokers.connect(peer.url, timeout=PATIENCE) as connection:
+            assert not connection.capabilities.durable_topics
+            with pytest.raises(brokers.UnsupportedError, match="client_id"):
+                connection.consume(topic("t"), lambda delivery: None, durable_name="mine")
+        with brokers.connect(peer.url, timeout=PATIENCE, client_id="me") as connection:
+            with pytest.raises(ValueError, match="to a topic"):
+                connection.consume(queue("t"), lambda delivery: None, durable_name="mine")
+            connection.consume(topic("t"), lambda delivery: None, durable_name="mine").close()
+    assert peer.containers[-1] == "me"
+    assert peer.attached[-1].name == "mine"
+
+
+def test_close_while_a_commit_is_on_its_way() -> None:
+    """Nobody waits for ever: a commit that is not answered ends with the connection."""
+    with Peer(on_transfer=lambda delivery, octets: None) as peer:
+        connection = brokers.connect(peer.url, timeout=PATIENCE)
+        transaction = connection.begin()
+        transaction.send(text())
+        future = transaction.commit()
+        peer.arrived.get(timeout=PATIENCE)
+        connection.close(0.2)
+        assert isinstance(future.exception(PATIENCE), ConnectionLostError | ClosedError)

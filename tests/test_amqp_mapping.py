@@ -1,0 +1,358 @@
+"""brokers.amqp.mapping: messages to the octets of AMQP and back, without a broker."""
+
+from __future__ import annotations
+
+import pickle
+import struct
+from typing import Any
+from uuid import UUID
+
+import proton
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from proton import symbol, timestamp, ubyte, uint, ulong, ushort
+
+from brokers import (
+    DeliveryMode,
+    Destination,
+    DestinationKind,
+    Element,
+    Message,
+    MessageType,
+    Properties,
+    Property,
+    PropertyType,
+    properties,
+    queue,
+    topic,
+    typed,
+)
+from brokers.amqp import ids
+from brokers.amqp.dialect import ACTIVEMQ_CLASSIC, ARTEMIS, PLAIN, Dialect, dialect_of, read_address, spell
+from brokers.amqp.mapping import IN_SECTIONS, from_amqp_message, to_amqp_message
+from brokers.amqp.sections import Section, encode
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
+NAMES = TEXTS.filter(lambda name: bool(name) and "://" not in name)
+BITS = {PropertyType.BYTE: 8, PropertyType.SHORT: 16, PropertyType.INT: 32, PropertyType.LONG: 64}
+SCALARS = st.one_of(
+    st.tuples(st.just(PropertyType.BOOLEAN), st.booleans()),
+    *(st.tuples(st.just(kind), st.integers(-(1 << bits - 1), (1 << bits - 1) - 1)) for kind, bits in BITS.items()),
+    st.tuples(st.just(PropertyType.FLOAT), st.floats(width=32, allow_nan=False)),
+    st.tuples(st.just(PropertyType.DOUBLE), st.floats(allow_nan=False)),
+    st.tuples(st.just(PropertyType.STRING), TEXTS | st.none()),
+)
+VALUES = SCALARS | st.tuples(st.just(PropertyType.BYTES), st.sampled_from(["", "AAEC/w==", "YWJj"]))
+ENTRIES = st.dictionaries(NAMES.filter(lambda name: name not in IN_SECTIONS), SCALARS, max_size=5).map(
+    lambda entries: Properties(Property(name, *value) for name, value in entries.items())
+)
+BODIES = st.one_of(
+    st.tuples(st.just(MessageType.BYTES), st.binary() | st.none()),
+    st.tuples(st.just(MessageType.OBJECT), st.binary()),
+    st.tuples(st.just(MessageType.TEXT), TEXTS | st.none()),
+    st.tuples(
+        st.just(MessageType.MAP),
+        st.dictionaries(TEXTS, VALUES, max_size=5).map(
+            lambda entries: Properties(Property(name, *value) for name, value in entries.items())
+        ),
+    ),
+    st.tuples(
+        st.just(MessageType.STREAM),
+        st.lists(VALUES, max_size=5).map(lambda values: tuple(Element(*value) for value in values)),
+    ),
+    st.tuples(st.just(MessageType.MESSAGE), st.none()),
+)
+DESTINATIONS = st.builds(Destination, st.sampled_from(DestinationKind), NAMES)
+TIMES = st.integers(0, 2**53)
+MESSAGES = st.builds(
+    lambda content, **headers: Message(message_type=content[0], body=content[1], redelivered=False, **headers),
+    BODIES,
+    properties=ENTRIES,
+    destination=DESTINATIONS,
+    reply_to=st.none() | DESTINATIONS,
+    message_id=st.none() | TEXTS.map(lambda text: f"ID:{text}"),
+    correlation_id=st.none() | TEXTS,
+    type=st.none() | TEXTS,
+    delivery_mode=st.sampled_from(DeliveryMode),
+    priority=st.integers(0, 9),
+    expiration=TIMES,
+    timestamp=st.none() | TIMES,
+)
+DIALECT_ROWS = st.sampled_from([PLAIN, ACTIVEMQ_CLASSIC, ARTEMIS])
+
+
+def arrived(octets: bytes, dialect: Dialect = PLAIN) -> Message:
+    """Read a message."""
+    return from_amqp_message(octets, dialect).message
+
+
+def from_proton(**fields: Any) -> Message:
+    """Have proton's own message class write a message, and read it."""
+    inferred = fields.pop("inferred", False)
+    message = proton.Message(**fields)
+    message.inferred = inferred
+    return arrived(message.encode())
+
+
+@given(MESSAGES, DIALECT_ROWS)
+@example(
+    Message(
+        message_type=MessageType.TEXT,
+        body="a\0b",
+        destination=queue("q"),
+        delivery_mode=2,
+        priority=0,
+        expiration=0,
+        redelivered=False,
+    ),
+    PLAIN,
+)
+def test_message_survives_both_ways(message: Message, dialect: Dialect) -> None:
+    """What goes out comes back: every message type, every type of property, every header."""
+    received = from_amqp_message(to_amqp_message(message, dialect), dialect, message.destination)
+    assert received.message == message
+    assert received.delivery_count == 1
+    assert pickle.loads(pickle.dumps(received.message)) == message
+
+
+def test_headers_stand_where_the_mapping_has_them() -> None:
+    """proton's message class, which we do not use, reads the same of our octets."""
+    message = Message(
+        message_type=MessageType.BYTES,
+        body=b"<m/>",
+        destination=queue("orders"),
+        reply_to=Destination(DestinationKind.TEMPORARY_QUEUE, "r"),
+        message_id="ID:1",
+        correlation_id="c",
+        type="urn:order",
+        delivery_mode=DeliveryMode.NON_PERSISTENT,
+        priority=7,
+        timestamp=1_000_000,
+        expiration=1_060_000,
+        properties=properties({"JMSXGroupID": "g", "JMSXGroupSeq": 3, "JMSXUserID": "u", "SOAPJMS_isFault": True}),
+    )
+    seen = proton.Message()
+    seen.decode(to_amqp_message(message, ACTIVEMQ_CLASSIC))
+    assert (seen.address, seen.reply_to) == ("queue://orders", "temp-queue://r")
+    assert (seen.id, seen.correlation_id, seen.subject) == ("ID:1", "c", "urn:order")
+    assert (seen.durable, seen.priority, seen.ttl) == (False, 7, 60.0)
+    assert (seen.creation_time, seen.expiry_time) == (1000.0, 1060.0)
+    assert (seen.group_id, seen.group_sequence, bytes(seen.user_id)) == ("g", 3, b"u")
+    assert seen.content_type == "application/octet-stream"
+    assert seen.properties == {"SOAPJMS_isFault": True}
+    assert seen.annotations == {"x-opt-jms-msg-type": 3, "x-opt-jms-dest": 0, "x-opt-jms-reply-to": 2}
+    assert (seen.inferred, bytes(seen.body)) == (True, b"<m/>")
+
+
+def test_persistent_by_default() -> None:
+    """As JMS has it, and not as AMQP does."""
+    message = Message(message_type=MessageType.TEXT, body="x", destination=queue("q"))
+    assert arrived(to_amqp_message(message)).delivery_mode == DeliveryMode.PERSISTENT
+
+
+def test_large_bodies_are_not_short() -> None:
+    """A data section says its length in one octet or in four."""
+    for length in (0, 255, 256, 70_000):
+        message = Message(message_type=MessageType.BYTES, body=bytes(length), destination=queue("q"))
+        assert arrived(to_amqp_message(message)).body == bytes(length)
+
+
+def test_view_of_bytes_is_sent() -> None:
+    """A part of a larger buffer needs no copy before it gets here."""
+    message = Message(message_type=MessageType.BYTES, body=memoryview(b"abcd")[1:3], destination=queue("q"))
+    received = arrived(to_amqp_message(message))
+    assert (received.body, type(received.body)) == (b"bc", bytes)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message_type", "body"),
+    [
+        ({"body": b"octets", "inferred": True}, MessageType.BYTES, b"octets"),
+        ({"body": b"octets"}, MessageType.BYTES, b"octets"),
+        (
+            {"body": b"\xac\xed", "inferred": True, "content_type": "application/x-java-serialized-object"},
+            MessageType.OBJECT,
+            b"\xac\xed",
+        ),
+        ({"body": "text"}, MessageType.TEXT, "text"),
+        ({"body": {"a": 1}}, MessageType.MAP, Properties([typed("a", 1, PropertyType.LONG)])),
+        ({"body": [True], "inferred": True}, MessageType.STREAM, (Element(PropertyType.BOOLEAN, True),)),
+        ({"body": [True]}, MessageType.STREAM, (Element(PropertyType.BOOLEAN, True),)),
+        ({}, MessageType.MESSAGE, None),
+    ],
+)
+def test_message_type_without_annotation(fields: dict[str, Any], message_type: MessageType, body: object) -> None:
+    """A sender that knows nothing of JMS is understood by what it sends."""
+    received = from_proton(**fields)
+    assert (received.message_type, received.body) == (message_type, body)
+
+
+@pytest.mark.parametrize("body", [5, {"nested": {"a": 1}}, {1: "x"}, [[1]], symbol("s"), 1.5, UUID(int=1)])
+def test_body_that_jms_has_no_type_for_is_unknown(body: object) -> None:
+    """Its octets are there for whoever judges the message."""
+    received = from_proton(body=body)
+    assert received.message_type is MessageType.UNKNOWN
+    assert isinstance(received.body, bytes)
+    assert received.body.startswith(b"\x00\x53\x77")
+
+
+def test_type_and_body_that_disagree_are_unknown() -> None:
+    """A message that says it is text and holds data is neither."""
+    received = from_proton(body=b"x", inferred=True, annotations={symbol("x-opt-jms-msg-type"): proton.byte(5)})
+    assert received.message_type is MessageType.UNKNOWN
+
+
+def test_several_data_sections_are_one_body() -> None:
+    """AMQP lets a body come in pieces, of one kind."""
+    pieces = encode(Section.DATA, b"a") + encode(Section.DATA, b"b" * 300)
+    received = arrived(pieces)
+    assert (received.message_type, received.body) == (MessageType.BYTES, b"a" + b"b" * 300)
+    assert arrived(pieces + encode(Section.VALUE, "x")).message_type is MessageType.UNKNOWN
+
+
+def test_types_of_properties() -> None:
+    """AMQP has more types than JMS: the next larger one is taken, and what JMS cannot hold is dropped."""
+    received = from_proton(
+        properties={
+            "ubyte": ubyte(255),
+            "ushort": ushort(65535),
+            "uint": uint(2**32 - 1),
+            "ulong": ulong(5),
+            "huge": ulong(2**64 - 1),
+            "time": timestamp(5),
+            "symbol": symbol("s"),
+            "uuid": UUID(int=1),
+            "null": None,
+            "binary": b"dropped",
+            "list": [1],
+        }
+    )
+    assert {entry.name: (entry.type.value, entry.value) for entry in received.properties} == {
+        "ubyte": ("short", 255),
+        "ushort": ("int", 65535),
+        "uint": ("long", 2**32 - 1),
+        "ulong": ("long", 5),
+        "huge": ("string", str(2**64 - 1)),
+        "time": ("long", 5),
+        "symbol": ("string", "s"),
+        "uuid": ("string", str(UUID(int=1))),
+        "null": ("string", None),
+    }
+    assert not received.untyped
+
+
+def test_redelivered_by_count() -> None:
+    """AMQP counts the deliveries that failed, JMS all of them."""
+    received = from_amqp_message(proton.Message(delivery_count=2).encode())
+    assert (received.delivery_count, received.message.redelivered) == (3, True)
+
+
+@pytest.mark.parametrize(
+    ("fields", "expiration"),
+    [({}, 0), ({"ttl": 5}, None), ({"ttl": 5, "creation_time": 10}, 15_000), ({"expiry_time": 7, "ttl": 1}, 7_000)],
+)
+def test_expiration(fields: dict[str, Any], expiration: int | None) -> None:
+    """The absolute time wins; a time to live counts from the creation; never is 0."""
+    assert from_proton(**fields).expiration == expiration
+
+
+IDS = [
+    ("ID:a", "ID:a", "ID:a"),
+    ("a", "ID:AMQP_NO_PREFIX:a", "a"),
+    (ulong(7), "ID:AMQP_ULONG:7", "ID:AMQP_ULONG:7"),
+    (UUID(int=7), f"ID:AMQP_UUID:{UUID(int=7)}", f"ID:AMQP_UUID:{UUID(int=7)}"),
+    (b"\x00\xff", "ID:AMQP_BINARY:00FF", "ID:AMQP_BINARY:00FF"),
+    ("ID:AMQP_ULONG:7", "ID:AMQP_STRING:ID:AMQP_ULONG:7", "ID:AMQP_STRING:ID:AMQP_ULONG:7"),
+]
+
+
+@pytest.mark.parametrize(("wire", "as_message_id", "as_correlation_id"), IDS)
+def test_ids_of_every_type(wire: Any, as_message_id: str, as_correlation_id: str) -> None:
+    """Whatever a requester makes its ids of, it recognises the answer that carries one as its correlation id."""
+    received = from_proton(id=wire, correlation_id=wire)
+    assert (received.message_id, received.correlation_id) == (as_message_id, as_correlation_id)
+    for text in (as_message_id, as_correlation_id):
+        assert ids.to_wire(text) == wire
+        assert type(ids.to_wire(text)) is type(wire)
+
+
+@pytest.mark.parametrize(
+    "text", ["ID:AMQP_ULONG:x", "ID:AMQP_ULONG:18446744073709551616", "ID:AMQP_UUID:1", "ID:AMQP_BINARY:0", "ID:AMQP_"]
+)
+def test_id_that_only_looks_encoded_is_text(text: str) -> None:
+    """A sender may choose any JMSCorrelationID."""
+    assert ids.to_wire(text) == text
+
+
+@pytest.mark.parametrize(
+    ("dialect", "destination", "address"),
+    [
+        (ACTIVEMQ_CLASSIC, queue("a/b"), "queue://a/b"),
+        (ACTIVEMQ_CLASSIC, topic("t"), "topic://t"),
+        (ACTIVEMQ_CLASSIC, Destination(DestinationKind.TEMPORARY_QUEUE, "ID:x"), "temp-queue://ID:x"),
+        (ACTIVEMQ_CLASSIC, Destination(DestinationKind.TEMPORARY_TOPIC, "ID:x"), "temp-topic://ID:x"),
+        (ARTEMIS, queue("q"), "q"),
+        (PLAIN, topic("t"), "t"),
+    ],
+)
+def test_addresses_are_spelled_as_the_broker_does(dialect: Dialect, destination: Destination, address: str) -> None:
+    """Both ways."""
+    assert spell(destination, dialect) == address
+    assert read_address(address, destination.kind, dialect) == destination
+
+
+def test_temporary_destinations_of_stomp_on_artemis() -> None:
+    """They are known by their names: the broker says that they are topics."""
+    assert read_address("temp-queue.1", DestinationKind.TOPIC, ARTEMIS).kind is DestinationKind.TEMPORARY_QUEUE
+    assert read_address("temp-queue.1", DestinationKind.TOPIC, PLAIN).kind is DestinationKind.TOPIC
+
+
+def test_broker_that_is_not_known() -> None:
+    """It gets what the JMS mapping says."""
+    assert dialect_of("ActiveMQ") is ACTIVEMQ_CLASSIC
+    assert dialect_of("apache-activemq-artemis") is ARTEMIS
+    assert dialect_of("RabbitMQ") is dialect_of(None) is PLAIN
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"destination": None}, "no destination"),
+        ({"destination": queue("")}, "no name"),
+        ({"message_type": MessageType.UNKNOWN}, "not unknown"),
+        ({"message_type": MessageType.BYTES}, "bytes cannot be str"),
+        ({"message_type": MessageType.MAP}, "map cannot be str"),
+        ({"message_type": MessageType.MESSAGE}, "message cannot be str"),
+        ({"priority": 10}, "priority"),
+        ({"correlation_id": "\ud800"}, "surrogates"),
+        ({"expiration": 2**70, "timestamp": 0}, "AMQP cannot carry"),
+        ({"properties": properties({"JMSXGroupSeq": "first"})}, "JMSXGroupSeq"),
+    ],
+)
+def test_message_that_amqp_cannot_carry_is_refused(changes: dict[str, Any], complaint: str) -> None:
+    """The caller's mistake is an exception that names it."""
+    fields: dict[str, Any] = {"message_type": MessageType.TEXT, "body": "x", "destination": queue("q")}
+    with pytest.raises(ValueError, match=complaint):
+        to_amqp_message(Message(**(fields | changes)))
+
+
+@given(st.binary())
+@example(b"\xff")
+@example(b"\x00\x53\x70")
+@example(b"\x00\x53\x75\xb0\xff\xff\xff\xff")
+@example(b"\x40")
+@example(b"\x00\xa3\x01x\x40")
+@example(encode(Section.PROPERTIES, [5, "no octets", 5, 5, 5, None, 5, 5, "never", "long ago", 5, "x"]))
+@example(encode(Section.HEADER, ["yes", "high", "long", None, "often"]))
+@example(encode(Section.MESSAGE_ANNOTATIONS, {symbol("x-opt-jms-msg-type"): 99}))
+def test_any_octets_make_a_message(octets: bytes) -> None:
+    """A peer may send what it likes: reading never raises."""
+    assert isinstance(arrived(octets), Message)
+
+
+def test_deep_nesting_makes_a_message() -> None:
+    """60,000 lists in each other neither end the process nor raise."""
+    levels = reversed(range(60_000))
+    nested = b"".join(b"\xd0" + struct.pack(">II", 5 + 9 * level, 1) for level in levels) + b"\x40"
+    assert arrived(b"\x00\x53\x77" + nested).message_type is MessageType.UNKNOWN

@@ -1,0 +1,270 @@
+"""brokers.amqp as a user of the anonymous terminus, against a peer that does as it is told.
+
+The names AT-xx are those of `docs/conformance-amqp.md`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+import proton
+import pytest
+from amqp_kit import PATIENCE, RELAY, Peer, detach, settle, text
+from proton import Condition, Delivery, Described, Terminus, symbol, ulong
+
+import brokers
+from brokers import ConnectionLostError, DestinationGoneError, DestinationKind, SendFailedError, queue, topic
+
+TRANSACTIONAL = 0x34
+
+
+def connect(peer: Peer, **options: Any) -> brokers.Connection:
+    """Connect to the peer."""
+    return brokers.connect(peer.url, timeout=PATIENCE, reconnect=False, **options)
+
+
+def error_of(future: Future[Any]) -> BaseException | None:
+    """Wait for the error of a send."""
+    return future.exception(PATIENCE)
+
+
+def read(octets: bytes) -> proton.Message:
+    """Read a message as somebody else would."""
+    message = proton.Message()
+    message.decode(octets)
+    return message
+
+
+def test_at01_at18_one_link_for_all_destinations() -> None:
+    """AT-01, AT-18: with the capability desired and offered, `to` names the destination and the target is null."""
+    seen: list[tuple[str | None, Any]] = []
+
+    def keep(delivery: Any, octets: bytes) -> None:
+        message = read(octets)
+        seen.append((message.address, message.body))
+        settle(delivery, Delivery.ACCEPTED)
+
+    with Peer(on_transfer=keep) as peer, connect(peer) as connection:
+        for number, name in enumerate(("a", "b", "a")):
+            connection.send(text(queue(name), str(number))).result(PATIENCE)
+        connection.send(text(topic("t"), "3")).result(PATIENCE)
+    assert seen == [("a", "0"), ("b", "1"), ("a", "2"), ("t", "3")]
+    assert peer.desired == [[RELAY]]
+    (link,) = peer.attached
+    assert (link.is_sender, link.address, link.dynamic, link.target_type) == (True, None, False, Terminus.TARGET)
+    assert link.outcomes == [f"amqp:{each}:list" for each in ("accepted", "rejected", "released", "modified")]
+
+
+def test_at17_without_the_offer_each_destination_has_a_link() -> None:
+    """AT-17: a partner that does not offer it is never sent a null target; links are kept for the next message."""
+    with Peer(offers=()) as peer, connect(peer) as connection:
+        for name in ("a", "b", "a"):
+            connection.send(text(queue(name))).result(PATIENCE)
+        connection.send(text(topic("a"))).result(PATIENCE)
+    assert [(link.address, link.capabilities) for link in peer.attached] == [
+        ("a", ["queue"]),
+        ("b", ["queue"]),
+        ("a", ["topic"]),
+    ]
+
+
+def test_at19_not_used_unless_desired() -> None:
+    """AT-19: a client that did not desire the capability never uses it, though it is offered."""
+    with Peer() as peer, connect(peer, anonymous_relay=False) as connection:
+        connection.send(text(queue("a"))).result(PATIENCE)
+    assert peer.desired == [[]]
+    assert [link.address for link in peer.attached] == ["a"]
+
+
+def test_links_that_were_not_used_for_long_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the anonymous terminus links do not pile up."""
+    monkeypatch.setattr("brokers.amqp.sending.MAX_LINKS", 2)
+    with Peer(offers=()) as peer, connect(peer) as connection:
+        for name in ("a", "b", "c", "a"):
+            connection.send(text(queue(name))).result(PATIENCE)
+    assert [link.address for link in peer.attached] == ["a", "b", "c", "a"]
+
+
+def not_found(**info: Any) -> Condition:
+    """Make the condition of a destination that there is not."""
+    return Condition("amqp:not-found", "no such queue\n\tat org.example", {symbol(k): v for k, v in info.items()})
+
+
+OUTCOMES: dict[str, tuple[Callable[[Any], None], type[Exception], str]] = {
+    "rejected": (
+        lambda d: settle(d, Delivery.REJECTED, Condition("amqp:precondition-failed", "no")),
+        SendFailedError,
+        "amqp:precondition-failed: no$",
+    ),
+    "rejected without a reason": (lambda d: settle(d, Delivery.REJECTED), SendFailedError, "no reason given"),
+    "not found": (lambda d: settle(d, Delivery.REJECTED, not_found()), DestinationGoneError, "no such queue$"),
+    "redirect": (
+        lambda d: settle(
+            d,
+            Delivery.REJECTED,
+            Condition(
+                "amqp:link:redirect",
+                "moved",
+                {symbol("network-host"): "10.0.0.1", symbol("port"): 5672, symbol("address"): "q2"},
+            ),
+        ),
+        SendFailedError,
+        "amqp:link:redirect: moved: try network-host 10.0.0.1, port 5672, address q2",
+    ),
+    "not implemented": (
+        lambda d: settle(d, Delivery.REJECTED, Condition("amqp:not-implemented")),
+        SendFailedError,
+        "amqp:not-implemented",
+    ),
+    "released": (lambda d: settle(d, Delivery.RELEASED), SendFailedError, "released"),
+    "modified": (
+        lambda d: settle(d, Delivery.MODIFIED, failed=True, undeliverable=True),
+        SendFailedError,
+        r"modified \(delivery failed, not deliverable here\)",
+    ),
+    "detached": (lambda d: detach(d, not_found()), DestinationGoneError, "detached the link: amqp:not-found"),
+    "detached, unnamed": (lambda d: detach(d, not_found(), names_it=False), DestinationGoneError, "amqp:not-found"),
+}
+
+
+@pytest.mark.parametrize("what", OUTCOMES)
+def test_at05_every_outcome_surfaces_at_its_send(what: str) -> None:
+    """AT-05, AT-07, AT-10: whatever the partner makes of one message, its sender is told; the next one is sent."""
+    act, kind, why = OUTCOMES[what]
+
+    def answer(delivery: Any, octets: bytes) -> None:
+        act(delivery) if read(octets).address == "bad" else settle(delivery, Delivery.ACCEPTED)
+
+    with Peer(on_transfer=answer) as peer, connect(peer) as connection:
+        error = error_of(connection.send(text(queue("bad"))))
+        connection.send(text(queue("good"))).result(PATIENCE)
+    assert type(error) is kind
+    with pytest.raises(kind, match=why):
+        raise error
+
+
+def test_at14_the_tag_tells_which_of_several_failed() -> None:
+    """AT-14: of messages in flight when the link is detached, the one that its error names failed; of the others it is
+    not known; what was not sent yet goes out over the next link."""
+    held: list[Any] = []
+
+    def answer(delivery: Any, octets: bytes) -> None:
+        held.append(delivery)
+        if read(octets).address == "late":
+            settle(delivery, Delivery.ACCEPTED)
+        elif len(held) == 3:
+            detach(held[1], not_found())
+
+    with Peer(on_transfer=answer, credit=3) as peer, connect(peer) as connection:
+        futures = [connection.send(text(queue(name))) for name in ("a", "bad", "b", "late")]
+        errors = [error_of(future) for future in futures]
+    assert [type(error) for error in errors] == [
+        ConnectionLostError,
+        DestinationGoneError,
+        ConnectionLostError,
+        type(None),
+    ]
+    assert len(peer.attached) == 2
+
+
+def test_refused_links_fail_their_sends() -> None:
+    """Without the anonymous terminus a destination that there is not is known when its link is refused (AT-24)."""
+    with Peer(offers=(), refuses={"bad": not_found()}) as peer, connect(peer) as connection:
+        futures = [connection.send(text(queue("bad"))) for _ in range(2)]
+        errors = [error_of(future) for future in futures]
+        connection.send(text(queue("good"))).result(PATIENCE)
+    assert [type(error) for error in errors] == [DestinationGoneError] * 2
+
+
+def test_no_more_is_sent_than_there_is_credit() -> None:
+    """What has no credit waits; it goes out as credit comes."""
+    with Peer(credit=2, on_transfer=lambda delivery, octets: None) as peer, connect(peer) as connection:
+        futures = [connection.send(text(queue(str(number)))) for number in range(5)]
+        tags = [peer.arrived.get(timeout=PATIENCE) for _ in range(2)]
+        peer.on_transfer = lambda delivery, octets: settle(delivery, Delivery.ACCEPTED)
+        (link,) = peer.links.values()
+        assert peer.arrived.empty()
+        peer.do(lambda: link.flow(10))
+        tags += [peer.arrived.get(timeout=PATIENCE) for _ in range(3)]
+        assert len(set(tags)) == 5
+        for future in futures[2:]:
+            future.result(PATIENCE)
+        peer.cut()
+        assert [type(error_of(future)) for future in futures[:2]] == [ConnectionLostError] * 2
+
+
+def test_at21_provisional_outcomes_of_a_transaction() -> None:
+    """AT-21: a message refused within a transaction is told as such by the commit, which stands."""
+
+    def answer(delivery: Any, octets: bytes) -> None:
+        if delivery.link.remote_target.type == Terminus.COORDINATOR:
+            command = read(octets)  # held, or what its body views is gone
+            body: Any = command.body
+            if body.descriptor == 0x31:
+                delivery.local.data = [b"\x00\xfftxn"]
+                delivery.update(0x33)
+                delivery.settle()
+            else:
+                discharged.append((bytes(body.value[0]), body.value[1]))
+                settle(delivery, Delivery.ACCEPTED)
+            return
+        states.append(bytes(delivery.remote.data[0]))
+        error = Described(ulong(0x1D), [symbol("amqp:not-found"), "no such queue", None])
+        outcome = Described(ulong(0x25), [error]) if read(octets).address == "bad" else Described(ulong(0x24), [])
+        delivery.local.data = [b"\x00\xfftxn", outcome]
+        delivery.update(TRANSACTIONAL)
+        delivery.settle()
+
+    states: list[Any] = []
+    discharged: list[Any] = []
+    with Peer(on_transfer=answer) as peer, connect(peer) as connection:
+        transaction = connection.begin()
+        for name in ("a", "bad", "b"):
+            transaction.send(text(queue(name)))
+        (refused,) = transaction.commit().result(PATIENCE)
+    assert (refused.position, type(refused.error)) == (1, DestinationGoneError)
+    assert states == [b"\x00\xfftxn"] * 3
+    assert discharged == [(b"\x00\xfftxn", False)]
+
+
+def test_at11_a_refused_discharge_fails_the_commit() -> None:
+    """AT-11: a partner that does not carry out a transaction says so, and the connection ends; nothing is silent."""
+
+    def answer(delivery: Any, octets: bytes) -> None:
+        if delivery.link.remote_target.type != Terminus.COORDINATOR:
+            return
+        command = read(octets)
+        body: Any = command.body
+        if body.descriptor == 0x31:
+            delivery.local.data = [b"t"]
+            delivery.update(0x33)
+            delivery.settle()
+        else:
+            settle(delivery, Delivery.REJECTED, Condition("amqp:transaction:rollback", "poisoned"))
+
+    with Peer(on_transfer=answer) as peer, connect(peer) as connection:
+        transaction = connection.begin()
+        transaction.send(text(queue("a")))
+        with pytest.raises(SendFailedError, match="amqp:transaction:rollback: poisoned"):
+            transaction.commit().result(PATIENCE)
+
+
+def test_a_partner_without_transactions() -> None:
+    """A coordinator that is refused makes the commit say what is missing."""
+    refusal = Condition("amqp:not-implemented", "no transactions")
+    with Peer(refuses={None: refusal}, offers=()) as peer, connect(peer) as connection:
+        transaction = connection.begin()
+        transaction.send(text(queue("a")))
+        with pytest.raises(brokers.UnsupportedError, match="no transactions"):
+            transaction.commit().result(PATIENCE)
+
+
+def test_temporary_destinations_are_dynamic_targets() -> None:
+    """The peer names them, and is told their kind."""
+    with Peer() as peer, connect(peer) as connection:
+        made = connection.temporary(DestinationKind.TEMPORARY_TOPIC)
+    (link,) = peer.attached
+    assert (link.dynamic, link.address, link.capabilities) == (True, None, ["temporary-topic"])
+    assert (made.kind, made.name) == (DestinationKind.TEMPORARY_TOPIC, "node-1")
