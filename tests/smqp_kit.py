@@ -78,9 +78,12 @@ class Wire:
         """Say whether nothing comes for a moment."""
         self.socket.settimeout(seconds)
         try:
-            return not self._held and not self.socket.recv(1, socket.MSG_PEEK)
+            while True:
+                self._held = (self._held + self.socket.recv(65536)).lstrip(b"\r\n")
+                if self._held:
+                    return False
         except TimeoutError:
-            return True
+            return not self._held.strip()
         finally:
             self.socket.settimeout(PATIENCE)
 
@@ -186,6 +189,12 @@ class Raw(Wire):
     def smuid(self) -> int:
         """Wait for a message, acknowledge it, and return its number."""
         return int(attribute(self.received(), "Smuid").rpartition("/")[2])
+
+    def notified_anew(self) -> None:
+        """Let the notify connection end, and wait for the next."""
+        assert self.listener is not None
+        self.notify.close()
+        self.notify = self.listener.accept()
 
     def close(self) -> None:
         super().close()

@@ -32,7 +32,8 @@ class Administration:
     # Accounts
 
     def create_account(self, name: str, password: str, *, is_admin: bool = False, is_peer: bool = False) -> None:
-        """Create an account and its login topic, `/accounts/NAME`, to which its owner may subscribe (SM-047).
+        """Create an account and its login topic, `/accounts/NAME`, to which its owner may subscribe, and reply
+        to what comes there (SM-047).
 
         Args:
             name: unique, whatever its case.
@@ -56,7 +57,7 @@ class Administration:
             core.rights.grant(make_path(core, ACCOUNTS, is_login=True).number, ANYONE, Right.NONE)
         topic = make_path(core, path, kind=TopicKind.TOPIC, is_login=True)
         core.accounts.set_topic(number, topic.number)
-        core.rights.grant(topic.number, number, Right.SUBSCRIBE)
+        core.rights.grant(topic.number, number, Right.SUBSCRIBE | Right.REPLY)
 
     def set_password(self, name: str, password: str) -> None:
         """Replace the password of an account."""
