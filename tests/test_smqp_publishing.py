@@ -172,7 +172,7 @@ def test_SM_194_the_wish_for_a_reply_is_passed_on(server: Running) -> None:
 
 
 def test_SM_195_SM_210_SM_213_the_time_of_a_message() -> None:
-    """It begins when all who are there were informed; its length is the message's, else the topic's, else the server's."""
+    """It begins when all who are there were informed; its length is the message's, the topic's, or the server's."""
     clock = Clock()
     with running(clock=clock, default_timeout=300.0) as server:
         server.accounts("alice", "bob")
