@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import tomllib
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,8 +33,16 @@ def _note_debug(ctx: click.Context, param: click.Parameter, value: bool) -> None
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         for name in OUR_LOGS:
-            logging.getLogger(name).setLevel(logging.DEBUG)
-            logging.getLogger(name).addHandler(handler)
+            ours = logging.getLogger(name)
+            ctx.find_root().call_on_close(partial(_end_debug, ours, ours.level, handler))
+            ours.setLevel(logging.DEBUG)
+            ours.addHandler(handler)
+
+
+def _end_debug(ours: logging.Logger, level: int, handler: logging.Handler) -> None:
+    """Leave the log as it was, for a program that runs a command within itself."""
+    ours.setLevel(level)
+    ours.removeHandler(handler)
 
 
 class DebugOption(click.Option):
