@@ -93,6 +93,7 @@ bench: setup java brokers
 	$(BIN)/python benchmarks/engine.py --rounds 5
 	$(BIN)/python benchmarks/attachments.py --mebibytes 4 --rounds 3
 	$(BIN)/python benchmarks/uri.py --count 10000 --octets 131072
+	$(BIN)/python benchmarks/capture.py --rounds 3
 	$(BIN)/python benchmarks/pairing.py --calls 5000 10000
 
 clean:

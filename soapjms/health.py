@@ -18,6 +18,9 @@ from soapjms.replies import stop
 
 DEFAULT_TIMEOUT: Final = 5.0
 
+PING_PREFIX: Final = "soapjms-ping-"
+"""How the correlation ids of pings begin, so that who looks on knows them."""
+
 
 class Pinger:
     """Sends itself messages through the broker, over a temporary queue of the connection. Thread-safe.
@@ -39,7 +42,7 @@ class Pinger:
             UsageError: `timeout` is no positive, finite number.
         """
         seconds, started = finite(timeout), time.monotonic()
-        name, came = token_hex(8), Event()
+        name, came = PING_PREFIX + token_hex(8), Event()
         self._waiting[name] = came
         try:
             message = Message(

@@ -164,7 +164,11 @@ class Classic(Recipe):
 
 
 class Artemis(Recipe):
-    """Apache Artemis 2.44.0 from its archive."""
+    """Apache Artemis 2.44.0 from its archive.
+
+    Args:
+        setting: XML to put before the addresses, such as diverts for a tap.
+    """
 
     title = "Artemis"
     image = "apache/activemq-artemis:2.44.0"
@@ -172,6 +176,9 @@ class Artemis(Recipe):
     started = re.compile(r"AMQ221001: Apache ActiveMQ Artemis Message Broker version")
     factory = "org.apache.activemq.artemis.jms.client.ActiveMQConnectionFactory"
     clients = BUILD / "artemis" / "client"
+
+    def __init__(self, *, setting: str = "") -> None:
+        self.setting = setting
 
     @property
     def fetched(self) -> Path:
@@ -185,6 +192,8 @@ class Artemis(Recipe):
         for source in ARTEMIS_FILES.iterdir():
             if source.name != "pom.xml":
                 shutil.copyfile(source, etc / source.name)
+        text = (etc / "broker.xml").read_text("utf-8")
+        (etc / "broker.xml").write_text(text.replace("<addresses>", f"{self.setting}\n    <addresses>", 1), "utf-8")
 
     def command(self, home: str, files: str) -> list[str]:
         """Run in the foreground."""

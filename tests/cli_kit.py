@@ -14,6 +14,8 @@ from typing import Any
 from click.testing import CliRunner, Result
 
 from soapjms.cli.commands import soapjms
+from soapjms.protocol.record import Record
+from soapjms.replay.read import Captured, expand, read, splits
 
 ROOT = Path(__file__).parents[1]
 
@@ -71,3 +73,12 @@ def on_terminal(*arguments: object, cwd: Path) -> tuple[int, str]:
     os.close(terminal)
     os.close(other_end)
     return child.wait(60), written.decode("utf-8", "replace")
+
+
+def records_in(folder: Path) -> list[Record]:
+    """Read the logs in a folder as the replay does; each line has to be a record."""
+    logs, rejected = expand([folder])
+    assert not rejected
+    found = [each for split in splits(logs, 1 << 30) for each in read(split)]
+    assert all(isinstance(each, Captured) for each in found), found
+    return [each.record for each in found if isinstance(each, Captured)]

@@ -419,9 +419,9 @@ def start_activemq(*, mirrored: bool = False) -> RealBroker:
     return _choose(Classic(mirrored=mirrored))
 
 
-def start_artemis() -> RealBroker:
-    """Choose how to run Artemis, likewise."""
-    return _choose(Artemis())
+def start_artemis(*, setting: str = "") -> RealBroker:
+    """Choose how to run Artemis, likewise; `setting` is XML for its core, such as diverts."""
+    return _choose(Artemis(setting=setting))
 
 
 def _choose(recipe: Recipe) -> RealBroker:

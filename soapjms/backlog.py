@@ -1,0 +1,117 @@
+"""What a tap keeps while it waits to be written, and which messages it wants. No broker and no file in here."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Collection
+from datetime import datetime
+from threading import Condition
+from typing import Final, NamedTuple
+
+from brokers.message import Destination, Message
+
+MESSAGES: Final = 100_000
+OCTETS: Final = 64 << 20
+"""What may wait; of octets only those of bodies are counted."""
+
+REMEMBERED: Final = 100_000
+"""Reply destinations that are known at a time."""
+
+BINDING: Final = "SOAPJMS_"
+
+
+class Arrived(NamedTuple):
+    """A copy, when it came, and how many were dropped before it since the one before."""
+
+    message: Message
+    time: datetime
+    dropped: int
+
+
+class Wanted:
+    """Which messages are recorded. Not thread-safe.
+
+    Args:
+        queues: names of the destinations of requests; with none, all that have a property of the binding.
+        everything: record all messages instead.
+    """
+
+    def __init__(self, queues: Collection[str], everything: bool) -> None:
+        self._queues = frozenset(queues)
+        self._everything = everything
+        self._replies: OrderedDict[str, None] = OrderedDict()
+
+    def wants(self, message: Message) -> bool:
+        """Say whether a message is to be recorded: it itself, or as the answer to one that is."""
+        if self._everything:
+            return True
+        if not self._is_first(message):
+            return _name(message.destination) in self._replies
+        if name := _name(message.reply_to):
+            self._replies[name] = None
+            self._replies.move_to_end(name)
+            if len(self._replies) > REMEMBERED:
+                self._replies.popitem(last=False)
+        return True
+
+    def _is_first(self, message: Message) -> bool:
+        if self._queues:
+            return _name(message.destination) in self._queues
+        return any(each.name.startswith(BINDING) for each in message.properties)
+
+
+def _name(destination: Destination | None) -> str | None:
+    return None if destination is None else destination.name
+
+
+class Backlog:
+    """Copies that wait to be written: so many and so much, and no more. Thread-safe.
+
+    Args:
+        messages: how many.
+        octets: of bodies; a single message may have more.
+    """
+
+    def __init__(self, messages: int = MESSAGES, octets: int = OCTETS) -> None:
+        self._most = messages
+        self._most_octets = octets
+        self._changed = Condition()
+        self._waiting: deque[Arrived] = deque()
+        self._octets = 0
+        self._dropped = 0
+        self._is_closed = False
+
+    def put(self, message: Message, time: datetime) -> bool:
+        """Add a copy, or drop it where there is no room; say whether it was added."""
+        with self._changed:
+            is_full = len(self._waiting) >= self._most or self._octets + message.size > self._most_octets
+            if is_full and self._waiting:
+                self._dropped += 1
+                return False
+            self._waiting.append(Arrived(message, time, self._dropped))
+            self._octets += message.size
+            self._dropped = 0
+            self._changed.notify()
+            return True
+
+    def take(self, seconds: float) -> Arrived | None:
+        """Return the next copy, or None if none came in so many seconds, or none will come any more."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._is_closed, seconds)
+            if not self._waiting:
+                return None
+            arrived = self._waiting.popleft()
+            self._octets -= arrived.message.size
+            return arrived
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing waits, and nothing will."""
+        with self._changed:
+            return self._is_closed and not self._waiting
+
+    def close(self) -> None:
+        """Say that nothing will come any more."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify()

@@ -1,0 +1,225 @@
+"""Recording all that passes a broker, from outside: a tap on the copies that the broker makes.
+
+The traffic is not touched: the copies are taken from a topic as they come, and when they come faster than they can be
+written, some are dropped, counted, and the log says so; nobody waits for the tap. No broker's name in here: see `taps`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, deque
+from collections.abc import Callable, Collection
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from datetime import datetime
+from secrets import token_hex
+from threading import Event, Thread
+from time import monotonic
+from types import TracebackType
+from typing import Any, Final, Self
+
+from brokers.connection import Connection, ConnectionState, Delivery
+from brokers.message import DeliveryMode, Destination, Message, MessageType
+from soapjms.backlog import Arrived, Backlog, Wanted
+from soapjms.capturelog import CaptureLog
+from soapjms.health import PING_PREFIX
+from soapjms.masking import Mask, Masked
+from soapjms.protocol.record import Node, Record, capture, format_time, to_json
+from soapjms.recorder import utc_now
+from soapjms.taps import direction_of
+
+log = logging.getLogger("soapjms.capture")
+
+PREFETCH: Final = 1000
+FLUSH: Final = 1.0
+"""Seconds after which what was captured is in the file."""
+
+REMEMBERED_GAPS: Final = 1000
+
+
+@dataclass(slots=True)
+class Gap:
+    """A time without connection: what passed then was not seen.
+
+    Attributes:
+        begun: when it was lost.
+        ended: when it was made again, None if it was not.
+    """
+
+    begun: datetime
+    ended: datetime | None = None
+
+
+class Capture:
+    """Records what a broker copies to a topic. Usable in a `with` statement; it begins at once.
+
+    Args:
+        connection: to the broker, for nothing else; stays the caller's to close.
+        to: where records are written; stays the caller's to close, after this.
+        sources: topics with the copies, or with messages to record as they are.
+        translate: gives a copy its original headers back; see `soapjms.taps`.
+        mask: what is hidden.
+        queues: record requests to these queues and topics, and their answers; with none, all messages that have a
+            property of the binding, and answers to them.
+        everything: record whatever there is; never pings and probes of our own.
+        backlog: what may wait to be written.
+        clock: returns the time.
+
+    Attributes:
+        counts: messages that came (`seen`); of them `recorded`, of which some `masked` or with their body `left out`;
+            `dropped` as there was no room; `failed` to be written; `other`, which were not wanted.
+        gaps: when the connection was lost, the latest thousand times.
+        ended: set once the connection was closed by whoever, so that nothing comes any more.
+
+    Raises:
+        BrokerError: the broker lets nobody consume from a source.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        to: CaptureLog,
+        sources: Collection[Destination],
+        *,
+        translate: Callable[[Message], Message] = lambda message: message,
+        mask: Mask | None = None,
+        queues: Collection[str] = (),
+        everything: bool = False,
+        backlog: Backlog | None = None,
+        clock: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self.counts: Counter[str] = Counter()
+        self.gaps: deque[Gap] = deque(maxlen=REMEMBERED_GAPS)
+        self.ended = Event()
+        self._connection = connection
+        self._log = to
+        self._translate = translate
+        self._mask = mask or Mask()
+        self._wanted = Wanted(queues, everything)
+        self._backlog = backlog or Backlog()
+        self._clock = clock
+        self._untold: deque[Gap] = deque(maxlen=REMEMBERED_GAPS)
+        self._probe = f"{PING_PREFIX}{token_hex(8)}"
+        self._probed = Event()
+        self._writer = Thread(target=self._write_all, name="soapjms-capture", daemon=True)
+        with ExitStack() as stack:
+            for source in sources:
+                consumer = connection.consume(
+                    source, self._on_delivery, prefetch=PREFETCH, auto_accept=True, inline=True
+                )
+                stack.callback(consumer.close)
+            self._consumers = stack.pop_all()
+        connection.watch(self._on_state)
+        self._writer.start()
+
+    def is_fed(self, timeout: float) -> bool:
+        """Say whether the broker copies to a source, by sending a message that nobody gets and waiting for its copy.
+
+        When it has come, so have those of what was sent before.
+
+        Raises:
+            BrokerError: it cannot be sent.
+        """
+        self._probed.clear()
+        message = Message(
+            message_type=MessageType.BYTES,
+            body=b"",
+            destination=self._connection.temporary(),
+            correlation_id=self._probe,
+            delivery_mode=DeliveryMode.NON_PERSISTENT,
+        )
+        self._connection.send(message)
+        return self._probed.wait(timeout)
+
+    def close(self) -> None:
+        """Stop, and write what was captured. Idempotent."""
+        self._connection.unwatch(self._on_state)
+        self._consumers.close()
+        self._backlog.close()
+        self._writer.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # On threads of the connection
+
+    def _on_delivery(self, delivery: Delivery) -> None:
+        """Put a copy aside; it neither blocks nor fails."""
+        message = delivery.message
+        if (message.correlation_id or "").startswith(PING_PREFIX):
+            if message.correlation_id == self._probe:
+                self._probed.set()
+            return
+        self.counts["seen"] += 1
+        if not self._backlog.put(message, self._clock()):
+            self.counts["dropped"] += 1
+
+    def _on_state(self, state: ConnectionState) -> None:
+        if state is ConnectionState.LOST:
+            self.gaps.append(Gap(self._clock()))
+        elif state is ConnectionState.CONNECTED and self.gaps and self.gaps[-1].ended is None:
+            self.gaps[-1].ended = self._clock()
+            self._untold.append(self.gaps[-1])
+        elif state is ConnectionState.CLOSED:
+            self.ended.set()
+
+    # On the writer's thread
+
+    def _write_all(self) -> None:
+        due = monotonic() + FLUSH
+        while not self._backlog.is_over:
+            arrived = self._backlog.take(max(0.0, due - monotonic()))
+            is_full = arrived is not None and self._take(arrived)
+            if is_full or monotonic() >= due:
+                self._flush()
+                due = monotonic() + FLUSH
+        self._flush()
+
+    def _take(self, arrived: Arrived) -> bool:
+        """Make a line of a copy; say whether what waits is to be written."""
+        try:
+            message = self._translate(arrived.message)
+            if not self._wanted.wants(message):
+                self.counts["other"] += 1
+                return False
+            masked = self._mask.apply(message)
+            line = to_json(self._record(masked, arrived)).encode() + b"\n"
+        except Exception:  # a message must not end the capture, whatever is in it
+            self.counts["failed"] += 1
+            log.exception("a message could not be recorded")
+            return False
+        self.counts["masked"] += bool(masked.what)
+        self.counts["left out"] += masked.is_cut
+        return self._log.add(line)
+
+    def _record(self, masked: Masked, arrived: Arrived) -> Record:
+        record = capture(masked.message, arrived.time, direction_of(masked.message), Node.TAP)
+        if masked.is_cut:
+            record = replace(record, truncated=True, sha256=None)
+        return replace(record, meta=self._meta(masked, arrived))
+
+    def _meta(self, masked: Masked, arrived: Arrived) -> dict[str, Any]:
+        meta: dict[str, Any] = {"broker": self._connection.capabilities.broker}
+        if masked.what:
+            meta["masked"] = list(masked.what)
+        if arrived.dropped:
+            meta["dropped_before"] = arrived.dropped
+        if self._untold:
+            told, self._untold = self._untold, deque(maxlen=REMEMBERED_GAPS)
+            meta["not_connected_before"] = [
+                [format_time(each.begun), format_time(each.ended)] for each in told if each.ended is not None
+            ]
+        return meta
+
+    def _flush(self) -> None:
+        waiting = self._log.waiting
+        try:
+            self.counts["recorded"] += self._log.flush()
+        except OSError as error:
+            self.counts["failed"] += waiting
+            log.warning("%d messages could not be written to %s: %s", waiting, self._log.folder, error)

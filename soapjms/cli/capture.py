@@ -1,0 +1,196 @@
+"""`soapjms capture`: record what passes a broker until told to end, and say what to do with it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Event
+from time import monotonic
+from typing import Any, Final
+
+import click
+from rich.text import Text
+
+from brokers.connection import Connection, ConnectionState
+from brokers.errors import BrokerError
+from brokers.message import topic
+from soapjms.capture import Capture
+from soapjms.capturelog import DEFAULT_ROTATION, CaptureLog
+from soapjms.cli import USAGE
+from soapjms.cli.connecting import CONNECTION_OPTION, open_url
+from soapjms.cli.serving import ending
+from soapjms.cli.terminal import console
+from soapjms.client import DEFAULT_TIMEOUT
+from soapjms.masking import Mask
+from soapjms.protocol.record import format_time
+from soapjms.protocol.uri import visible
+from soapjms.taps import TAPS, TapPoint, tap_point
+
+MIB: Final = 1 << 20
+FINDINGS: Final = 1
+LOOK: Final = 0.5
+"""Seconds between two looks at how it goes."""
+
+MOST_NAMED: Final = 3
+"""Files that are listed one by one."""
+
+PROBE_TIMEOUT: Final = 3.0
+LEAVE_TIMEOUT: Final = 1.0
+SETTINGS: Final = {each.name: each for each in TAPS.values()}
+
+
+def _show_setting(ctx: click.Context, param: click.Parameter, name: str | None) -> None:
+    if name is not None:
+        click.echo(setting_of(SETTINGS[name]))
+        ctx.exit()
+
+
+@click.command("capture")
+@CONNECTION_OPTION
+@click.option(
+    "--out", "-o", "folder", default="captures", show_default=True, metavar="DIR",
+    type=click.Path(file_okay=False, path_type=Path), help="Folder for the logs.",
+)  # fmt: skip
+@click.option(
+    "--queue", "queues", multiple=True, metavar="NAME",
+    help="Only requests to this queue or topic, and their answers; repeatable.  [default: all SOAP/JMS messages]",
+)  # fmt: skip
+@click.option("--all", "everything", is_flag=True, help="Whatever passes, also what is no SOAP/JMS message.")
+@click.option("--source", metavar="TOPIC", help="Where the broker's copies are.  [default: as --setting has it]")
+@click.option(
+    "--topic", "topics", multiple=True, metavar="NAME",
+    help="A topic to record too, as ActiveMQ copies queues only; repeatable.",
+)  # fmt: skip
+@click.option("--mask-property", multiple=True, metavar="NAME", help="Message property to hide; repeatable.")
+@click.option("--mask-element", multiple=True, metavar="NAME", help="Element to hide, by local name; repeatable.")
+@click.option("--mask-pattern", multiple=True, metavar="REGEX", help="What to hide in bodies; repeatable.")
+@click.option(
+    "--rotate", type=click.FloatRange(min=0, min_open=True), default=DEFAULT_ROTATION / MIB, show_default=True,
+    metavar="MIB", help="Size after which another file is begun.",
+)  # fmt: skip
+@click.option("--plain", is_flag=True, help="Do not compress.")
+@click.option(
+    "--for", "seconds", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="End after so long."
+)
+@click.option("--no-check", is_flag=True, help="Do not check first whether the broker makes copies.")
+@click.option(
+    "--setting", type=click.Choice(sorted(SETTINGS)), is_eager=True, expose_value=False, callback=_show_setting,
+    help="Only print what this broker has to be told.",
+)  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="At the end print one JSON object instead of words.")
+def command(
+    connection: str | None,
+    folder: Path,
+    queues: tuple[str, ...],
+    everything: bool,
+    source: str | None,
+    topics: tuple[str, ...],
+    rotate: float,
+    plain: bool,
+    seconds: float | None,
+    no_check: bool,
+    as_json: bool,
+    **masks: tuple[str, ...],
+) -> None:
+    """Record the messages that pass a broker, from outside: nobody who sends or receives notices, or waits.
+
+    The broker has to copy them to a topic; what it has to be told is printed if it does not, or by --setting. Ends at
+    Ctrl-C, SIGTERM or after --for.
+
+    Exit status: 0 ended as told, 1 something was dropped, or passed while the connection was lost, 2 usage, or no tap.
+    """
+    if connection is None:
+        raise click.UsageError("give --connection, or set SOAPJMS_CONNECTION")
+    mask = Mask(masks["mask_property"], masks["mask_element"], masks["mask_pattern"])
+    stop = Event()
+    with (
+        open_url(connection, DEFAULT_TIMEOUT) as opened,
+        CaptureLog(folder, rotation=max(1, int(rotate * MIB)), compress=not plain) as log,
+    ):
+        point = tap_point(opened.capabilities.broker)
+        sources = [topic(source) if source else point.source, *map(topic, topics)]
+        with Capture(
+            opened, log, sources, translate=point.translate, mask=mask, queues=queues, everything=everything
+        ) as capture:
+            if not no_check and not capture.is_fed(PROBE_TIMEOUT):
+                _refuse(opened, point)
+            with ending(stop):
+                _watch(capture, log, opened, stop, seconds)
+            if opened.state is ConnectionState.CONNECTED and not no_check:
+                with suppress(BrokerError):  # it was lost just now, which the connection has noted
+                    capture.is_fed(LEAVE_TIMEOUT)
+    _report(capture, log, as_json)
+
+
+def _refuse(opened: Connection, point: TapPoint) -> None:
+    click.echo(
+        f"Error: {opened.capabilities.broker} makes no copies: within {PROBE_TIMEOUT:g} s none came of a message sent "
+        f"to try. It has to be told. In {setting_of(point)}",
+        err=True,
+    )
+    sys.exit(USAGE)
+
+
+def setting_of(point: TapPoint) -> str:
+    """Say what a broker has to be told, and where."""
+    return f"{point.file}:\n\n{point.setting}"
+
+
+def _watch(capture: Capture, log: CaptureLog, opened: Connection, stop: Event, seconds: float | None) -> None:
+    """Wait for the end, and show on a terminal how it goes."""
+    until = None if seconds is None else monotonic() + seconds
+    click.echo(f"capturing from {opened.capabilities.broker} to {visible(str(log.folder))}; Ctrl-C ends it", err=True)
+    with _progress() as say:
+        while not (stop.is_set() or capture.ended.is_set()):
+            left = LOOK if until is None else min(LOOK, until - monotonic())
+            if left <= 0:
+                break
+            stop.wait(left)
+            say(f"{_counts(capture)}; {opened.state}; {log.files[-1].name}")
+
+
+@contextmanager
+def _progress() -> Iterator[Any]:
+    terminal = console(stderr=True)
+    if not terminal.is_terminal:
+        yield lambda text: None
+        return
+    with terminal.status("") as status:
+        yield lambda text: status.update(Text(visible(text)))
+
+
+def _counts(capture: Capture) -> str:
+    counts = capture.counts
+    shown = [f"{counts['recorded']} recorded", *(f"{counts[each]} {each}" for each in SHOWN if counts[each])]
+    return ", ".join(shown)
+
+
+SHOWN: Final = ("masked", "left out", "other", "dropped", "failed")
+
+
+def _report(capture: Capture, log: CaptureLog, as_json: bool) -> None:
+    """Say what came of it, and end with the status for that."""
+    command = replay_command(log.files)
+    gaps = [[format_time(each.begun), each.ended and format_time(each.ended)] for each in capture.gaps]
+    if as_json:
+        files = [str(each) for each in log.files]
+        members = {name: capture.counts[name] for name in ("seen", "recorded", *SHOWN)}
+        click.echo(json.dumps({**members, "gaps": gaps, "files": files, "replay": command}))
+    else:
+        click.echo(_counts(capture))
+        for begun, ended in gaps:
+            click.echo(f"not connected from {begun} to {ended or 'the end'}: what passed then is not there")
+        if command:
+            click.echo(command)
+    sys.exit(FINDINGS if capture.counts["dropped"] or capture.counts["failed"] or gaps else 0)
+
+
+def replay_command(files: Sequence[Path]) -> str | None:
+    """Return the command that judges what was captured; None if nothing was."""
+    if len(files) > MOST_NAMED:
+        files = [Path(f"{str(files[0]).rpartition('-')[0]}-*")]
+    return shlex.join(["soapjms", "replay", *map(str, files), "--out", "report"]) if files else None

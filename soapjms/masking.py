@@ -1,0 +1,152 @@
+"""Hiding what must not be in a capture log: properties by name, elements by local name, text by a pattern.
+
+Bodies are looked at as text, not parsed: what stays is as it came, so that it can still be judged. A body that cannot
+be looked into is left out as a whole. Nothing here knows of files or brokers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
+
+from brokers.message import Body, Message, Properties, Property, PropertyType
+from brokers.naming.errors import SECRET
+from soapjms.protocol.content import DECODERS, ENCODERS, detect_encoding
+from soapjms.protocol.errors import UsageError
+from soapjms.protocol.limits import DEFAULT_LIMITS
+from soapjms.protocol.names import CONTENT_ENCODING
+
+HIDDEN: Final = b"***"
+ALWAYS: Final = ("Password",)
+"""Elements that are hidden without being named: of WS-Security."""
+
+NAME: Final = re.compile(r"[^\W\d][\w.-]*")
+
+
+class Rule(NamedTuple):
+    """What is hidden in bodies: what a record calls it, how it is found in UTF-8, what is put there."""
+
+    what: str
+    pattern: re.Pattern[bytes]
+    instead: bytes
+
+
+class Masked(NamedTuple):
+    """A message without what had to be hidden.
+
+    Attributes:
+        message: it.
+        what: what was hidden: `property NAME`, `element NAME`, `pattern NUMBER`, or why the body was left out.
+        is_cut: the body was left out.
+    """
+
+    message: Message
+    what: tuple[str, ...] = ()
+    is_cut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """What is hidden; `***` is there instead.
+
+    Of an element it is the content, up to its next end tag; its attributes stay. In a multipart body that is so in each
+    part that is text; what a part has in base64 stays.
+
+    Args:
+        properties: names of message properties; those that look like a secret's are hidden anyway.
+        elements: local names of elements, in any namespace; those of `ALWAYS` are hidden anyway.
+        patterns: regular expressions: what they match in a body, as UTF-8, is hidden.
+
+    Raises:
+        UsageError: what is no name of an element, or no regular expression.
+    """
+
+    properties: Collection[str] = ()
+    elements: Collection[str] = ()
+    patterns: Collection[str] = ()
+    rules: tuple[Rule, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        elements = [_element_rule(name) for name in dict.fromkeys((*ALWAYS, *self.elements))]
+        patterns = [_pattern_rule(number, text) for number, text in enumerate(self.patterns, 1)]
+        object.__setattr__(self, "rules", (*elements, *patterns))
+
+    def apply(self, message: Message) -> Masked:
+        """Hide what is to be hidden. Never raises for what is in the message."""
+        names = sorted({each.name for each in message.properties if self._hides(each.name)})
+        try:
+            body, found = self._in_body(message)
+            why: tuple[str, ...] = ()
+        except (ValueError, KeyError) as error:
+            body, found, why = None, [], (f"body: {_reason(error)}",)
+        what = (*(f"property {name}" for name in names), *found, *why)
+        if not what:
+            return Masked(message)
+        properties = Properties(_hidden(each) if each.name in names else each for each in message.properties)
+        return Masked(replace(message, properties=properties, body=body), what, bool(why))
+
+    def _hides(self, name: str) -> bool:
+        return name in self.properties or SECRET.search(name) is not None
+
+    def _in_body(self, message: Message) -> tuple[Body, list[str]]:
+        """Return the body as a log may have it, and what is hidden in it.
+
+        Raises:
+            ValueError, KeyError: it cannot be looked into.
+        """
+        body = message.body
+        if isinstance(body, str):
+            text, found = self._in_utf_8(body.encode("utf-8", "surrogatepass"))
+            return (text.decode("utf-8", "surrogatepass") if found else body), found
+        if not isinstance(body, bytes | memoryview):
+            return body, []
+        encoding = message.properties.text(CONTENT_ENCODING) or "identity"
+        if encoding == "identity":
+            octets, found = self._in_octets(bytes(body))
+        else:
+            octets, found = self._in_octets(DECODERS[encoding](bytes(body), DEFAULT_LIMITS))
+            octets = ENCODERS[encoding](octets) if found else octets
+        return (octets if found else body), found
+
+    def _in_octets(self, octets: bytes) -> tuple[bytes, list[str]]:
+        seen = detect_encoding(octets)
+        if seen.family in ("ascii", "utf-8"):
+            return self._in_utf_8(octets)
+        if not seen.is_unicode:
+            raise ValueError(f"it is in {seen.family}")
+        text, found = self._in_utf_8(octets.decode(seen.codec).encode())
+        return text.decode().encode(seen.codec), found
+
+    def _in_utf_8(self, octets: bytes) -> tuple[bytes, list[str]]:
+        found = []
+        for rule in self.rules:
+            octets, count = rule.pattern.subn(rule.instead, octets)
+            if count:
+                found.append(rule.what)
+        return octets, found
+
+
+def _reason(error: ValueError | KeyError) -> str:
+    return f"the encoding {error} is not known" if isinstance(error, KeyError) else str(error)
+
+
+def _hidden(entry: Property) -> Property:
+    return Property(entry.name, PropertyType.STRING, HIDDEN.decode())
+
+
+def _element_rule(name: str) -> Rule:
+    if not NAME.fullmatch(name):
+        raise UsageError(f"{name!r} is no local name of an element: no prefix, no path, as in CardNumber")
+    # No `<` within a tag, so that a body full of beginnings is not looked through once for each of them.
+    tag = rb"(?:[^\s<>/:]+:)?" + re.escape(name).encode()
+    pattern = rb"(<" + tag + rb"(?:\s[^<>]*)?(?<!/)>).*?(?=</" + tag + rb"\s*>|\Z)"
+    return Rule(f"element {name}", re.compile(pattern, re.DOTALL), rb"\1" + HIDDEN)
+
+
+def _pattern_rule(number: int, text: str) -> Rule:
+    try:
+        return Rule(f"pattern {number}", re.compile(text.encode()), HIDDEN)
+    except (re.error, UnicodeEncodeError) as error:
+        raise UsageError(f"{text!r} is no regular expression: {error}") from None

@@ -1,0 +1,255 @@
+"""The command `soapjms capture` as a user types it, on brokers that were told what it prints, and on others."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from calling_kit import PATIENCE, arrivals, envelope, eventually, fresh, greeter, text_of
+from cli_kit import command, environment, on_terminal, process, records_in, run
+from real_brokers import RealBroker, start_activemq, start_artemis
+
+import soapjms
+from brokers import DestinationKind, Message, MessageType, queue, topic
+from soapjms.protocol.record import Direction, Node, Record
+
+CALLS = 200
+AT_ONCE = 8
+
+
+@dataclass
+class Tapping:
+    """A capture at work, and what it printed when it ended."""
+
+    url: str
+    folder: Path
+    child: subprocess.Popen[str]
+    said: dict[str, Any] = field(default_factory=dict)
+
+    def end(self, status: int = 0) -> None:
+        """End it as Ctrl-C does."""
+        self.child.send_signal(signal.SIGINT)
+        out, _ = self.child.communicate(timeout=PATIENCE)
+        assert self.child.returncode == status, out
+        self.said = json.loads(out)
+
+    def records(self) -> list[Record]:
+        """Read what was captured, as the replay does."""
+        return records_in(self.folder)
+
+
+@contextmanager
+def tapping(url: str, folder: Path, *options: object, as_json: bool = True) -> Iterator[Tapping]:
+    """Run the command; it captures within the block."""
+    arguments = command("capture", "--out", folder / "captures", *["--json"] * as_json, *options)
+    variables = environment(SOAPJMS_CONNECTION=url)
+    with subprocess.Popen(
+        arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder, env=variables
+    ) as child:
+        try:
+            assert child.stderr is not None
+            first = child.stderr.readline()
+            assert first.startswith("capturing from "), first + child.stderr.read()
+            yield Tapping(url, folder / "captures", child)
+        finally:
+            if child.poll() is None:
+                child.kill()
+
+
+@pytest.fixture(scope="module", params=["activemq", "artemis"])
+def broker(request: pytest.FixtureRequest) -> Iterator[RealBroker]:
+    """A broker that was told what `--setting` prints."""
+    told = run("capture", "--setting", request.param)
+    assert (told.exit_code, told.stderr) == (0, "")
+    setting = told.stdout.partition("\n\n")[2]
+    mirrored = 'useMirroredQueues="true"' in setting
+    with start_activemq(mirrored=mirrored) if request.param == "activemq" else start_artemis(setting=setting) as broker:
+        yield broker
+
+
+@pytest.mark.broker
+class TestOnEachBroker:
+    """ActiveMQ with mirrored queues, Artemis with a divert."""
+
+    def test_calls(self, broker: RealBroker, tmp_path: Path) -> None:
+        """Calls on temporary reply queues: each message once, all paired, nothing broken; pings are left out."""
+        name, messages = fresh(), 2 * CALLS + 1
+        with (
+            tapping(broker.stomp_url, tmp_path) as tap,
+            soapjms.connect(broker.stomp_url) as asking,
+            soapjms.connect(broker.stomp_url) as serving,
+            soapjms.Dispatcher(serving, f"jms:queue:{name}", greeter(), workers=4) as dispatcher,
+            soapjms.Client(asking, f"jms:queue:{name}?timeToLive=600000", timeout=PATIENCE) as client,
+            ThreadPoolExecutor(AT_ONCE) as callers,
+        ):
+            dispatcher.ping()
+            answers = list(callers.map(lambda number: text_of(client.call(envelope(f"{number}"))), range(CALLS)))
+            client.send(envelope("alone"))
+            asking.send(Message(message_type=MessageType.TEXT, body="no SOAP", destination=queue(fresh()))).result(9)
+            eventually(lambda: len(tap.records()) == messages, "all is in the files")
+            tap.end()
+        assert answers == [f"Hello {number}" for number in range(CALLS)]
+        assert {key: tap.said[key] for key in ("seen", "recorded", "other", "dropped", "failed", "gaps")} == {
+            "seen": messages + 1,
+            "recorded": messages,
+            "other": 1,
+            "dropped": 0,
+            "failed": 0,
+            "gaps": [],
+        }
+        records = tap.records()
+        assert len({record.message.message_id for record in records}) == len(records) == messages
+        assert {(each.node, each.message.untyped) for each in records} == {(Node.TAP, True)}
+        assert [each.direction for each in records if each.direction] == [Direction.ONE_WAY]
+        requests = [each.message for each in records if each.message.reply_to is not None]
+        replies = [each.message for each in records if each.message.destination != queue(name)]
+        assert {str(each.destination) for each in requests} == {f"queue:{name}"}
+        assert {each.destination.kind for each in replies if each.destination} == {DestinationKind.TEMPORARY_QUEUE}
+        assert {each.destination for each in replies} == {each.reply_to for each in requests}
+        self.replays_clean(tap, tmp_path)
+
+    def replays_clean(self, tap: Tapping, folder: Path) -> None:
+        """The command that it printed finds every pair and nothing broken."""
+        words = tap.said["replay"].split()
+        assert words[:2] == ["soapjms", "replay"]
+        done = process(*words[1:], "--local", "--json", cwd=folder)
+        assert (done.returncode, done.stderr) == (0, b"")
+        summary = json.loads(done.stdout)
+        assert (summary["exchanges"], summary["one_way"]) == (CALLS, 1)
+        assert summary["unpaired"] == {"missingResponses": 0, "responsesWithoutRequest": 0}
+        assert summary["verdict"] != "failed"
+
+    def test_hidden_and_of_one_queue(self, broker: RealBroker, tmp_path: Path) -> None:
+        """Only requests to the queue that was asked for, and their answers, without what is not for a log."""
+        ours, theirs = fresh(), fresh()
+        masks = ["--mask-element", "greetMe", "--mask-pattern", "Hello [A-Z]+", "--plain"]
+        with (
+            tapping(broker.stomp_url, tmp_path, "--queue", ours, *masks) as tap,
+            soapjms.connect(broker.stomp_url) as connection,
+        ):
+            for name in (ours, theirs):
+                with (
+                    soapjms.Dispatcher(connection, f"jms:queue:{name}", greeter()),
+                    soapjms.Client(connection, f"jms:queue:{name}", timeout=PATIENCE) as client,
+                ):
+                    assert text_of(client.call(envelope("SECRET"))) == "Hello SECRET"
+            tap.end()
+        (log,) = (tmp_path / "captures").iterdir()
+        assert log.suffix == ".jsonl"
+        assert (tap.said["recorded"], tap.said["masked"], tap.said["other"]) == (2, 2, 2)
+        request, response = tap.records()
+        assert (request.meta["masked"], response.meta["masked"]) == (["element greetMe"], ["pattern 1"])
+        assert not any("SECRET" in str(record) for record in (request, response))
+
+    def test_a_killed_capture_leaves_what_it_had_written(self, broker: RealBroker, tmp_path: Path) -> None:
+        """SIGKILL at work: every file reads to its end."""
+        name = fresh()
+        with (
+            tapping(broker.stomp_url, tmp_path, "--rotate", "0.001") as tap,
+            soapjms.connect(broker.stomp_url) as sender,
+        ):
+            with soapjms.Client(sender, f"jms:queue:{name}") as client:
+                for number in range(50):
+                    client.send(envelope(f"{number}"))
+                eventually(lambda: tap.folder.exists() and tap.records(), "something is in a file")
+                for number in range(50):
+                    client.send(envelope(f"{number}"))
+            tap.child.kill()
+            tap.child.wait(PATIENCE)
+            assert len(tap.records()) >= 1
+            with soapjms.connect(broker.stomp_url) as taker, arrivals(taker, queue(name)) as left:
+                left.take(100)  # or other tests would find it in the counters
+
+    def test_the_broker_goes_and_comes_back(self, broker: RealBroker, tmp_path: Path) -> None:
+        """The capture goes on by itself; it says from when to when it saw nothing, in the log too; status 1."""
+        name = fresh()
+
+        def send(count: int) -> None:
+            with soapjms.connect(broker.stomp_url) as sender, soapjms.Client(sender, f"jms:queue:{name}") as client:
+                for number in range(count):
+                    client.send(envelope(f"{number}"))
+
+        with tapping(broker.stomp_url, tmp_path) as tap:
+            assert tap.child.stderr is not None
+            send(3)
+            eventually(lambda: len(tap.records()) == 3, "what passed before")
+            broker.kill()
+            assert "was lost, and is made again" in tap.child.stderr.readline()
+            broker.start()
+            while "connected again" not in tap.child.stderr.readline():
+                assert tap.child.poll() is None
+            send(4)
+            eventually(lambda: len(tap.records()) == 7, "what passed after")
+            tap.end(status=1)
+        ((begun, ended),) = tap.said["gaps"]
+        assert begun < ended
+        assert tap.records()[3].meta["not_connected_before"] == [[begun, ended]]
+
+
+@pytest.mark.broker
+def test_the_end_after_some_time(activemq: RealBroker, tmp_path: Path) -> None:
+    """On a terminal it shows how it goes; at the end it prints the command to run, or nothing to run for nothing."""
+    arguments = ["capture", "--connection", activemq.stomp_url, "--no-check", "--for", "1.2"]
+    status, shown = on_terminal(*arguments, "--source", "somewhere.else", cwd=tmp_path)
+    assert status == 0, shown
+    assert "0 recorded; connected; capture-" in shown
+    assert "soapjms replay" not in shown
+    assert list((tmp_path / "captures").iterdir()) == []
+
+
+@pytest.mark.broker
+def test_the_words_at_the_end(activemq: RealBroker, tmp_path: Path) -> None:
+    """Counts, and the command with the file in it; a topic is recorded as it is; SIGTERM ends it too."""
+    name = fresh("news")
+    options = ["--no-check", "--source", fresh(), "--topic", name]
+    with (
+        tapping(activemq.stomp_url, tmp_path, *options, as_json=False) as tap,
+        soapjms.connect(activemq.stomp_url) as sender,
+        soapjms.Client(sender, f"jms:topic:{name}") as client,
+    ):
+        client.send(envelope())
+        eventually(tap.records, "it is in the file")
+        tap.child.send_signal(signal.SIGTERM)
+        out, _ = tap.child.communicate(timeout=PATIENCE)
+    (log,) = (tmp_path / "captures").iterdir()
+    assert tap.child.returncode == 0
+    assert out == f"1 recorded\nsoapjms replay {log} --out report\n"
+    (record,) = tap.records()
+    assert record.message.destination == topic(name)
+
+
+@pytest.mark.broker
+def test_a_broker_that_was_not_told(activemq: RealBroker, tmp_path: Path) -> None:
+    """It prints what to write and where, and ends with 2; nothing is left behind."""
+    done = process("capture", "--connection", activemq.stomp_url, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"ActiveMQ/6.1.8 makes no copies" in done.stderr
+    assert b"conf/activemq.xml" in done.stderr
+    assert b'useMirroredQueues="true"' in done.stderr
+    assert list((tmp_path / "captures").iterdir()) == []
+
+
+def test_what_cannot_be(tmp_path: Path) -> None:
+    """One message each, status 2."""
+    (tmp_path / "file").touch()
+    for arguments, text in [
+        ([], "give --connection"),
+        (["--connection", "embedded:"], "'embedded' has nothing to tap"),
+        (["--connection", "embedded:", "--mask-element", "a:b"], "is no local name"),
+        (["--connection", "embedded:", "--mask-pattern", "("], "is no regular expression"),
+        (["--connection", "embedded:", "--out", tmp_path / "file"], "is a file"),
+        (["--connection", "embedded:", "--rotate", "0"], "--rotate"),
+        (["--setting", "ibm-mq"], "activemq"),
+    ]:
+        out = [] if "--out" in arguments else ["--out", tmp_path / "captures"]
+        done = run("capture", *arguments, *out)
+        assert (done.exit_code, done.stdout) == (2, ""), arguments
+        assert text in done.stderr
