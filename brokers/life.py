@@ -73,6 +73,8 @@ class Life:
             ConnectionLostError: it is not within `timeout` seconds.
             ClosedError: it never will be.
         """
+        if self.state is ConnectionState.CONNECTED:
+            return
         with self._changed:
             self._changed.wait_for(lambda: self._state is not ConnectionState.LOST, timeout)
             if self._state is not ConnectionState.CONNECTED:

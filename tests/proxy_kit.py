@@ -84,9 +84,13 @@ class Proxy:
         while True:
             try:
                 client, _ = listener.accept()
-                broker = socket.create_connection(self._target)
             except OSError:  # closed
                 return
+            try:
+                broker = socket.create_connection(self._target)
+            except OSError:
+                client.close()
+                continue
             with self._lock:
                 self.accepted += 1
                 self._sockets |= {client, broker}

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import socket
 import time
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from threading import Event
 
 import pytest
-from proxy_kit import Proxy
+from proxy_kit import RESET, Proxy
 from real_brokers import ActiveMQ, RealBroker
 from stomp_kit import PATIENCE, Fixtures, Inbox, accepting, assert_no_threads, message_to, send, wait_until
 
@@ -238,6 +240,26 @@ class TestReconnecting(Fixtures):
             cut.wait_connected()
         warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
         assert len([record for record in warnings if "attempt" in record.message]) == 1
+
+    def test_attempts_that_are_reset(
+        self, proxy: Proxy, cut: StompConnection, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """However an attempt ends, no socket and no thread of it stays."""
+        caplog.set_level(logging.DEBUG, "brokers")
+        proxy.leave()
+        with socket.create_server(("127.0.0.1", proxy.port)) as rude:
+            rude.settimeout(PATIENCE)
+            for _ in range(30):
+                client, _ = rude.accept()
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+                client.close()
+        wait_until(lambda: "attempt 30 failed" in caplog.text)
+        cut.close()
+        assert_no_threads()
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            gc.collect()
+        assert [str(each.message) for each in found] == []
 
     def test_close_while_a_broker_does_not_answer(self, proxy: Proxy, cut: StompConnection) -> None:
         """A login under way does not hold it up."""

@@ -143,7 +143,13 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
             raise
 
     def _start_reader(self, loop: Callable[[], None]) -> Thread:
-        self.reader = Thread(target=loop, name=f"{self._login} reader", daemon=True)
+        def read() -> None:
+            try:
+                loop()
+            finally:
+                self.cleanup()  # stomp.py forgets it where `drop` came before its first look
+
+        self.reader = Thread(target=read, name=f"{self._login} reader", daemon=True)
         self.reader.start()
         return self.reader
 
@@ -180,7 +186,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         return b""
 
     def cleanup(self) -> None:
-        """Close the socket."""
+        """Close the socket. Idempotent."""
         self.drop()
         self._readable.close()
         with self._using:
