@@ -26,6 +26,7 @@ class Entry(NamedTuple):
 COMMANDS: Final[Mapping[str, Entry]] = {
     "call": Entry("soapjms.cli.call", "Call a service and print what it answers."),
     "capture": Entry("soapjms.cli.capture", "Record what passes a broker, from outside."),
+    "doctor": Entry("soapjms.cli.doctor", "Look for what is in the way of a call."),
     "explain": Entry("soapjms.cli.explain", "Say which binding properties count, and where each comes from."),
     "replay": Entry("soapjms.cli.replay", "Judge captured traffic for conformance, on Spark."),
     "serve": Entry("soapjms.cli.serve", "Answer requests with the functions of a service, until told to end."),

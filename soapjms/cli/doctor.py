@@ -1,0 +1,78 @@
+"""`soapjms doctor`: look for what is in the way of a call, and say what mends it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+from soapjms.cli.connecting import CONNECTION_OPTION, place_of, place_options, read_names
+from soapjms.cli.terminal import console
+from soapjms.cli.wsdl import settings
+from soapjms.doctor import CHECKS, DEFAULT_TIMEOUT, Finding, Outcome, Patient, examine
+
+FINDINGS: Final = 1
+STYLES: Final = {Outcome.OK: "green", Outcome.NOTE: "yellow", Outcome.FAILED: "bold red", Outcome.SKIPPED: "dim"}
+WIDTH: Final = max(len(each.name) for each in CHECKS)
+
+
+@click.command("doctor")
+@CONNECTION_OPTION
+@place_options
+@click.option(
+    "--set", "properties", multiple=True, callback=settings, metavar="NAME=VALUE",
+    help="A binding property: it wins over URI and WSDL; repeatable.",
+)  # fmt: skip
+@click.option(
+    "--out", "-o", "folder", default="captures", show_default=True, metavar="DIR",
+    type=click.Path(path_type=Path), help="Folder where captures are to be written.",
+)  # fmt: skip
+@click.option(
+    "--timeout", type=click.FloatRange(min=0, min_open=True), default=DEFAULT_TIMEOUT, show_default=True,
+    metavar="SECONDS", help="How long anything at the broker may take.",
+)  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def command(
+    connection: str | None,
+    names: str | None,
+    properties: dict[str, str],
+    folder: Path,
+    timeout: float,
+    as_json: bool,
+    **place: Any,
+) -> None:
+    """Check this machine, and the way to the broker and the service, the cheap things first.
+
+    Nothing is sent to the service, and no message is taken from its queue. What failed comes with the command that
+    mends it and the page of the documentation that says more.
+
+    Exit status: 0 nothing failed, 1 something did, 2 usage.
+    """
+    where = None if (place["uri"], place["wsdl"]) == (None, None) else place_of(**place)
+    found = []
+    with Patient(connection, where, read_names(names), properties, folder, timeout) as patient:
+        for each in examine(patient):
+            found.append(each)
+            if not as_json:
+                show(each, console())
+    if as_json:
+        click.echo(json.dumps({"checks": [members(each) for each in found]}))
+    sys.exit(FINDINGS if any(each.outcome is Outcome.FAILED for each in found) else 0)
+
+
+def members(finding: Finding) -> dict[str, str | None]:
+    """Return the JSON form."""
+    return {name: getattr(finding, name) for name in ("check", "outcome", "text", "page", "command")}
+
+
+def show(finding: Finding, out: Console) -> None:
+    """Print a line of what was found, and one of what mends it."""
+    outcome = (f"{finding.outcome:<7} ", STYLES[finding.outcome])
+    out.print(Text.assemble(outcome, (f"{finding.check:<{WIDTH}}", "bold"), f"  {finding.text}"), soft_wrap=True)
+    if finding.hint is not None:
+        out.print(Text(f"{'':{len(outcome[0]) + WIDTH}}  {finding.hint}"), soft_wrap=True)
