@@ -1,0 +1,277 @@
+"""The client: commands by any thread, notifications by callbacks, and a new connection where one is lost.
+
+Spec: SMQP 4.1; 5.2 (one thread for commands, one for notifications).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from brokers.errors import BrokerError
+from brokers.smqp.attributes import Attribute, Attributes, attribute
+from brokers.smqp.client.handing import OnMessage
+from brokers.smqp.client.hearing import Hearing
+from brokers.smqp.client.inbox import Inbox
+from brokers.smqp.client.keeping import KeptConnection
+from brokers.smqp.client.line import Address
+from brokers.smqp.client.options import ClientOptions
+from brokers.smqp.client.received import DefaultTimeout, Goodbye, Received, SubscriberCount, TopicChange
+from brokers.smqp.commands import Command, Kind
+from brokers.smqp.content import Content, Section
+from brokers.smqp.ids import Cmuid
+from brokers.smqp.times import Timeout, format_date, format_timeout
+
+log = logging.getLogger(__name__)
+
+SERVER_PORT: Final = 720
+DEFAULT_TIMEOUT: Final = 86_400.0
+"""Seconds that messages stay, where neither they nor the server say so (SM-071)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """The server has the message.
+
+    Attributes:
+        cmuid: one's own name for it, with account and session.
+        smuid: the server's number for it.
+        receipt: done once a subscriber has it, with the receipt; None if none was asked for.
+        reply: done with the first reply to it; None if none was asked for.
+    """
+
+    cmuid: str
+    smuid: int
+    receipt: Future[Received] | None = None
+    reply: Future[Received] | None = None
+
+
+class Client(KeptConnection):
+    """A client that is logged in. Thread-safe; usable in a `with` statement.
+
+    Args:
+        host: of the server.
+        port: 720 by default.
+        account: to log in to.
+        password: of the account; it goes over the wire as it is, so use TLS.
+        inbox: a file, for this client alone, that keeps messages until they were handed over; `:memory:` forgets.
+        options: how it is set up.
+
+    Raises:
+        ConnectionFailedError: nobody is there, or the login was refused.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int = SERVER_PORT,
+        *,
+        account: str,
+        password: str,
+        inbox: str | Path = ":memory:",
+        options: ClientOptions | None = None,
+    ) -> None:
+        options = options or ClientOptions()
+        self._numbers = count(1)
+        self._sequences: dict[str, int] = {}
+        self._hearing = Hearing(Inbox(inbox), options)
+        try:
+            address = Address(host, port, options.tls)
+            super().__init__(address, account, password, options, self._hearing, takes_login_topic=True)
+        except BaseException:
+            self._hearing.close()
+            raise
+        self._hearing.own_topic(self.welcome.topic)
+
+    def close(self) -> None:
+        """Log out; subscriptions stay (SM-181). Idempotent."""
+        super().close()
+        self._hearing.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # Publishing
+
+    def publish(
+        self,
+        topic: str,
+        data: bytes | str | Sequence[Section] = (),
+        *,
+        content_type: str = "text/plain; charset=utf-8",
+        name: str | None = None,
+        priority: int | None = None,
+        receipt: bool = False,
+        reply: bool = False,
+        timeout: Timeout | str = "default",
+        depth: int = 0,
+        sequence: int | bool = False,
+        attributes: Mapping[str, str] | Sequence[Attribute] = (),
+    ) -> Published:
+        """Publish a message; return once the server has it.
+
+        Args:
+            topic: where to.
+            data: one section, with `content_type`; or sections; or none.
+            content_type: of data that is no section.
+            name: the subject, up to 128 characters.
+            priority: a lower number is sent first.
+            receipt: the server is to say when a subscriber has it; see `Published.receipt`.
+            reply: subscribers are to reply; see `Published.reply`.
+            timeout: seconds it stays after all subscribers were informed; None for ever.
+            depth: how many servers further it may go; -1 for all there are.
+            sequence: its number, or True for one more than the last of this client and topic (SM-197).
+            attributes: others, whose names begin with `X-`.
+
+        Raises:
+            RefusedError: the server did not take it.
+            ConnectionLostError: whether it did is not known; the publisher has to take it for not published (SM-132).
+        """
+        with self.lock:
+            number = sequence if not isinstance(sequence, bool) else self._sequences.get(topic, 0) + 1
+            header = self._header(name, priority, receipt, reply, timeout, depth, number if sequence else None)
+            pairs = attributes.items() if isinstance(attributes, Mapping) else attributes
+            content = Content(
+                Attributes((*header, *(attribute(*pair) for pair in pairs))), _sections(data, content_type)
+            )
+            published = self._send(Kind.PUBLISH_MESSAGE, topic, content, receipt=receipt, reply=reply)
+            if sequence:
+                self._sequences[topic] = number
+            return published
+
+    def reply(
+        self,
+        to: Received,
+        data: bytes | str | Sequence[Section] = (),
+        *,
+        content_type: str = "text/plain; charset=utf-8",
+    ) -> Published:
+        """Reply to a message; only its publisher gets that."""
+        header = Attributes(
+            (*self._header(None, None, False, False, "default", 0, None), *_named(Smuid=to.smuid, Cmuid=to.cmuid))
+        )
+        return self._send(Kind.PUBLISH_REPLY, to.topic, Content(header, _sections(data, content_type)))
+
+    def forward(self, topic: str, content: Content) -> int:
+        """Publish a message as it is, as a server does for another; return the server's number for it."""
+        return self._send(Kind.PUBLISH_MESSAGE, topic, content).smuid
+
+    def _header(
+        self,
+        name: str | None,
+        priority: int | None,
+        receipt: bool,
+        reply: bool,
+        timeout: Timeout | str,
+        depth: int,
+        sequence: int | None,
+    ) -> tuple[Attribute, ...]:
+        if timeout == "default":
+            timeout = "" if self.welcome.has_timeout else DEFAULT_TIMEOUT
+        return _named(
+            Created=format_date(datetime.now(UTC), self.options.dialect),
+            Name=name or "",
+            Priority="" if priority is None else str(priority),
+            Receipt="YES" if receipt else "",
+            Reply="YES" if reply else "",
+            Timeout=timeout if isinstance(timeout, str) else format_timeout(timeout),
+            Depth=str(depth) if depth else "",
+            Sequence="" if sequence is None else str(sequence),
+        )
+
+    def _send(
+        self, kind: Kind, topic: str, content: Content, *, receipt: bool = False, reply: bool = False
+    ) -> Published:
+        with self.lock:
+            uid = str(next(self._numbers))
+            cmuid = str(Cmuid(self.account, self.welcome.guid, uid))
+            waiting = self._hearing.expect(cmuid, receipt=receipt, reply=reply)
+            try:
+                data = self.ask(Command(kind=kind, topic=topic, cmuid=uid), content.written() + b"\r\n").data
+            except BrokerError:
+                self._hearing.forget(cmuid)
+                raise
+            return Published(cmuid, int(data[0].split()[1]), *waiting)
+
+    # Subscribing
+
+    def subscribe(self, topic: str, on_message: OnMessage, *, since: datetime | None = None) -> list[str]:
+        """Subscribe to a topic or wildcard; return the topics that it covers now.
+
+        Args:
+            topic: or wildcard, as `/news/*`, which covers what is to come too.
+            on_message: called with each message, one at a time, on a thread of the client's; it may use the client.
+            since: only what the server received from then on.
+
+        Raises:
+            RefusedError: there is no such topic, the right is missing, or there are too many.
+        """
+        self._hearing.register(topic, on_message)
+        return self.subscribed(Command(kind=Kind.SUBSCRIBE_MESSAGE, topic=topic, since=since))
+
+    def unsubscribe(self, topic: str) -> list[str]:
+        """End the subscription to a topic or to what a wildcard covers; return the topics that it was."""
+        self._hearing.unregister(topic)
+        return self.unsubscribed(Kind.UNSUBSCRIBE_MESSAGE, Kind.SUBSCRIBE_MESSAGE, topic)
+
+    def watch_topics(self, topic: str, on_change: Callable[[TopicChange], None]) -> list[str]:
+        """Be told when a topic, or one that a wildcard covers, is added, renamed, removed or gets other keywords."""
+        self._hearing.on(TopicChange, on_change)
+        return self.subscribed(Command(kind=Kind.SUBSCRIBE_TOPIC, topic=topic))
+
+    def unwatch_topics(self, topic: str) -> list[str]:
+        """End `watch_topics`."""
+        return self.unsubscribed(Kind.UNSUBSCRIBE_TOPIC, Kind.SUBSCRIBE_TOPIC, topic)
+
+    def watch_subscribers(self, topic: str, on_count: Callable[[SubscriberCount], None]) -> int:
+        """Be told when the number of subscribers changes; return what it is now."""
+        self._hearing.on(SubscriberCount, on_count)
+        self.subscribed(Command(kind=Kind.SUBSCRIBE_SUBSCRIBER, topic=topic))
+        return self.count_subscribers(topic)
+
+    def unwatch_subscribers(self, topic: str) -> list[str]:
+        """End `watch_subscribers`."""
+        return self.unsubscribed(Kind.UNSUBSCRIBE_SUBSCRIBER, Kind.SUBSCRIBE_SUBSCRIBER, topic)
+
+    def watch_timeout(self, on_change: Callable[[DefaultTimeout], None]) -> None:
+        """Be told when the server's default timeout changes."""
+        self._hearing.on(DefaultTimeout, on_change)
+        self.subscribed(Command(kind=Kind.SUBSCRIBE_SERVER_TIMEOUT))
+
+    def on_goodbye(self, on_goodbye: Callable[[Goodbye], None]) -> None:
+        """Be told when the server announces its end; nobody needs to subscribe to that."""
+        self._hearing.on(Goodbye, on_goodbye)
+
+    def set_password(self, new: str) -> None:
+        """Change the account's password.
+
+        Raises:
+            RefusedError: the server did not take it.
+        """
+        with self.lock:
+            self.ask(Command(kind=Kind.SET_LOGIN_PASSWORD, method="CLEAR", version="1.0"))
+            for password in (self.password, new):
+                self.ask(Command(kind=Kind.PASSWORD, account=self.account, password=password))
+            self.password = new
+
+
+def _named(**values: str) -> tuple[Attribute, ...]:
+    return tuple(attribute(name, value) for name, value in values.items() if value)
+
+
+def _sections(data: bytes | str | Sequence[Section], content_type: str) -> tuple[Section, ...]:
+    if isinstance(data, str):
+        data = data.encode()
+    return (Section(content_type, data),) if isinstance(data, bytes) else tuple(data)

@@ -1,0 +1,120 @@
+"""Hands messages and news over to callbacks, on a thread of its own, one at a time and in order.
+
+What nobody has subscribed to in this program yet waits: a subscription of an earlier run delivers at once after login.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+from collections.abc import Callable
+from functools import partial
+from threading import Lock, Thread, current_thread
+from typing import Final
+
+from brokers.smqp.client.inbox import Inbox, InboxState
+from brokers.smqp.client.received import Received
+from brokers.smqp.commands import Kind
+from brokers.smqp.content import Content
+from brokers.smqp.dialect import Dialect
+from brokers.smqp.dialogue import CommandReader
+from brokers.smqp.reading import Limits
+from brokers.smqp.topics import covers, fold
+
+log = logging.getLogger(__name__)
+
+OnMessage = Callable[[Received], None]
+CALLBACK_FAILED: Final = "a callback failed for %s"
+
+
+class Handing:
+    """The way from the inbox to callbacks.
+
+    A message is taken out of the inbox when its callback returned, or raised, which is logged. If the program ends
+    within a callback, the message is handed over again by the next program with the same inbox.
+    """
+
+    def __init__(self, inbox: Inbox, dialect: Dialect, limits: Limits) -> None:
+        self._inbox = inbox
+        self._dialect = dialect
+        self._limits = limits
+        self._lock = Lock()
+        self._callbacks: dict[str, OnMessage] = {}
+        self._unclaimed: list[str] = []
+        self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread = Thread(target=self._run, name="smqp callbacks", daemon=True)
+        for smuid in inbox.waiting(InboxState.READY):
+            self.message(smuid)
+        self._thread.start()
+
+    def register(self, pattern: str, on_message: OnMessage) -> None:
+        """Hand over what a pattern covers, also what has waited for that."""
+        with self._lock:
+            self._callbacks[fold(pattern)] = on_message
+            unclaimed, self._unclaimed = self._unclaimed, []
+        for smuid in unclaimed:
+            self.message(smuid)
+
+    def unregister(self, pattern: str) -> None:
+        """Hand over no more of what a pattern covers."""
+        with self._lock:
+            self._callbacks = {each: then for each, then in self._callbacks.items() if not covers(fold(pattern), each)}
+
+    def message(self, smuid: str) -> None:
+        """Hand over a message of the inbox soon."""
+        self._tasks.put(partial(self._give, smuid))
+
+    def call(self, function: Callable[[], None]) -> None:
+        """Call a function soon, in its turn."""
+        self._tasks.put(function)
+
+    def close(self) -> None:
+        """Hand over nothing more; what waits stays in the inbox."""
+        self._tasks.put(None)
+        if current_thread() is not self._thread:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            try:
+                task()
+            except Exception:
+                log.exception(CALLBACK_FAILED, "a notification")
+
+    def _give(self, smuid: str) -> None:
+        found = self._inbox.read(smuid)
+        if found is None:
+            return
+        topic, octets = found
+        on_message = self._claimed(smuid, topic)
+        if on_message is None:
+            return
+        try:
+            on_message(Received(topic, read_content(octets, self._dialect, self._limits)))
+        except Exception:
+            log.exception(CALLBACK_FAILED, smuid)
+        self._inbox.given(smuid)
+
+    def _claimed(self, smuid: str, topic: str) -> OnMessage | None:
+        """Find the callback of the most exact pattern; without one the message waits."""
+        folded = fold(topic[topic.find("/") :])
+        with self._lock:
+            matching = [each for each in self._callbacks if covers(each, folded)]
+            if not matching:
+                # The context of another server may itself have slashes.
+                matching = [each for each in self._callbacks if fold(topic).endswith(each)]
+            if not matching:
+                self._unclaimed.append(smuid)
+                return None
+            return self._callbacks[max(matching, key=lambda each: (each == folded, len(each)))]
+
+
+def read_content(octets: bytes, dialect: Dialect, limits: Limits) -> Content:
+    """Read a message as it was kept."""
+    reader = CommandReader(limits, dialect)
+    assert reader.begin(str(Kind.PUBLISH_MESSAGE) + " /kept 1") is None
+    reader.feed(octets)
+    heard = reader.next()
+    assert heard is not None
+    assert heard.content is not None
+    return heard.content

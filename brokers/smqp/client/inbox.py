@@ -1,0 +1,122 @@
+"""Messages that a client has taken and not yet handed over: kept before they are acknowledged, so that none is lost,
+with their Smuids, so that none is handed over twice.
+
+A Smuid is forgotten once the server confirmed that it never sends the message again, and it was handed over: the server
+may publish it anew later. Where no confirmation came, it is remembered for a while.
+
+Spec: SMQP 4.1.12.1 (two-phase commit); 2.1 (once only).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable
+from enum import IntEnum
+from pathlib import Path
+from threading import Lock
+from typing import Final
+
+from brokers.smqp.server.database import StoreError
+
+TABLE: Final = """
+CREATE TABLE IF NOT EXISTS inbox (
+    smuid TEXT PRIMARY KEY, place INTEGER, topic TEXT NOT NULL, octets BLOB NOT NULL, state INTEGER NOT NULL,
+    confirmed INTEGER NOT NULL, at REAL NOT NULL)
+"""
+MEMORY: Final = 86_400.0
+"""Seconds for which a message is remembered that was handed over without the server's confirmation."""
+
+
+class InboxState(IntEnum):
+    """HELD: acknowledged, the server has not confirmed. READY: to be handed over. GIVEN: was handed over."""
+
+    HELD = 0
+    READY = 1
+    GIVEN = 2
+
+
+class Inbox:
+    """What a client has taken. Thread-safe.
+
+    Args:
+        path: a file, for one client at a time; `:memory:` forgets all when the program ends.
+        clock: seconds since 1970.
+
+    Raises:
+        StoreError: the file cannot be used.
+    """
+
+    def __init__(self, path: str | Path = ":memory:", *, clock: Callable[[], float] = time.time) -> None:
+        self._lock = Lock()
+        self._clock = clock
+        try:
+            self._database = sqlite3.connect(str(path), isolation_level=None, check_same_thread=False)
+            self._database.execute("PRAGMA journal_mode = WAL")
+            self._database.execute("PRAGMA synchronous = FULL")
+            self._database.execute("PRAGMA locking_mode = EXCLUSIVE")
+            self._database.execute(TABLE)
+            self._database.execute("DELETE FROM inbox WHERE state = ? AND at < ?", (InboxState.GIVEN, clock() - MEMORY))
+        except sqlite3.Error as error:
+            raise StoreError(f"{path} cannot be used as the inbox of a client: {error}") from error
+
+    def hold(self, smuid: str, topic: str, octets: bytes) -> None:
+        """Keep a message before it is acknowledged; one that is kept, or was handed over, stays as it is."""
+        with self._lock:
+            self._database.execute(
+                "INSERT OR IGNORE INTO inbox"
+                " VALUES (?, (SELECT COALESCE(MAX(place), 0) + 1 FROM inbox), ?, ?, ?, 0, ?)",
+                (smuid, topic, octets, InboxState.HELD, self._clock()),
+            )
+
+    def confirm(self, smuid: str) -> bool:
+        """The server never sends it again; True if it is to be handed over now, False if it was, or waits for that."""
+        with self._lock:
+            state = self._state(smuid)
+            if state is InboxState.GIVEN:
+                self._database.execute("DELETE FROM inbox WHERE smuid = ?", (smuid,))
+            else:
+                self._database.execute(
+                    "UPDATE inbox SET confirmed = 1, state = ? WHERE smuid = ?", (InboxState.READY, smuid)
+                )
+            return state is InboxState.HELD
+
+    def trust(self, smuid: str) -> bool:
+        """Time is up for a confirmation: hand it over all the same; True if that is to be done now."""
+        with self._lock:
+            done = self._database.execute(
+                "UPDATE inbox SET state = ? WHERE smuid = ? AND state = ?", (InboxState.READY, smuid, InboxState.HELD)
+            )
+            return done.rowcount > 0
+
+    def given(self, smuid: str) -> None:
+        """It was handed over."""
+        with self._lock:
+            self._database.execute("DELETE FROM inbox WHERE smuid = ? AND confirmed", (smuid,))
+            self._database.execute(
+                "UPDATE inbox SET state = ?, octets = x'', at = ? WHERE smuid = ?",
+                (InboxState.GIVEN, self._clock(), smuid),
+            )
+
+    def read(self, smuid: str) -> tuple[str, bytes] | None:
+        """Return topic and octets of a message that is to be handed over."""
+        with self._lock:
+            found: tuple[str, bytes] | None = self._database.execute(
+                "SELECT topic, octets FROM inbox WHERE smuid = ? AND state = ?", (smuid, InboxState.READY)
+            ).fetchone()
+            return found
+
+    def waiting(self, state: InboxState) -> list[str]:
+        """List what is in a state, in the order in which it came."""
+        with self._lock:
+            rows = self._database.execute("SELECT smuid FROM inbox WHERE state = ? ORDER BY place", (state,))
+            return [smuid for (smuid,) in rows]
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._database.close()
+
+    def _state(self, smuid: str) -> InboxState | None:
+        found = self._database.execute("SELECT state FROM inbox WHERE smuid = ?", (smuid,)).fetchone()
+        return None if found is None else InboxState(found[0])

@@ -1,0 +1,236 @@
+"""The connection that a client keeps: made anew where it is lost, tried where it is silent.
+
+Spec: SMQP 4.1.1; 4.1.6.5.1 (the client listens before it says where).
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable
+from threading import Event, RLock, Thread, current_thread
+
+from brokers.errors import BrokerError, ClosedError, ConnectionFailedError, ConnectionLostError
+from brokers.smqp.client.line import Address, CommandLine, Welcome
+from brokers.smqp.client.listener import Hearer, Listener
+from brokers.smqp.client.options import ClientOptions
+from brokers.smqp.client.questions import Questions
+from brokers.smqp.commands import Command, Kind
+from brokers.smqp.content import Content
+from brokers.smqp.errors import RefusedError
+from brokers.smqp.replies import Code, Reply
+
+log = logging.getLogger(__name__)
+
+
+class KeptConnection(Questions):
+    """A login that is renewed, and where the server notifies. Thread-safe.
+
+    Args:
+        address: of the server.
+        account: to log in to.
+        password: of the account.
+        options: how it is set up.
+        hearer: takes the notifications.
+        takes_login_topic: subscribe to the account's login topic (SM-077).
+
+    Raises:
+        ConnectionFailedError: nobody is there, or the login was refused.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        account: str,
+        password: str,
+        options: ClientOptions,
+        hearer: Hearer,
+        *,
+        takes_login_topic: bool,
+    ) -> None:
+        self.options = options
+        self.account = account
+        self.password = password
+        self.generation = 0
+        self.lock = RLock()
+        self._address = address
+        self._hearer = hearer
+        self._takes_login_topic = takes_login_topic
+        self._subscriptions: dict[str, Command] = {}
+        self._listener: Listener | None = None
+        self._closing = Event()
+        self._is_lost = Event()
+        self._wake = Event()
+        self._watchers: list[Callable[[bool], None]] = []
+        try:
+            self._line, self.welcome = self._connect()
+        except BaseException:
+            self._close_listener()
+            raise
+        self._keeper = Thread(target=self._keep, name=f"smqp client {account}", daemon=True)
+        self._keeper.start()
+
+    def _connect(self) -> tuple[CommandLine, Welcome]:
+        """Connect, log in, say where to notify, and subscribe again."""
+        options = self.options
+        line = CommandLine(self._address, options.timeout, options.dialect, options.limits)
+        try:
+            welcome = line.login(self.account, self.password)
+            if self._listener is None:
+                self._listener = Listener(
+                    options.notify_host or line.own_address,
+                    options.notify_port,
+                    line.server_address,
+                    self._hearer,
+                    secure=self._secured,
+                    dialect=options.dialect,
+                    limits=options.limits,
+                    ack_timeout=options.ack_timeout,
+                    on_end=self._wake.set,  # where one connection ended, the other may have too
+                )
+            line.ask(Command(kind=Kind.SET_NOTIFY_PORT, port=self._listener.port))
+            if self._takes_login_topic and welcome.topic:
+                line.ask(Command(kind=Kind.SUBSCRIBE_MESSAGE, topic=welcome.topic))
+            for command in list(self._subscriptions.values()):
+                _again(line, command)
+        except (BrokerError, OSError) as error:
+            line.close()
+            if isinstance(error, ConnectionFailedError):
+                raise
+            raise ConnectionFailedError(f"the server cannot notify this client: {error}") from error
+        self.generation += 1
+        return line, welcome
+
+    def _secured(self, connection: socket.socket) -> socket.socket:
+        tls = self.options.tls
+        return connection if tls is None else tls.wrap_socket(connection, server_hostname=self._address.host)
+
+    def ask(self, command: Command, content: bytes = b"") -> Reply:
+        """Send a command; return the reply, which is 200.
+
+        Raises:
+            RefusedError: another code was the answer.
+            ConnectionLostError: the connection is, or was, lost; whether the command was carried out is not known.
+            ClosedError: after `close`.
+        """
+        with self.lock:
+            line = self._usable()
+            try:
+                return line.ask(command, content)
+            except ConnectionLostError:
+                self._lose()
+                raise
+
+    def fetch(self, command: Command) -> list[Content]:
+        """Send a GET MESSAGE; return the messages."""
+        with self.lock:
+            line = self._usable()
+            try:
+                data = line.ask(command).data
+                return [line.content() for _ in range(int(data[0]) if data else 1)]
+            except ConnectionLostError:
+                self._lose()
+                raise
+
+    def _usable(self) -> CommandLine:
+        if self._closing.is_set():
+            raise ClosedError("the client was closed")
+        if self._is_lost.is_set():
+            raise ConnectionLostError("the connection is lost, and not made anew yet")
+        return self._line
+
+    def _lose(self) -> None:
+        if not self._is_lost.is_set():
+            self._is_lost.set()
+            self._wake.set()
+            self._tell_watchers(False)
+
+    def _keep(self) -> None:
+        """Try the connection when it was silent, and make it anew when it was lost."""
+        while not self._closing.is_set():
+            self._wake.wait(self.options.keepalive)
+            self._wake.clear()
+            if self._closing.is_set():
+                return
+            if self._is_lost.is_set():
+                self._renew()
+            else:
+                try:
+                    self.noop()
+                except BrokerError as error:
+                    log.info("the server does not answer: %s", error)
+
+    def _renew(self) -> None:
+        if self.options.renew is None:
+            return
+        pause, longest = self.options.renew
+        while not self._closing.is_set():
+            try:
+                line, welcome = self._connect()
+            except BrokerError as error:
+                log.info("not connected yet: %s", error)
+                self._closing.wait(pause)
+                pause = min(longest, pause * 2)
+                continue
+            with self.lock:
+                self._line, self.welcome = line, welcome
+                self._is_lost.clear()
+                if self._closing.is_set():
+                    line.close()
+            self._tell_watchers(True)
+            return
+
+    def watch(self, on_state: Callable[[bool], None]) -> None:
+        """Call `on_state` when the connection was lost, with False, and when it was made anew, with True."""
+        self._watchers.append(on_state)
+
+    def _tell_watchers(self, is_connected: bool) -> None:
+        for watcher in self._watchers:
+            watcher(is_connected)
+
+    def close(self) -> None:
+        """Log out; subscriptions stay (SM-181). Idempotent."""
+        if self._closing.is_set():
+            return
+        self._closing.set()
+        self._wake.set()
+        try:
+            with self.lock:
+                if not self._is_lost.is_set():
+                    self._line.exchange(Command(kind=Kind.QUIT))
+        except BrokerError as error:
+            log.debug("the server did not answer QUIT: %s", error)
+        self._line.close()
+        if self._keeper is not current_thread():
+            self._keeper.join()
+        self._close_listener()
+
+    def _close_listener(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+
+    # Subscriptions, which a new connection has again
+
+    def subscribed(self, command: Command) -> list[str]:
+        """Subscribe, now and with each new connection; return the topics of the answer."""
+        topics = [line.rpartition(" ")[2] for line in self.ask(command).data]
+        self._subscriptions[f"{command.kind} {command.topic}"] = command
+        return topics
+
+    def unsubscribed(self, kind: Kind, subscribed: Kind, topic: str) -> list[str]:
+        """End a subscription; return the topics of the answer."""
+        self._subscriptions.pop(f"{subscribed} {topic}", None)
+        return [line.rpartition(" ")[2] for line in self.ask(Command(kind=kind, topic=topic)).data]
+
+    def unsubscribe_all(self) -> list[str]:
+        """End all subscriptions of the account, of every kind; return what they were."""
+        self._subscriptions.clear()
+        return list(self.ask(Command(kind=Kind.UNSUBSCRIBE_ALL)).data)
+
+
+def _again(line: CommandLine, command: Command) -> None:
+    try:
+        line.ask(command)
+    except RefusedError as error:
+        if error.code is not Code.NOT_FOUND:
+            log.warning("a subscription could not be renewed: %s", error)

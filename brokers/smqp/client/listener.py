@@ -1,0 +1,214 @@
+"""Where a client is notified: it listens, the server connects, one connection at a time.
+
+Spec: SMQP 4.1.12: the client takes a message, says `310 ACK`, and acts on it once the server said so too.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Lock, Thread, current_thread
+from typing import Final, Protocol
+
+from brokers.smqp.commands import Notice
+from brokers.smqp.dialect import Dialect
+from brokers.smqp.dialogue import CommandReader, Heard, notice_reader
+from brokers.smqp.errors import RefusedError
+from brokers.smqp.reading import Limits
+from brokers.smqp.replies import Code, format_reply, plain
+
+log = logging.getLogger(__name__)
+
+RECEIVE: Final = 64 * 1024
+ACK: Final = format_reply(plain(Code.ACKNOWLEDGED))
+REFUSED: Final = format_reply(plain(Code.UNAVAILABLE))
+
+
+class Hearer(Protocol):
+    """What is done with notifications. Called on the listener's thread, one after the other."""
+
+    def take(self, heard: Heard) -> bool:
+        """Take charge of a message; False if that is not possible now, so that it comes again."""
+
+    def confirmed(self, heard: Heard) -> None:
+        """The server knows that the message was taken, and never sends it again."""
+
+    def doubted(self, heard: Heard) -> None:
+        """The connection ended before the server said so: it may send the message again, or not."""
+
+    def notice(self, heard: Heard) -> None:
+        """Something that is no message was told."""
+
+
+class Listener:
+    """Listens at a port of its own.
+
+    Args:
+        host: the address to listen at.
+        port: 0 for any that is free.
+        server_address: the only one that connections are taken from.
+        hearer: gets the notifications.
+        secure: makes the TLS of a connection, if there is any.
+        dialect: how to read.
+        limits: what a line and a message may have.
+        ack_timeout: seconds to wait for the server's acknowledgement.
+        on_end: called when a connection ended.
+
+    Raises:
+        OSError: the port cannot be listened at.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        server_address: str,
+        hearer: Hearer,
+        *,
+        secure: Callable[[socket.socket], socket.socket],
+        dialect: Dialect,
+        limits: Limits,
+        ack_timeout: float,
+        on_end: Callable[[], None],
+    ) -> None:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._socket = socket.create_server((host, port), family=family)
+        self.port: int = self._socket.getsockname()[1]
+        self._server_address = server_address
+        self._hearer = hearer
+        self._secure = secure
+        self._dialect = dialect
+        self._limits = limits
+        self._ack_timeout = ack_timeout
+        self._on_end = on_end
+        self._lock = Lock()
+        self._current: socket.socket | None = None
+        self._reader: Thread | None = None
+        self._is_closed = False
+        self._thread = Thread(target=self._accept, name=f"smqp listener {self.port}", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Listen no more, and end the connection that there is."""
+        with self._lock:
+            self._is_closed = True
+            current, self._current = self._current, None
+        _shut(self._socket)
+        self._socket.close()
+        if current is not None:
+            _shut(current)
+        for thread in (self._thread, self._reader):
+            if thread is not None and thread is not current_thread():
+                thread.join()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, (host, *_) = self._socket.accept()
+            except OSError:
+                return
+            if host != self._server_address:
+                log.warning("%s is not the server, and may not notify", host)
+                connection.close()
+                continue
+            self._begin(connection)
+
+    def _begin(self, connection: socket.socket) -> None:
+        """Let the newest connection be the one that counts; that before it has ended, or is about to."""
+        with self._lock:
+            if self._is_closed:
+                connection.close()
+                return
+            before, self._current = self._current, connection
+        if before is not None:
+            _shut(before)
+        if self._reader is not None:
+            self._reader.join()
+        self._reader = Thread(target=self._read, args=(connection,), name=f"smqp notified {self.port}", daemon=True)
+        self._reader.start()
+
+    def _read(self, connection: socket.socket) -> None:
+        try:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            connection = self._secure(connection)
+            _Conversation(connection, self._hearer, self._dialect, self._limits, self._ack_timeout).run()
+        except OSError as error:
+            log.debug("the notify connection ended: %s", error)
+        except Exception:
+            log.exception("the notify connection failed")
+        finally:
+            with self._lock:
+                if self._current is connection:
+                    self._current = None
+            connection.close()
+            self._on_end()
+
+
+class _Conversation:
+    """What is said on one notify connection."""
+
+    def __init__(
+        self, connection: socket.socket, hearer: Hearer, dialect: Dialect, limits: Limits, ack_timeout: float
+    ) -> None:
+        self._connection = connection
+        self._hearer = hearer
+        self._reader: CommandReader = notice_reader(limits, dialect)
+        self._ack_timeout = ack_timeout
+
+    def run(self) -> None:
+        """Hear notifications until the connection ends."""
+        while True:
+            heard = self._reader.next()
+            if heard is None:
+                if not self._receive(None):
+                    return
+            elif heard.refusal is not None or heard.command is None:
+                log.warning("a notification cannot be read: %s", heard.refusal)
+                self._connection.sendall(format_reply(plain(Code.BAD_REQUEST)))
+            elif heard.command.kind is Notice.MESSAGE:
+                if not self._message(heard):
+                    return
+            else:
+                self._hearer.notice(heard)
+
+    def _message(self, heard: Heard) -> bool:
+        """Take a message in two phases; False if the connection ended within."""
+        if not self._hearer.take(heard):
+            self._connection.sendall(REFUSED)
+            return True
+        try:
+            self._connection.sendall(ACK)
+            answered = self._acknowledged()
+        except OSError:
+            answered = False
+        if answered:
+            self._hearer.confirmed(heard)
+        else:
+            self._hearer.doubted(heard)
+        return answered
+
+    def _acknowledged(self) -> bool:
+        while True:
+            try:
+                line = self._reader.line()
+            except RefusedError:
+                return False
+            if line is not None:
+                return line.startswith(str(int(Code.ACKNOWLEDGED)))
+            if not self._receive(self._ack_timeout):
+                return False
+
+    def _receive(self, timeout: float | None) -> bool:
+        self._connection.settimeout(timeout)
+        data = self._connection.recv(RECEIVE)
+        self._connection.settimeout(None)
+        self._reader.feed(data)
+        return bool(data)
+
+
+def _shut(connection: socket.socket) -> None:
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
