@@ -79,6 +79,7 @@ soak: setup java brokers
 	  PYTHONPATH=tests $(BIN)/python tests/many_calls_kit.py --broker $$broker || exit 1; \
 	  PYTHONPATH=tests $(BIN)/python tests/soak_kit.py --broker $$broker || exit 1; \
 	done
+	$(BIN)/python -m pytest -m soak
 
 fuzz: setup
 	PYTHONPATH=tests $(BIN)/python tests/fuzz_messages.py $(FUZZ)

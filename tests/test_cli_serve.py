@@ -21,7 +21,8 @@ from serving_kit import SERVICES, Served, serving
 
 from soapjms import UsageError
 from soapjms.cli.commands import soapjms
-from soapjms.cli.healthpage import AT_A_TIME, Board, HealthPage
+from soapjms.cli.healthpage import Board, health_answers
+from soapjms.cli.page import AT_A_TIME, Page, Told
 from soapjms.cli.processes import Place
 from soapjms.cli.serving import Serving, find_service
 from soapjms.health import Health
@@ -240,7 +241,7 @@ class TestHealthPage:
 
     @pytest.fixture
     def port(self, board: Board) -> Iterator[int]:
-        with HealthPage("127.0.0.1:0", board) as page:
+        with Page("127.0.0.1:0", health_answers(board)) as page:
             yield page.port
 
     def test_starting(self, board: Board, port: int) -> None:
@@ -285,7 +286,7 @@ class TestHealthPage:
 
     def test_crowd(self, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
         """Those who connect and say nothing are left after a while; beyond so many they are turned away at once."""
-        monkeypatch.setattr("soapjms.cli.healthpage._Handler.timeout", 0.3)
+        monkeypatch.setattr("soapjms.cli.page._Handler.timeout", 0.3)
         silent = [socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) for _ in range(2 * AT_A_TIME)]
         turned_away = Event()
 
@@ -302,6 +303,38 @@ class TestHealthPage:
         for client in silent:
             client.close()
         assert asked(port, "/live")[0] == 200
+
+
+class TestMetrics:
+    """`--metrics`."""
+
+    def test_one_page(self, tmp_path: Path) -> None:
+        """Metrics may be where health is; what is counted seldom is there before it happens."""
+        options = [*EMBEDDED, "--health", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]
+        with serving("bank:service", *options, marks=tmp_path) as served:
+            served.until_serving()
+            (port,) = [line.split()[5].rstrip(":") for line in served.out if line.startswith("health and metrics at")]
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE) as response:
+                kind, text = response.headers["Content-Type"], response.read().decode()
+            assert asked(int(port), "/live")[0] == 200
+        assert kind.startswith("text/plain; version=")
+        assert 'soapjms_connection_losses_total{destination="queue:bank",side="service"} 0.0' in text
+
+    def test_that_fails(self) -> None:
+        """What cannot be told is an error of the page, which goes on."""
+
+        def tell() -> Told:
+            raise OSError("no such file")
+
+        with Page("127.0.0.1:0", {"/metrics": tell, "/live": lambda: Told("application/json", b"{}")}) as page:
+            assert asked(page.port, "/metrics") == (500, None)
+            assert asked(page.port, "/live") == (200, {})
+
+    def test_no_address(self) -> None:
+        """An address that is none is refused before anything begins."""
+        done = run("bank:service", *EMBEDDED, "--metrics", "here")
+        assert done.exit_code == 2
+        assert "'here' is not HOST:PORT" in done.output
 
 
 def test_store(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -54,6 +55,13 @@ def assert_nothing_left(connection: Connection, name: str) -> None:
             assert found.next().correlation_id == marker.correlation_id
 
 
+def metric(port: str, beginning: str) -> float:
+    """Add up the samples of a page of metrics that begin so."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE) as page:
+        text = page.read().decode()
+    return sum(float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith(beginning))
+
+
 @contextmanager
 def fatal_bank(url: str, uri: str, path: Path, where: str, marks: Path) -> Iterator[subprocess.Popen[str]]:
     """Run the bank that is killed at its commits."""
@@ -78,14 +86,19 @@ def assert_one_answer_each(client: Client) -> None:
     assert set(client.counts) <= allowed
 
 
-class TestKilled(OnEachBroker):
-    """SIGKILL at work, on ActiveMQ Classic and on Artemis; the embedded broker would die with its service."""
+def url_of(request: pytest.FixtureRequest) -> str:
+    """Return where the broker of a fixture's parameter is; both put dead letters into a queue for each."""
+    stomp_url: str = request.getfixturevalue(request.param).stomp_url
+    return f"{stomp_url}?deadLetters=DLQ." if request.param == "artemis" else stomp_url
+
+
+class Killed(OnEachBroker):
+    """SIGKILL at work, on real brokers; the embedded one would die with its service."""
 
     @pytest.fixture(params=[pytest.param(name, marks=pytest.mark.broker) for name in REAL_BROKERS])
     def url(self, request: pytest.FixtureRequest) -> str:
-        """Where the broker is; both put dead letters into a queue for each."""
-        stomp_url: str = request.getfixturevalue(request.param).stomp_url
-        return f"{stomp_url}?deadLetters=DLQ." if request.param == "artemis" else stomp_url
+        """Where the broker is."""
+        return url_of(request)
 
     @pytest.fixture
     def path(self, tmp_path: Path) -> Path:
@@ -96,6 +109,20 @@ class TestKilled(OnEachBroker):
     def common(self, url: str, uri: str, path: Path) -> list[str]:
         """What the command line says each time."""
         return ["--connection", url, "--uri", uri, "--store", str(path), *LEASE]
+
+
+class TestKilledAtWork(Killed):
+    """Processes that die of what they work on; on Artemis `test_kill` does it quicker, and `make soak` this too."""
+
+    @pytest.fixture(
+        params=[
+            pytest.param("activemq", marks=pytest.mark.broker),
+            pytest.param("artemis", marks=[pytest.mark.broker, pytest.mark.soak]),
+        ]
+    )
+    def url(self, request: pytest.FixtureRequest) -> str:
+        """Where the broker is."""
+        return url_of(request)
 
     def test_between_effect_and_commit(
         self, url: str, connection: Connection, name: str, uri: str, path: Path, common: list[str], tmp_path: Path
@@ -114,6 +141,10 @@ class TestKilled(OnEachBroker):
             assert served.ended() == 0
         assert booked(path) == Counter(texts)
         assert_nothing_left(connection, name)
+
+
+class TestKilled(Killed):
+    """SIGKILL at chosen points, on ActiveMQ Classic and on Artemis."""
 
     def test_around_the_commit(
         self, url: str, connection: Connection, name: str, uri: str, path: Path, tmp_path: Path
@@ -172,6 +203,27 @@ class TestServing(OnActiveMQ):
             workers = Counter(text_of(each.result(60)) for each in futures)
         assert set(workers) == {str(pid) for pid in served.pids()}
         assert min(workers.values()) >= 3
+
+    def test_metrics(self, url: str, connection: Connection, uri: str, tmp_path: Path) -> None:
+        """The metrics of all processes are told in one place; one that is killed leaves what it counted."""
+        options = ["--connection", url, "--uri", uri, "--processes", "2", "--metrics", "127.0.0.1:0", *LEASE]
+        options += ["--store", str(tmp_path / "requests.db")]
+        with (
+            Client(connection, uri, timeout=60) as client,
+            serving("bank:service", *options, marks=tmp_path) as served,
+        ):
+            served.until_serving(2)
+            (port,) = [line.split()[3].rstrip(":") for line in served.out if line.startswith("metrics at port")]
+            done = 'soapjms_service_requests_total{destination="%s",operation="{urn:greeter}work",outcome="response"'
+            done = done % f"queue:{uri.removeprefix('jms:queue:')}"
+            for future in [client.submit(envelope(str(number), operation="work")) for number in range(6)]:
+                future.result(60)
+            eventually(lambda: metric(port, done) == 6, "six were answered")
+            client.call(envelope("fatal", operation="book"), timeout=60)  # one process dies of it
+            booked = done.replace("}work", "}book")
+            eventually(lambda: metric(port, booked) == 1, "the other has answered it")
+            eventually(lambda: metric(port, "soapjms_service_requests_in_progress") == 0, "nothing is under way")
+            assert metric(port, done) == 6
 
     def test_ends_gracefully(self, url: str, connection: Connection, name: str, uri: str, tmp_path: Path) -> None:
         """At SIGTERM what is under way is answered; what waits stays for the next; the status is 0."""

@@ -11,6 +11,7 @@ import multiprocessing
 import signal
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection as Pipe
@@ -71,11 +72,13 @@ class Supervisor:
         serving: what each serves.
         count: how many.
         board: how each is, is noted there.
+        forget: told the process id of each that has ended.
     """
 
-    def __init__(self, serving: Serving, count: int, board: Board) -> None:
+    def __init__(self, serving: Serving, count: int, board: Board, forget: Callable[[int], None]) -> None:
         self._serving = serving
         self._board = board
+        self._forget = forget
         self._context = multiprocessing.get_context("spawn")
         self._places = [Place() for _ in range(count)]
         self._is_usage = False
@@ -142,8 +145,8 @@ class Supervisor:
 
     def _clear(self, place: Place) -> None:
         if place.process is not None:
-            self._board.forget(place.process.pid or 0)
             place.process.join()
+            self._forget(place.process.pid or 0)
             place.process.close()
             place.process = None
         if place.pipe is not None:

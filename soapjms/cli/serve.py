@@ -11,7 +11,9 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from soapjms.cli.healthpage import Board, HealthPage
+from soapjms.cli.healthpage import Board, health_answers
+from soapjms.cli.measuring import Measuring, measuring
+from soapjms.cli.page import Answer, Page
 from soapjms.cli.processes import Supervisor
 from soapjms.cli.serving import Serving, ending, log_to_terminal, run
 from soapjms.cli.wsdl import refusing, settings
@@ -64,11 +66,13 @@ def _option(name: str, text: str, variable: str = "", **rest: Any) -> Callable[[
     show_default=True,
 )  # fmt: skip
 @_option("--health", "Listen there for GET /live and /ready.", metavar="HOST:PORT")
+@_option("--metrics", "Listen there for GET /metrics of Prometheus; may be where --health is.", metavar="HOST:PORT")
+@_option("--traces", "Trace requests with OpenTelemetry, as the module sets it up.", is_flag=True)
 @_option(
     "--log-level", "What is logged on standard error.", default="INFO", show_default=True,
     type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"]),
 )  # fmt: skip
-def command(target: str, processes: int, health: str | None, **options: Any) -> None:
+def command(target: str, processes: int, health: str | None, metrics: str | None, **options: Any) -> None:
     """Serve the soapjms.Service that SERVICE is called in MODULE, which is found in the current folder too.
 
     Ends at SIGTERM or Ctrl-C, once what is under way is finished. A process of several that ends is started again.
@@ -79,16 +83,37 @@ def command(target: str, processes: int, health: str | None, **options: Any) -> 
         raise click.UsageError("give either --uri or --wsdl")
     if options["port"] is not None and options["wsdl"] is None:
         raise click.UsageError("--port is for a WSDL; a URI has no ports")
-    serving, board, stop = Serving(target=target, **options), Board(), Event()
+    serving, board, stop = Serving(target=target, metrics=metrics is not None, **options), Board(), Event()
     log_to_terminal(serving.log_level)
     with ExitStack() as stack:
-        if health is not None:
-            with refusing():
-                page = stack.enter_context(HealthPage(health, board))
-            click.echo(f"health at port {page.port}: /live, /ready")
+        with refusing():
+            measures = None if metrics is None else stack.enter_context(measuring(processes))
+            for address, answers in answers_at(health, board, metrics, measures).items():
+                page = stack.enter_context(Page(address, answers))
+                what = "metrics" if address != health else "health" if address != metrics else "health and metrics"
+                click.echo(f"{what} at port {page.port}: {', '.join(answers)}")
         stack.enter_context(ending(stop))
         if processes > 1:
-            status = Supervisor(serving, processes, board).run(stop)
+            status = Supervisor(serving, processes, board, lambda pid: forget(pid, board, measures)).run(stop)
         else:
             status = run(serving, stop, lambda found: board.note(os.getpid(), found))
     sys.exit(status)
+
+
+def answers_at(
+    health: str | None, board: Board, metrics: str | None, measures: Measuring | None
+) -> dict[str, dict[str, Answer]]:
+    """Return what is to be told where: by address, by path."""
+    found: dict[str, dict[str, Answer]] = {}
+    if health is not None:
+        found[health] = {**health_answers(board)}
+    if metrics is not None and measures is not None:
+        found.setdefault(metrics, {})["/metrics"] = measures.tell
+    return found
+
+
+def forget(pid: int, board: Board, measures: Measuring | None) -> None:
+    """Forget a process that has ended, but for what it counted."""
+    board.forget(pid)
+    if measures is not None:
+        measures.forget(pid)

@@ -19,8 +19,10 @@ from brokers.connection import Connection, connect
 from brokers.errors import BrokerError, UnknownSchemeError
 from brokers.naming import NameNotFoundError, Names, NamingError
 from soapjms.cli import USAGE
+from soapjms.cli.measuring import library
 from soapjms.dispatcher import Dispatcher
 from soapjms.health import Health
+from soapjms.observing import Observer
 from soapjms.protocol.errors import StoreError, UsageError
 from soapjms.protocol.names import DEFAULT_PROFILE, Profile
 from soapjms.protocol.wsdl import Port
@@ -61,6 +63,8 @@ class Serving:
     names: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
     grace: float = 30.0
+    metrics: bool = False
+    traces: bool = False
     log_level: str = "INFO"
 
 
@@ -100,6 +104,7 @@ def _serve(serving: Serving, stop: Event, report: Report) -> int:
             profile=profile,
             properties=serving.properties,
             names=names,
+            observer=_observers(serving),
         ).start()
         print(
             f"serving {dispatcher.destination} at {connection.capabilities.broker}, process {os.getpid()}", flush=True
@@ -110,6 +115,12 @@ def _serve(serving: Serving, stop: Event, report: Report) -> int:
         log.error("not all was finished within %g s; the broker delivers the rest again", serving.grace)
     log.info("served: %s", ", ".join(f"{count} {what}" for what, count in sorted(dispatcher.counts.items())) or "none")
     return 0 if is_well and is_finished else FAILED
+
+
+def _observers(serving: Serving) -> list[Observer]:
+    """Return those that were asked for; the service's module has been imported, and may have set up its tracing."""
+    wanted = (serving.metrics, "soapjms.prometheus", "Metrics"), (serving.traces, "soapjms.opentelemetry", "Traces")
+    return [library(module).__dict__[name]() for is_wanted, module, name in wanted if is_wanted]
 
 
 def _watch(dispatcher: Dispatcher, stop: Event, report: Report) -> bool:

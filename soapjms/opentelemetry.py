@@ -1,0 +1,200 @@
+"""Traces with OpenTelemetry: `Client(..., observer=Traces())`, `Dispatcher(..., observer=Traces())`.
+
+Needs the extra `opentelemetry`, and the SDK to go anywhere. The client's message carries the trace context as
+properties, so that the service's span is a child of the client's, and the answer carries the service's, to which the
+client's span gets a link: of several deliveries of a request, that is the one that was answered.
+
+Spec: W3C Trace Context; OpenTelemetry semantic conventions for messaging, which JMS is a system of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+try:
+    from opentelemetry import context as contexts
+    from opentelemetry import propagate, trace
+    from opentelemetry.context import Context
+    from opentelemetry.propagators.textmap import Getter, TextMapPropagator
+    from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer, TracerProvider
+except ImportError as _error:
+    raise ImportError(
+        f"soapjms.opentelemetry needs opentelemetry-api ({_error}): pip install 'soapjms[opentelemetry]'"
+    ) from _error
+
+from brokers.message import Message, Properties
+from soapjms.observing import Begun, Ended, Observation, Observer, Outcome, Side, is_property_name
+
+DASH: Final = "__dash__"
+"""What stands for a hyphen, which no JMS property has in its name, as OpenTelemetry for Java has it."""
+
+MAX_VALUE: Final = 8192
+"""Characters of a property beyond which it is no trace context."""
+
+MAX_TEXT: Final = 256
+"""Characters of an attribute, as a peer's ids are as long as it likes."""
+
+KINDS: Final = {
+    (Side.CLIENT, False): ("call", "send", SpanKind.CLIENT),
+    (Side.CLIENT, True): ("send", "send", SpanKind.PRODUCER),
+    (Side.SERVICE, False): ("process", "process", SpanKind.SERVER),
+    (Side.SERVICE, True): ("process", "process", SpanKind.CONSUMER),
+}
+"""Name and type of the operation, and kind of the span, by side and by whether the message is one-way."""
+
+ERRORS: Final = {
+    Side.CLIENT: frozenset({Outcome.FAULT, Outcome.TIMEOUT, Outcome.FAILED}),
+    Side.SERVICE: frozenset({Outcome.DEAD_LETTER, Outcome.UNDELIVERED, Outcome.LOST}),
+}
+"""The outcomes that are an error of this side. A fault is the service's only if its function failed."""
+
+
+class _Carried(Getter[Properties]):
+    """Reads trace context from the properties of a message."""
+
+    def get(self, carrier: Properties, key: str) -> list[str] | None:
+        """Return the text of a property, as the only value."""
+        value = carrier.value(key.replace("-", DASH))
+        return [value] if isinstance(value, str) and len(value) <= MAX_VALUE else None
+
+    def keys(self, carrier: Properties) -> list[str]:
+        """List the names."""
+        return [each.name.replace(DASH, "-") for each in carrier]
+
+
+CARRIED: Final = _Carried()
+
+
+class _Propagation:
+    """Trace context in messages, by a propagator or by those that the program or its environment has set."""
+
+    def __init__(self, propagator: TextMapPropagator | None) -> None:
+        self._propagator = propagator
+
+    @property
+    def propagator(self) -> TextMapPropagator:
+        return self._propagator or propagate.get_global_textmap()
+
+    def written(self, context: Context) -> Mapping[str, str]:
+        carrier: dict[str, str] = {}
+        self.propagator.inject(carrier, context)
+        named = ((name.replace("-", DASH), value) for name, value in carrier.items())
+        return {name: value for name, value in named if is_property_name(name)}
+
+    def read(self, message: Message) -> Context:
+        return self.propagator.extract(message.properties, Context(), CARRIED)
+
+
+class _Traced(Observation):
+    """One span.
+
+    Args:
+        span: begun.
+        context: what the span is in, with baggage.
+        begun: what it is of.
+        propagation: into messages and out of them.
+        answers: the client sent its context, so the answer has ours.
+    """
+
+    def __init__(self, span: Span, context: Context, begun: Begun, propagation: _Propagation, *, answers: bool) -> None:
+        self._span = span
+        self._context = context
+        self._side = begun.place.side
+        self._propagation = propagation
+        self._answers = answers
+        self._has_failed = False
+
+    def properties(self) -> Mapping[str, str]:
+        """Return the trace context; baggage goes to the service, and not back."""
+        if self._side is Side.CLIENT:
+            return self._propagation.written(self._context)
+        return self._propagation.written(trace.set_span_in_context(self._span, Context())) if self._answers else {}
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Have the span be the current one, so that those of the function are its children."""
+        self._has_failed = False
+        token = contexts.attach(self._context)
+        try:
+            yield
+        finally:
+            contexts.detach(token)
+
+    def failed(self, error: BaseException) -> None:
+        """Add the failure to the span."""
+        self._has_failed = True
+        self._span.record_exception(error)
+
+    def ended(self, ended: Ended) -> None:
+        """End the span."""
+        if self._span.is_recording():
+            self._describe(ended)
+        self._span.end()
+
+    def _describe(self, ended: Ended) -> None:
+        said = {"outcome": ended.outcome, "subcode": ended.subcode, "operation": ended.operation}
+        self._span.set_attributes({f"soapjms.{name}": str(value) for name, value in said.items() if value})
+        if ended.redelivered:
+            self._span.set_attribute("soapjms.redelivered", True)
+        if ended.response is not None:
+            answered = trace.get_current_span(self._propagation.read(ended.response)).get_span_context()
+            if answered.is_valid:
+                self._span.add_link(answered)
+        if ended.outcome in ERRORS[self._side] or self._has_failed:
+            kind = ended.subcode or (type(ended.error).__name__ if ended.error else ended.outcome)
+            self._span.set_attribute("error.type", str(kind))
+            self._span.set_status(StatusCode.ERROR, None if ended.error is None else str(ended.error))
+
+
+class Traces(Observer):
+    """Makes a span of each call, one-way message and request, for any number of clients and dispatchers.
+
+    Args:
+        tracer_provider: makes the spans; the one that the program has set unless it is given.
+        propagator: writes and reads the trace context; what the program or OTEL_PROPAGATORS says unless it is given:
+            W3C trace context and baggage, if they say nothing.
+    """
+
+    def __init__(
+        self, tracer_provider: TracerProvider | None = None, propagator: TextMapPropagator | None = None
+    ) -> None:
+        self._tracer: Tracer = trace.get_tracer("soapjms", tracer_provider=tracer_provider)
+        self._propagation = _Propagation(propagator)
+
+    def begun(self, begun: Begun) -> Observation:
+        """Begin a span: a child of the current one at a client, of the client's at a service."""
+        parent = contexts.get_current() if begun.message is None else self._propagation.read(begun.message)
+        operation, _, kind = KINDS[begun.place.side, begun.one_way]
+        span = self._tracer.start_span(
+            f"{operation} {begun.place.destination.name}", parent, kind, attributes=attributes(begun)
+        )
+        return _Traced(
+            span,
+            trace.set_span_in_context(span, parent),
+            begun,
+            self._propagation,
+            answers=trace.get_current_span(parent).get_span_context().is_valid,
+        )
+
+
+def attributes(begun: Begun) -> dict[str, str | bool | int]:
+    """Return what the conventions have for a message, as far as it is known."""
+    operation, kind, _ = KINDS[begun.place.side, begun.one_way]
+    message = begun.message
+    found: dict[str, str | bool | int | None] = {
+        "messaging.system": "jms",
+        "messaging.operation.name": operation,
+        "messaging.operation.type": kind,
+        "messaging.destination.name": begun.place.destination.name,
+        "messaging.message.conversation_id": begun.correlation_id,
+        "messaging.message.id": None if message is None else message.message_id,
+        "messaging.message.body.size": None if message is None else message.size,
+        "soapjms.soap_action": begun.soap_action,
+    }
+    return {
+        name: value[:MAX_TEXT] if isinstance(value, str) else value
+        for name, value in found.items()
+        if value is not None
+    }

@@ -1,0 +1,166 @@
+"""Metrics for Prometheus: `Client(..., observer=Metrics())`, `Dispatcher(..., observer=Metrics())`.
+
+Needs the extra `prometheus`. `docs/observing.md` has every metric. Labels have few values: what a peer can make up is
+never one.
+"""
+
+from __future__ import annotations
+
+from threading import Lock
+from time import perf_counter
+from typing import Final
+from weakref import WeakKeyDictionary
+
+try:
+    from prometheus_client import CONTENT_TYPE_LATEST as CONTENT_TYPE
+    from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+    from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+except ImportError as _error:
+    raise ImportError(
+        f"soapjms.prometheus needs prometheus-client ({_error}): pip install 'soapjms[prometheus]'"
+    ) from _error
+
+from brokers.connection import ConnectionState
+from soapjms.observing import Begun, Ended, Observation, Observer, Place, Side
+from soapjms.protocol.exchange import Pattern
+
+SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+"""Upper ends of the buckets: from a call on one machine to the usual time-outs."""
+
+WHERE: Final = ("destination", "pattern")
+
+NOUNS: Final = {Side.CLIENT: ("client_calls", "client_call"), Side.SERVICE: ("service_requests", "service_request")}
+
+
+class _Family:
+    """The metrics of all clients, or of all dispatchers, in one registry."""
+
+    def __init__(self, side: Side, registry: CollectorRegistry) -> None:
+        many, one = NOUNS[side]
+        self.ended = Counter(
+            f"soapjms_{many}",
+            "What ended, by what it came to.",
+            (*WHERE, "operation", "outcome", "subcode"),
+            registry=registry,
+        )
+        self.seconds = Histogram(
+            f"soapjms_{one}_seconds",
+            "From its beginning to its end: at a service, until the broker has the answer.",
+            (*WHERE, "operation", "outcome"),
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self.in_progress = Gauge(
+            f"soapjms_{many}_in_progress", "What is under way.", WHERE, registry=registry, multiprocess_mode="livesum"
+        )
+        self.events = Counter(
+            f"soapjms_{side}_events",
+            "What the client or dispatcher counts, by the names of its `counts`.",
+            ("destination", "event"),
+            registry=registry,
+        )
+
+
+class _Families:
+    """All metrics of one registry."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.sides = {side: _Family(side, registry) for side in Side}
+        self.redelivered = Counter(
+            "soapjms_service_redelivered_requests",
+            "Requests that were delivered before, as far as broker or store tell.",
+            ("destination",),
+            registry=registry,
+        )
+        of_whom = ("side", "destination")
+        self.losses = Counter("soapjms_connection_losses", "Connections lost.", of_whom, registry=registry)
+        self.reconnects = Counter(
+            "soapjms_connection_reconnects", "Connections made again.", of_whom, registry=registry
+        )
+
+
+class _Measured(Observation):
+    """One call, one-way message or request."""
+
+    __slots__ = ("_began", "_destination", "_families", "_family", "_where")
+
+    def __init__(self, families: _Families, begun: Begun) -> None:
+        self._families = families
+        self._family = families.sides[begun.place.side]
+        self._destination = str(begun.place.destination)
+        self._where = self._destination, str(Pattern.ONE_WAY if begun.one_way else Pattern.REQUEST_RESPONSE)
+        self._family.in_progress.labels(*self._where).inc()
+        self._began = perf_counter()
+
+    def ended(self, ended: Ended) -> None:
+        """Count it, and measure how long it took."""
+        seconds = perf_counter() - self._began
+        self._family.in_progress.labels(*self._where).dec()
+        self._family.seconds.labels(*self._where, ended.operation, ended.outcome).observe(seconds)
+        self._family.ended.labels(*self._where, ended.operation, ended.outcome, ended.subcode).inc()
+        if ended.redelivered:
+            self._families.redelivered.labels(self._destination).inc()
+
+
+_known: WeakKeyDictionary[CollectorRegistry, _Families] = WeakKeyDictionary()
+_knowing: Final = Lock()
+# A registry takes each metric once, and a program has one registry: a module that makes a `Metrics` for its client and
+# the command that makes another for its dispatcher mean the same metrics.
+
+
+class Metrics(Observer):
+    """Counts and measures, for any number of clients and dispatchers. Several of one registry are as one.
+
+    Args:
+        registry: where the metrics are; the library's own unless it is given.
+    """
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        with _knowing:
+            if registry not in _known:
+                _known[registry] = _Families(registry)
+            self._families = _known[registry]
+
+    def started(self, place: Place) -> None:
+        """Have what is counted seldom begin at 0, so that its first time is seen as a change."""
+        of_whom = place.side, str(place.destination)
+        self._families.losses.labels(*of_whom)
+        self._families.reconnects.labels(*of_whom)
+        if place.side is Side.SERVICE:
+            self._families.redelivered.labels(str(place.destination))
+
+    def begun(self, begun: Begun) -> Observation:
+        """Measure from now on."""
+        return _Measured(self._families, begun)
+
+    def counted(self, place: Place, what: str, times: int) -> None:
+        """Count."""
+        self._families.sides[place.side].events.labels(str(place.destination), what).inc(times)
+
+    def connection_changed(self, place: Place, state: ConnectionState) -> None:
+        """Count losses and what makes up for them; a connection that is closed was meant to be, or had been lost."""
+        of_whom = place.side, str(place.destination)
+        if state is ConnectionState.LOST:
+            self._families.losses.labels(*of_whom).inc()
+        elif state is ConnectionState.CONNECTED:
+            self._families.reconnects.labels(*of_whom).inc()
+
+
+# For `soapjms serve --metrics`
+
+
+def exposition(registry: CollectorRegistry = REGISTRY) -> tuple[str, bytes]:
+    """Return what Prometheus reads: its content type, and the text."""
+    return CONTENT_TYPE, generate_latest(registry)
+
+
+def exposition_of(directory: str) -> tuple[str, bytes]:
+    """Return the same for all processes that have their metrics in a directory (`PROMETHEUS_MULTIPROC_DIR`)."""
+    registry = CollectorRegistry()
+    MultiProcessCollector(registry, directory)  # type: ignore[no-untyped-call]  # the library's types end here
+    return exposition(registry)
+
+
+def forget(pid: int, directory: str) -> None:
+    """Take what is under way in a process that has ended out of the sums. What it counted stays."""
+    mark_process_dead(pid, directory)  # type: ignore[no-untyped-call]  # likewise
