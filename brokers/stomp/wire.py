@@ -1,8 +1,8 @@
 """The socket under a STOMP session: dialling, reading, writing, heart-beats. The only file that touches stomp.py.
 
-stomp.py reads in a loop and parses frames. The socket is ours, and never blocks, so that three things hold that
-stomp.py leaves open: a session that nobody answers on ends in time even while a write waits; ending it waits for
-nothing; and TLS is used by one thread at a time. Nothing about frames belongs here.
+stomp.py reads in a loop and parses frames, one at a time and whole. The socket is ours, and never blocks, so that three
+things hold that stomp.py leaves open: a session that nobody answers on ends in time even while a write waits; ending it
+waits for nothing; and TLS is used by one thread at a time. Nothing about frames belongs here.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import socket
 import ssl
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from math import inf
@@ -21,6 +22,7 @@ from typing import Any, Final
 from stomp.transport import BaseTransport
 
 from brokers.errors import ConnectionLostError
+from brokers.stomp.cutting import Cutter
 from brokers.stomp.login import Login
 
 log = logging.getLogger(__name__)
@@ -59,6 +61,8 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         self._socket: Any = None
         self._readable: Any = None
         self._is_down = False
+        self._cutter = Cutter()
+        self._frames: deque[bytes] = deque()
         self._send_every = self._silence = 0.0
         self._heard = self._sent = 0.0
         self.override_threading(self._start_reader)
@@ -165,12 +169,14 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
     # What stomp.py calls, on its reading thread.
 
     def receive(self) -> bytes:
-        """Return what comes next; nothing at the end. Gives signs of life meanwhile.
+        """Return the frame that comes next, whole; nothing at the end. Gives signs of life meanwhile.
 
         Raises:
-            ConnectionLostError: the peer was silent for too long.
+            ConnectionLostError: the peer was silent for too long, or sends what is no frame.
         """
         while not self._is_down:
+            if self._frames:
+                return self._frames.popleft()
             pause = self._keep_alive()
             try:
                 with self._using:
@@ -181,8 +187,10 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
                 self.failure = error
                 raise
             else:
+                if not data:
+                    return data
                 self._heard = monotonic()
-                return data
+                self._frames.extend(self._cutter.cut(data))
         return b""
 
     def cleanup(self) -> None:
