@@ -83,7 +83,8 @@ class Call:
 
     def settle(self, found: Response | BaseException) -> None:
         """Hand the caller what the call came to."""
-        self.tell(found)
+        if self.observed is not None:
+            self.tell(found)
         if isinstance(found, BaseException):
             self.future.set_exception(found)
         else:

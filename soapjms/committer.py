@@ -230,8 +230,9 @@ class Committer:
             answered = (finished for finished in group if finished.response is not None)
             for position, finished in enumerate(answered):
                 self._answered(finished, refused.get(position))
-            for finished in group:
-                finished.tell()
+            if self._tally.observers is not None:
+                for finished in group:
+                    finished.tell()
 
     def _commit(self, group: list[Finished]) -> dict[int, SendFailedError]:
         """Accept the requests with their answers; return the answers that the broker refused, by their position."""

@@ -271,6 +271,22 @@ class Observed:
             self._guard.call(observation, observation.ended, ended)
 
 
+def observers_given(observer: Observer | Iterable[Observer] | None) -> tuple[Observer, ...]:
+    """Return what a caller gave as observers: none, one, or several.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    given = () if observer is None else (observer,) if isinstance(observer, Observer) else observer
+    found = tuple(given) if isinstance(given, Iterable) else (given,)
+    for each in found:
+        if not isinstance(each, Observer):
+            raise UsageError(
+                f"observer is {each!r}; it is an Observer such as soapjms.prometheus.Metrics(), or several"
+            )
+    return found
+
+
 class Observers:
     """The observers of one client or dispatcher."""
 
@@ -286,13 +302,7 @@ class Observers:
         Raises:
             UsageError: it is something else.
         """
-        given = () if observer is None else (observer,) if isinstance(observer, Observer) else observer
-        found = tuple(given) if isinstance(given, Iterable) else (given,)
-        for each in found:
-            if not isinstance(each, Observer):
-                raise UsageError(
-                    f"observer is {each!r}; it is an Observer such as soapjms.prometheus.Metrics(), or several"
-                )
+        found = observers_given(observer)
         return cls(found, place) if found else None
 
     def started(self) -> None:

@@ -263,7 +263,8 @@ class Worker:
         if claim.deaths and job.policy.unfinished == Unfinished.FAULT:
             self._tally.add("not run again")
             return self._finish(job, claim, job.fault(NOT_RUN_AGAIN))
-        outcome = self._perform(job, _context(job.delivery, claim))
+        context = _context(job.delivery, claim)
+        outcome = self._service.perform(job.event, context) if job.observed is None else self._perform(job, context)
         response, failure = _response_of(job, outcome)
         if isinstance(failure, StoreError):  # of request.transaction: no mistake of the function
             raise failure
@@ -275,8 +276,8 @@ class Worker:
         return self._finish(job, claim, response)
 
     def _perform(self, job: Job, context: Context) -> Outcome:
-        if job.observed is None:
-            return self._service.perform(job.event, context)
+        """Run a function as the observers want it."""
+        assert job.observed is not None
         job.observed.redelivered = context.redelivered
         with job.observed.working():
             return self._service.perform(job.event, context)

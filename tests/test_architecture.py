@@ -164,6 +164,7 @@ def test_size(path: Path) -> None:
     ("imported", "absent"),
     [
         ("brokers", ["stomp", "brokers.stomp", "brokers.embedded", "lxml", "soapjms"]),
+        ("soapjms", ["stomp", "brokers.stomp", "soapjms.prometheus", "prometheus_client", "opentelemetry", "zeep"]),
         ("soapjms.protocol.responding", ["stomp", "brokers.stomp", "brokers.embedded", "pyspark", "pyarrow", "click"]),
     ],
 )

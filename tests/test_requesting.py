@@ -88,6 +88,18 @@ def test_what_nobody_set_is_left_to_the_provider() -> None:
     ]
 
 
+@pytest.mark.parametrize("mep", list(Mep))
+def test_other_properties(mep: Mep) -> None:
+    """Others stand beside those of the binding, and never in their place; a judge has nothing against them."""
+    others = properties({"traceparent": "00-1-2-01", "SOAPJMS_bindingVersion": "7"})
+    node = RequestingNode(endpoint(), mep, others)
+    reply_to = REPLIES if mep is Mep.REQUEST_RESPONSE else None
+    message = node.start(envelope(), destination=QUEUE, now=NOW, reply_to=reply_to)
+    plain = RequestingNode(endpoint(), mep).start(envelope(), destination=QUEUE, now=NOW, reply_to=reply_to)
+    assert set(message.properties) == {*plain.properties, Property("traceparent", PropertyType.STRING, "00-1-2-01")}
+    assert findings(message, None, Setting()) == findings(plain, None, Setting()) == ()
+
+
 def test_zero_is_a_priority() -> None:
     """A priority of 0 that somebody set is set on the message."""
     node, _ = started(endpoint("jms:queue:in?priority=0"))

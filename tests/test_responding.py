@@ -398,6 +398,18 @@ def test_no_response_without_a_request() -> None:
         node.respond(envelope())
 
 
+def test_whether_the_response_is_a_fault() -> None:
+    """The node says whether its response holds a fault, also of one that was made before."""
+    request = started()[1]
+    for body, is_fault in ((envelope(), False), (build_fault(SoapVersion.SOAP_11, "no"), True)):
+        first, _ = accepted(request)
+        assert not first.is_fault
+        response = first.respond(body)
+        again, _ = accepted(request)
+        again.respond_again(response)
+        assert first.is_fault is again.is_fault is is_fault
+
+
 @PROFILES
 def test_the_same_response_again(profile: Profile) -> None:
     """A request that is delivered again, perhaps with another JMSMessageID, gets the response that it was to get."""

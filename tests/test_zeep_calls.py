@@ -16,6 +16,7 @@ import zeep
 import zeep.exceptions
 from calling_kit import PATIENCE, SOAP_11, SOAP_12, OnEachBroker, answer_to, eventually, responder
 from lxml import etree
+from prometheus_client import CollectorRegistry
 from zeep.plugins import HistoryPlugin
 from zeep.wsse import UsernameToken
 from zeep_kit import CXF_NS, ECHO, NS, echo, gallery_wsdl, made, written
@@ -24,6 +25,7 @@ import soapjms
 from brokers import Connection, queue
 from brokers.embedded import Broker
 from soapjms import CR_2009, REC_2012, CallTimeoutError, Dispatcher, Profile, Request, Service, SoapVersion, UsageError
+from soapjms.prometheus import Metrics
 from soapjms.protocol import names
 from soapjms.protocol.names import FailureReason
 from soapjms.zeep import ArgumentsError, Client, JmsFaultError, JmsTimeoutError, JmsTransport, JmsTransportError
@@ -221,7 +223,8 @@ class TestZeepsFeatures(Gallery):
                 assert raw.jms.request.properties.text(names.SOAP_ACTION) == action
 
     def test_options(self, connection: Connection, path: Path, version: SoapVersion, tmp_path: Path) -> None:
-        """Those of a soapjms.Client: message type, properties, profile, recorder."""
+        """Those of a soapjms.Client: message type, properties, profile, recorder, observer."""
+        registry = CollectorRegistry()
         with (
             soapjms.Recorder(tmp_path / "log.jsonl") as recorder,
             Client(
@@ -231,6 +234,7 @@ class TestZeepsFeatures(Gallery):
                 properties={"priority": 8},
                 profile="cxf",
                 recorder=recorder,
+                observer=Metrics(registry),
             ) as client,
             client.settings(raw_response=True),
         ):
@@ -239,6 +243,10 @@ class TestZeepsFeatures(Gallery):
         assert raw.jms.request.priority == 8
         assert raw.jms.request.properties.text(names.SOAP_ACTION) == '"urn:gallery/frame"'
         assert len((tmp_path / "log.jsonl").read_text(encoding="utf-8").splitlines()) == 2
+        labels = {"destination": "queue:gallery", "pattern": "request-response", "operation": "", "subcode": ""}
+        assert registry.get_sample_value("soapjms_client_calls_total", labels | {"outcome": "response"}) == 1
+        with pytest.raises(UsageError, match="observer is 7"):
+            JmsTransport(connection, observer=7)
 
 
 class TestFaults(Gallery):

@@ -211,8 +211,10 @@ class RespondingNode:
 
         Spec: SOAP/JMS 2.6.2.3; Protocol-2038.
         """
-        request = self._unanswered().message
+        request, setting = self._unanswered().message, self.setting
         self.machine.step(Input.RESPONSE_READY)
+        again = Reading(response, setting.profile, setting.limits, direction=Direction.RESPONSE)
+        self.is_fault = again.fault is not None
         return replace(response, destination=request.reply_to, correlation_id=self._correlation_id(request))
 
     def _unanswered(self) -> Reading:

@@ -6,7 +6,7 @@ No WSDL and no XML in here: what is sent is an envelope, what comes back a `Resp
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -22,6 +22,7 @@ from brokers.message import MessageType
 from brokers.naming import Names
 from soapjms.arguments import connection_to, edition, finite, payload_type, reply_strategy
 from soapjms.client import DEFAULT_TIMEOUT, Client
+from soapjms.observing import Observer, observers_given
 from soapjms.protocol.attachments import Attachment
 from soapjms.protocol.errors import CallFailedError, UsageError
 from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
@@ -60,7 +61,7 @@ class Endpoints:
         connection: to the broker; stays the caller's to close.
         operation_timeout: seconds that a call waits for its response; always finite.
         profile: the edition to write by; "auto" for that of a WSDL's port, and the default where there is none.
-        properties, message_type, replies, names, recorder, limits: see `soapjms.Client`.
+        properties, message_type, replies, names, recorder, observer, limits: see `soapjms.Client`.
 
     Raises:
         UsageError: an argument is not as it must be.
@@ -77,6 +78,7 @@ class Endpoints:
         replies: ReplyStrategy | str | None = None,
         names: Names | None = None,
         recorder: Recorder | None = None,
+        observer: Observer | Iterable[Observer] | None = None,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         self._connection = connection_to(connection)
@@ -88,6 +90,7 @@ class Endpoints:
             "replies": reply_strategy(replies),
             "names": names,
             "recorder": recorder,
+            "observer": observers_given(observer),
             "limits": limits,
         }
         self._lock = Lock()
