@@ -336,6 +336,8 @@ class Connection(ABC):
 
 SCHEMES: Final[Mapping[str, str]] = {
     "amqp": "brokers.amqp",
+    "amqp+ws": "brokers.amqp",
+    "amqp+wss": "brokers.amqp",
     "amqps": "brokers.amqp",
     "embedded": "brokers.embedded",
     "failover": "brokers.failover",

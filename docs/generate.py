@@ -19,6 +19,9 @@ from soapjms.protocol.assertions.of_messages import BODY_ASSERTIONS
 from soapjms.protocol.mep import TABLES, State
 from soapjms.protocol.names import ALIASES, CR_2009, DIALECTS, EDITIONS, REC_2012, Profile, Subcode
 
+sys.path.insert(0, str(Path(__file__).parent))
+import amqp
+
 ROOT = Path(__file__).resolve().parent.parent
 
 INTRODUCTION = """\
@@ -311,6 +314,7 @@ def plain(state: State) -> str:
 
 PAGES = {
     "docs/conformance.md": conformance,
+    "docs/conformance-amqp.md": amqp.page,
     "docs/dialects.md": dialects,
     "docs/w3c-suite.md": suite,
     "docs/states.md": states,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -49,6 +50,22 @@ def symbols(data: Data) -> list[str]:
     return [str(each) for each in getattr(value, "elements", [value])]
 
 
+class Carrier:
+    """What is between the peer's proton and its socket; here nothing."""
+
+    is_open = True
+    is_over = False
+
+    def receive(self, octets: bytes) -> bytes:
+        """Return what of the octets read is AMQP's."""
+        return octets
+
+    def send(self, octets: bytes, *, is_last: bool) -> bytes:
+        """Return what is to be written for AMQP's octets."""
+        self.is_over = is_last
+        return octets
+
+
 @dataclass
 class Peer:
     """A broker of the test's own. What clients do is in its lists; what it answers, the test says.
@@ -58,6 +75,7 @@ class Peer:
         on_transfer: what becomes of a message: called with the delivery and its octets.
         refuses: addresses of links that it refuses, and with which condition.
         credit: what a sending link gets.
+        idle: seconds after which it gives up a silent client; 0 for never.
         closes_with: the condition that it closes every connection with, once open.
         sasl: what proton's server side lets in.
     """
@@ -66,6 +84,7 @@ class Peer:
     on_transfer: Callable[[Any, bytes], None] = lambda delivery, octets: settle(delivery, Delivery.ACCEPTED)
     refuses: dict[str | None, Condition] = field(default_factory=dict)
     credit: int = 100
+    idle: float = 0.0
     closes_with: Condition | None = None
     sasl: str = "ANONYMOUS"
     desired: list[list[str]] = field(default_factory=list)
@@ -73,7 +92,8 @@ class Peer:
     attached: list[Attached] = field(default_factory=list)
     links: dict[str, Any] = field(default_factory=dict)
     arrived: SimpleQueue[str] = field(default_factory=SimpleQueue)
-    frames: int = 0
+    carrier: Callable[[], Carrier] | None = None
+    tls: ssl.SSLContext | None = None
 
     def __enter__(self) -> Self:
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -124,18 +144,29 @@ class Peer:
     def _serve(self, connected: socket.socket) -> None:
         transport, connection, collector = Transport(Transport.SERVER), Connection(), Collector()
         transport.sasl().allowed_mechs(self.sasl)
+        transport.idle_timeout = self.idle
         connection.collect(collector)
         transport.bind(connection)
+        if self.tls is not None:
+            try:
+                connected = self.tls.wrap_socket(connected, server_side=True)
+            except OSError:  # the client did not like us
+                connected.close()
+                return
         connected.settimeout(0.005)
+        carrier = self.carrier() if self.carrier else Carrier()
         with connected:
-            while not self._stopped.is_set() and not transport.closed:
+            while not self._stopped.is_set() and not carrier.is_over:
                 while not self._orders.empty():
                     self._orders.get()()
                 try:
                     octets = connected.recv(65536)
                     if not octets:
                         return
-                    transport.push(octets)
+                    octets = carrier.receive(octets)
+                    while octets and (room := transport.capacity()) > 0:
+                        transport.push(octets[:room])
+                        octets = octets[room:]
                 except TimeoutError:
                     pass
                 except OSError:
@@ -144,13 +175,15 @@ class Peer:
                 while (event := collector.peek()) is not None:
                     self._handle(event, connection)
                     collector.pop()
-                while (pending := transport.pending()) > 0:
-                    out: Any = transport.peek(pending)
-                    try:
-                        connected.sendall(out)
-                    except OSError:
-                        return
-                    transport.pop(len(out))
+                out = b""
+                while (pending := transport.pending()) > 0 and carrier.is_open:
+                    piece: Any = transport.peek(pending)
+                    out += bytes(piece)
+                    transport.pop(len(piece))
+                try:
+                    connected.sendall(carrier.send(out, is_last=transport.pending() < 0))
+                except OSError:
+                    return
 
     def _handle(self, event: Any, connection: Connection) -> None:
         if event.type is Event.CONNECTION_REMOTE_OPEN:

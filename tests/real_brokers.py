@@ -131,8 +131,8 @@ class RealBroker(ABC):
 
     @property
     def ws_url(self) -> str:
-        """AMQP or STOMP over WebSocket, by subprotocol."""
-        return f"ws://{USER}:{PASSWORD}@{self.host}:{self.ports.ws}"
+        """AMQP over WebSocket; STOMP would be at the same port."""
+        return f"amqp+ws://{USER}:{PASSWORD}@{self.host}:{self.ports.ws}"
 
     @property
     def openwire_url(self) -> str:

@@ -144,6 +144,15 @@ def test_plain_says_user_password_and_host() -> None:
     assert (performative, fields) == (sasl.Performative.INIT, ["PLAIN", b"\0user\0secret", "127.0.0.1"])
 
 
+def test_external_says_who_but_no_password() -> None:
+    """The certificate of TLS is what counts, as RFC 4422 has it."""
+    peer = Scripted(sasl.SASL_HEADER + mechanisms("PLAIN", "EXTERNAL"), outcome(0))
+    with pytest.raises(ConnectionFailedError):
+        brokers.connect(f"{peer.url}?mechanism=external", timeout=0.3)
+    peer.close()
+    assert sasl.unpack(peer.received[8:].partition(sasl.AMQP_HEADER)[0])[1][:2] == ["EXTERNAL", b"user"]
+
+
 def test_a_silent_broker_is_given_up() -> None:
     """Within the time-out that was asked for."""
     with (
@@ -255,7 +264,7 @@ def test_failover_to_the_next_broker() -> None:
 
 def test_a_silent_connection_is_lost() -> None:
     """A broker that gives no sign of life for the time that was agreed is gone."""
-    with Peer() as peer, brokers.connect(f"{peer.url}?idle=200", timeout=PATIENCE, reconnect=False) as connection:
+    with Peer() as peer, brokers.connect(f"{peer.url}?idle=400", timeout=PATIENCE, reconnect=False) as connection:
         blocked = threading.Event()
         holder = threading.Thread(target=peer.do, args=(lambda: blocked.wait(PATIENCE),))
         holder.start()
@@ -268,8 +277,11 @@ def test_a_silent_connection_is_lost() -> None:
 
 def test_signs_of_life_are_given() -> None:
     """Two sides that say nothing stay connected: empty frames go both ways."""
-    with Peer() as peer, brokers.connect(f"{peer.url}?idle=200", timeout=PATIENCE, reconnect=False) as connection:
-        time.sleep(0.7)  # more than three times the limit, which is what is under test
+    with (
+        Peer(idle=0.8) as peer,
+        brokers.connect(f"{peer.url}?idle=800", timeout=PATIENCE, reconnect=False) as connection,
+    ):
+        time.sleep(1.8)  # more than twice the limit, which is what is under test
         connection.send(text()).result(PATIENCE)
         assert connection.generation == 1
 

@@ -339,6 +339,7 @@ def test_message_that_amqp_cannot_carry_is_refused(changes: dict[str, Any], comp
 
 @given(st.binary())
 @example(b"\xff")
+@example(b"\x73\x80\x00\x00\x00")  # a character beyond Unicode
 @example(b"\x00\x53\x70")
 @example(b"\x00\x53\x75\xb0\xff\xff\xff\xff")
 @example(b"\x40")

@@ -13,6 +13,8 @@ from broker_contract import BrokerContract  # noqa: E402 - after the line above,
 
 from brokers import Connection, connect  # noqa: E402 - follows the import above
 
+REAL_BROKERS = ("activemq", "artemis")
+
 
 @dataclass(frozen=True)
 class ReachedByUrl:
@@ -31,7 +33,14 @@ class ReachedByUrl:
         "embedded",
         *(
             pytest.param(name, marks=pytest.mark.broker)
-            for name in ("activemq-stomp", "artemis-stomp", "activemq-amqp", "artemis-amqp")
+            for name in (
+                "activemq-stomp",
+                "artemis-stomp",
+                "activemq-amqp",
+                "artemis-amqp",
+                "activemq-ws",
+                "artemis-ws",
+            )
         ),
     ]
 )

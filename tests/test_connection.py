@@ -26,7 +26,9 @@ def executor() -> Iterator[ThreadPoolExecutor]:
 @pytest.mark.parametrize("url", ["kafka://host", "host:61613", "", "//host"])
 def test_unknown_scheme(url: str) -> None:
     """A URL that no adapter serves raises an error that names those that exist; it is a ValueError too."""
-    with pytest.raises(UnknownSchemeError, match="known are: amqp, amqps, embedded, failover, stomp") as caught:
+    with pytest.raises(
+        UnknownSchemeError, match=r"known are: amqp, amqp\+ws, amqp\+wss, amqps, embedded, failover, stomp"
+    ) as caught:
         connect(url)
     assert isinstance(caught.value, BrokerError)
     assert isinstance(caught.value, ValueError)

@@ -36,3 +36,11 @@ def test_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = (tmp_path / "capture.jsonl").read_text(encoding="utf-8").splitlines()
     assert len(blocks) == 3
     assert len(lines) == 4  # request and response, as the client and as the service saw them
+
+
+def test_every_requirement_of_amqp_has_a_test() -> None:
+    """Each row of the two AMQP specifications has a test that names it, or says why there is none."""
+    page = (ROOT / "docs" / "conformance-amqp.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ((?:AT|WS)-\d\d) \|.*\| (.*) \|$", page, re.MULTILINE)
+    assert [name for name, _ in rows] == [f"AT-{n:02}" for n in range(1, 25)] + [f"WS-{n:02}" for n in range(1, 42)]
+    assert [name for name, tests in rows if tests == "**none**"] == []

@@ -9,15 +9,16 @@ from typing import Final, TypedDict
 
 from brokers.address import Form, ask_of, options_of, port_of, seconds_of, split, tls_of
 from brokers.amqp.dialect import NAMED, Dialect
-from brokers.amqp.login import Login, Mechanism
+from brokers.amqp.login import TOKENS, Binding, Login, Mechanism
 from brokers.credentials import Ask, Credentials
 from brokers.tls import Tls
 
 FORM: Final = Form(
     title="an amqp URL",
-    ports={"amqp": 5672, "amqps": 5671},
-    secure={"amqps": "amqp"},
-    options=("passwordFile", "clientId", "dialect", "idle", "mechanism"),
+    ports={"amqp": 5672, "amqps": 5671, "amqp+ws": 80, "amqp+wss": 443},
+    secure={"amqps": "amqp", "amqp+wss": "amqp+ws"},
+    with_path=frozenset({"amqp+ws", "amqp+wss"}),
+    options=("passwordFile", "clientId", "dialect", "idle", "mechanism", "binding"),
 )
 
 MAX_MESSAGE: Final = 64 * 1024 * 1024
@@ -34,6 +35,8 @@ class Options(TypedDict, total=False):
     message_ids: bool | None
     anonymous_relay: bool
     max_message: int
+    binding: Binding | str | None
+    path: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +55,8 @@ class Given:
             over STOMP could not accept such messages.
         anonymous_relay: send to all destinations through one link where the broker offers that.
         max_message: octets that a message may have which is received; the consumer that gets a larger one ends.
+        binding: how WebSocket is spoken: `csprd01`, `cs01` or `lenient`.
+        path: the request target over WebSocket, where it has a query; else it stands in the URL.
     """
 
     idle: float = 30.0
@@ -63,6 +68,8 @@ class Given:
     message_ids: bool | None = None
     anonymous_relay: bool = True
     max_message: int = MAX_MESSAGE
+    binding: Binding | str | None = None
+    path: str | None = None
 
 
 def login_of(url: str, environment: Mapping[str, str], given: Given) -> Login:
@@ -75,10 +82,14 @@ def login_of(url: str, environment: Mapping[str, str], given: Given) -> Login:
     parts = split(url, FORM)
     options = options_of(parts, FORM)
     client_id = given.client_id or options.get("clientId")
+    binding = _binding_of(parts.scheme.lower(), given.binding or options.get("binding"))
     return Login(
         scheme=parts.scheme.lower(),
         host=parts.hostname or "",
         port=port_of(parts, FORM),
+        path=given.path or parts.path or "/",
+        binding=binding,
+        token=TOKENS[binding or Binding.LENIENT],
         container=client_id or f"brokers-{token_hex(8)}",
         ask=ask_of(parts, options, environment, given.credentials),
         mechanism=_mechanism_of(given.mechanism or options.get("mechanism")),
@@ -98,6 +109,16 @@ def _mechanism_of(name: str | None) -> Mechanism:
     if found is None:
         raise ValueError(f"no SASL mechanism {name!r} here; known are: {', '.join(Mechanism)}")
     return found
+
+
+def _binding_of(scheme: str, name: str | None) -> Binding | None:
+    if scheme not in FORM.with_path:
+        if name is not None:
+            raise ValueError(f"a binding is for WebSocket, and the URL begins with {scheme}://; write amqp+ws://")
+        return None
+    if name is not None and name not in Binding.__members__.values():
+        raise ValueError(f"no WebSocket binding is called {name!r}; known are: {', '.join(Binding)}")
+    return Binding.LENIENT if name is None else Binding(name)
 
 
 def _dialect_of(name: str | None) -> Dialect | None:

@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 from uuid import uuid4
 
 from brokers.amqp.consumer import AmqpConsumer, AmqpDelivery, Shared
+from brokers.amqp.detours import AmqpEndpoints
 from brokers.amqp.dialect import PLAIN, Dialect, capabilities_of, dialect_of
 from brokers.amqp.engine import Engine
 from brokers.amqp.login import Login
@@ -37,7 +38,6 @@ from brokers.connection import (
 )
 from brokers.crew import Crew
 from brokers.deadlines import Deadlines
-from brokers.endpoints import Endpoints
 from brokers.errors import BrokerError, ClosedError, ConnectionLostError, StaleDestinationError, UnsupportedError
 from brokers.life import Life
 from brokers.message import Destination, DestinationKind, Message
@@ -59,7 +59,7 @@ class AmqpConnection(Connection):
 
     def __init__(self, logins: Sequence[Login], timeout: float, reconnect: Reconnect | None) -> None:
         self._name = name = ",".join(map(str, logins))
-        self._endpoints = Endpoints(
+        self._endpoints = AmqpEndpoints(
             logins,
             lambda login: Engine(login, self._engine_ended),
             randomize=reconnect is not None and reconnect.randomize,

@@ -50,7 +50,7 @@ class Dial:
                     raise ConnectionRefusedError("nobody listens there")  # and the system chose that port for our end
                 return self._secure(attempt, prepare, until)
             except OSError as failed:
-                attempt.close()
+                self._close()
                 error = failed
             if self._is_down:
                 break
@@ -63,6 +63,11 @@ class Dial:
             if self._socket is not None:
                 with suppress(OSError):  # was not connected, or not any more
                     socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # TLS would want to say good-bye
+
+    def _close(self) -> None:
+        """Close what was held last: with TLS that is not the socket that was connected."""
+        if self._socket is not None:
+            self._socket.close()
 
     def _hold(self, attempt: socket.socket) -> socket.socket:
         with self._lock:

@@ -12,7 +12,7 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 from selectors import EVENT_READ, EVENT_WRITE, DefaultSelector
 from threading import RLock, Thread, current_thread
@@ -21,11 +21,13 @@ from typing import Any, Final, NoReturn
 
 from proton import Condition, Event, ProtonException, Session
 
+from brokers.amqp.detours import DetourError, redirected
 from brokers.amqp.dialling import Dial
 from brokers.amqp.links import Link
 from brokers.amqp.login import Login
 from brokers.amqp.machine import Handlers, Machine
 from brokers.amqp.outcomes import text_of
+from brokers.amqp.waker import Waker
 from brokers.errors import BrokerError, ConnectionFailedError, ConnectionLostError
 
 log = logging.getLogger(__name__)
@@ -35,6 +37,8 @@ CHUNK: Final = 65_536
 
 READS: Final = 16
 """Chunks that are read before others get the lock."""
+
+REDIRECT: Final = "amqp:connection:redirect"
 
 WINDOW: Final = 1 << 20
 """Octets that the peer may send before they are taken."""
@@ -67,8 +71,7 @@ class Engine:
         self._dial = Dial(login)
         self._machine: Machine | None = None
         self._socket: socket.socket | None = None
-        self._waker: socket.socket | None = None
-        self._woken: socket.socket | None = None
+        self._waker = Waker()
         self._thread: Thread | None = None
         self._out = b""
         self._deeds: deque[Callable[[], None]] = deque()
@@ -130,12 +133,8 @@ class Engine:
         self._session.incoming_capacity = WINDOW
         self._session.open()
         with self.lock:
-            self._waker, woken = socket.socketpair()
-            self._woken = woken
-            self._waker.setblocking(False)
-            woken.setblocking(False)
             self._flush()
-        thread = Thread(target=self._run, args=(machine, connected, woken), name=f"{self.login} reader", daemon=True)
+        thread = Thread(target=self._run, args=(machine, connected), name=f"{self.login} reader", daemon=True)
         self._thread = thread
         thread.start()
 
@@ -233,7 +232,7 @@ class Engine:
                 return
             self._has_ended = True
             links, self._links = list(self._links.values()), {}
-        self._wake()
+        self._waker.wake()
         self._greeting.put(error)
         for link in links:
             link.lost(self.lost())
@@ -249,28 +248,19 @@ class Engine:
                 return
             try:
                 self._out = self._out[self._socket.send(self._out) :]
-            except NOT_NOW:
-                self._wake()
+            except OSError:  # no room now, or never again: the reading thread finds out
+                self._waker.wake()
                 return
-            except OSError:  # the reading thread finds out why
-                self._wake()
-                return
-
-    def _wake(self) -> None:
-        """Have the reading thread look at everything again."""
-        with suppress(OSError):  # it is awake, or gone
-            if self._waker is not None:
-                self._waker.send(b"!")
 
     # Reading
 
-    def _run(self, machine: Machine, connected: socket.socket, woken: socket.socket) -> None:
+    def _run(self, machine: Machine, connected: socket.socket) -> None:
         error: BrokerError = ConnectionFailedError(f"{self.login} closed the connection at login")
         try:
             with DefaultSelector() as selector:
-                selector.register(woken, EVENT_READ)
+                selector.register(self._waker, EVENT_READ)
                 selector.register(connected, EVENT_READ)
-                self._read_on(machine, selector, connected, woken)
+                self._read_on(machine, selector, connected)
         except BrokerError as failed:
             error = failed
         except (OSError, ProtonException) as failed:
@@ -283,21 +273,28 @@ class Engine:
         self._do_deeds()
         self._hang_up()
 
-    def _read_on(
-        self, machine: Machine, selector: DefaultSelector, connected: socket.socket, woken: socket.socket
-    ) -> None:
+    def _read_on(self, machine: Machine, selector: DefaultSelector, connected: socket.socket) -> None:
         goes_on = True
         while goes_on and not self._has_ended:
             with self.lock:
                 wait = self._tick(machine)
                 selector.modify(connected, EVENT_READ | (EVENT_WRITE if self._out else 0))
             selector.select(wait)
-            with suppress(*NOT_NOW):
-                woken.recv(CHUNK)
+            self._waker.rest()
             with self.lock:
-                goes_on = self._read(machine, connected)
-                self._flush()
+                try:
+                    goes_on = self._read(machine, connected)
+                finally:
+                    self._flush()
             self._do_deeds()
+        self._await_leave(machine, connected)
+
+    def _await_leave(self, machine: Machine, connected: socket.socket) -> None:
+        """Let the peer take leave of what is below AMQP, so that it finds no broken socket."""
+        until = monotonic() + GOODBYE
+        connected.settimeout(GOODBYE)
+        while not machine.may_hang_up and monotonic() < until and (octets := connected.recv(CHUNK)):
+            machine.feed(octets, self._handlers)
 
     def _tick(self, machine: Machine) -> float | None:
         """Let proton look at its clock, and return the seconds until it wants to do so again; None for never."""
@@ -319,7 +316,7 @@ class Engine:
                 return False
             if len(octets) < CHUNK and not isinstance(connected, ssl.SSLSocket):
                 return True
-        self._wake()
+        self._waker.wake()
         return True
 
     def _do_deeds(self) -> None:
@@ -332,9 +329,9 @@ class Engine:
 
     def _hang_up(self) -> None:
         with self.lock:
-            for each in (self._socket, self._waker, self._woken):
-                if each is not None:
-                    each.close()
+            if self._socket is not None:
+                self._socket.close()
+            self._waker.close()
             if self._machine is not None:
                 self._machine.end()
 
@@ -349,6 +346,12 @@ class Engine:
     def _on_connection_close(self, event: Any) -> None:
         condition = event.connection.remote_condition
         event.connection.close()
+        if condition is not None and condition.name == REDIRECT:
+            self._why = f": {text_of(condition)}"
+            self._flush()
+            login = redirected(self.login, condition.info)
+            if login is not None:
+                raise DetourError(f"{self.login} closed the connection{self._why}", login)
         self._fail("" if condition is None else text_of(condition))
 
     def _on_transport_error(self, event: Any) -> None:

@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from brokers.amqp.dialect import Dialect
 from brokers.credentials import NOBODY, Ask, Credentials
@@ -25,6 +25,25 @@ class Mechanism(StrEnum):
     NONE = "none"  # no SASL
 
 
+class Binding(StrEnum):
+    """The editions of the WebSocket binding."""
+
+    CSPRD01 = "csprd01"  # the draft of 2014: one AMQP frame is one message, of whoever sends it
+    CS01 = "cs01"  # the specification of 2016: messages may hold frames as they like
+    LENIENT = "lenient"  # as CS01, and the draft's sub-protocol where a server does not know the other
+
+
+class Token(StrEnum):
+    """What the editions call the WebSocket sub-protocol."""
+
+    CSPRD01 = "AMQPWSB10"
+    CS01 = "amqp"
+
+
+TOKENS: Final = {Binding.CSPRD01: Token.CSPRD01, Binding.CS01: Token.CS01, Binding.LENIENT: Token.CS01}
+"""What to ask for first."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Login:
     """One broker, and how to log in there.
@@ -32,6 +51,11 @@ class Login:
     Attributes:
         scheme: of the URL.
         host, port: where it listens.
+        hostname: what the broker is told that it is called, where that is not `host`: after a redirect.
+        path: the request target over WebSocket.
+        binding: how WebSocket is spoken; None for TCP.
+        token: the sub-protocol to ask for.
+        authorizes: say user and password to HTTP as well, which asked for them.
         container: what this client calls itself; the broker lets nobody else be.
         ask: gives user and password.
         mechanism: of SASL.
@@ -47,6 +71,11 @@ class Login:
     scheme: str
     host: str
     port: int
+    hostname: str | None = None
+    path: str = "/"
+    binding: Binding | None = None
+    token: Token = Token.CS01
+    authorizes: bool = False
     container: str
     ask: Ask = field(default=lambda: NOBODY, repr=False)
     mechanism: Mechanism = Mechanism.AUTO
@@ -62,6 +91,11 @@ class Login:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.scheme}://{host}:{self.port}"
 
+    @property
+    def virtual_host(self) -> str:
+        """What the broker is told that it is called: by AMQP's `open`, by SASL, by TLS and by HTTP alike."""
+        return self.hostname or self.host
+
     def __reduce__(self) -> NoReturn:
         raise TypeError("a login is not pickled: it may hold a password")
 
@@ -71,12 +105,12 @@ class Login:
         Raises:
             OSError: a certificate or key that cannot be read.
         """
-        return (lambda plain: plain) if self.tls is None else self.tls.prepare(self.host)
+        return (lambda plain: plain) if self.tls is None else self.tls.prepare(self.virtual_host)
 
     def explain(self, error: OSError) -> ConnectionFailedError:
         """Say what an error on the way to the broker means, and what to do about it."""
         if self.tls is not None and isinstance(error, ssl.SSLError):
-            return self.tls.explain(error, f"{self}", self.host)
+            return self.tls.explain(error, f"{self}", self.virtual_host)
         if isinstance(error, socket.gaierror):
             return ConnectionFailedError(f"no connection to {self}: no host of that name is known ({error.strerror})")
         return ConnectionFailedError(f"no connection to {self}: {error}")

@@ -41,12 +41,13 @@ class Machine:
         self.connection = Connection()
         self._sasl = None if login.mechanism is Mechanism.NONE else SaslClient(login)
         self._stream: Stream = stream_for(login)
+        self._is_plain = login.binding is None
         self._transport = Transport()
         self._collector = Collector()
         self._transport.max_frame_size = MAX_FRAME
         self._transport.idle_timeout = login.idle
         self.connection.container = login.container
-        self.connection.hostname = login.host
+        self.connection.hostname = login.virtual_host
         if login.relay:
             self.connection.desired_capabilities = [symbol(RELAY)]
         self.connection.collect(self._collector)
@@ -57,8 +58,13 @@ class Machine:
 
     @property
     def is_over(self) -> bool:
-        """Whether proton neither reads nor writes any more."""
-        return self._transport.closed
+        """Whether AMQP has ended, or what is below it."""
+        return self._transport.closed or self._stream.is_over
+
+    @property
+    def may_hang_up(self) -> bool:
+        """Whether the peer has nothing more to say."""
+        return self._is_plain or self._stream.is_over
 
     @property
     def error(self) -> Any:

@@ -74,7 +74,7 @@ def unpack(frame: bytes) -> tuple[Performative, list[Any]]:
         described: Any = data.get_object()
         fields = [bytes(each) if isinstance(each, memoryview) else each for each in described.value]
         return Performative(described.descriptor), fields
-    except (DataException, ValueError, TypeError, AttributeError, RecursionError) as error:
+    except (DataException, ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise SaslError(f"no SASL frame: {error}") from error
 
 
@@ -167,7 +167,7 @@ class SaslClient:
         match performative:
             case Performative.MECHANISMS:
                 self._require_mechanism(mechanisms(first))
-                return pack(Performative.INIT, symbol(self._mechanism), self._secret(), self._login.host)
+                return pack(Performative.INIT, symbol(self._mechanism), self._secret(), self._login.virtual_host)
             case Performative.OUTCOME:
                 if first != 0:
                     reason = OUTCOMES.get(first, "no reason that AMQP knows") if isinstance(first, int) else "unknown"

@@ -115,7 +115,7 @@ def _decode_one(view: memoryview) -> tuple[int, Found | None]:
         data.rewind()
         data.next()
         value = data.get_object()
-    except (DataException, ValueError, TypeError, RecursionError) as error:
+    except (DataException, ValueError, TypeError, OverflowError, RecursionError) as error:
         raise MalformedError(f"no AMQP message: {error}") from error
     if not isinstance(value, Described):
         raise MalformedError(f"no AMQP message: a section is described, not {type(value).__name__}")

@@ -17,6 +17,10 @@ class Stream(Protocol):
     def is_open(self) -> bool:
         """Whether AMQP may begin."""
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the peer took leave of it; over TCP there is no leave to take."""
+
     def receive(self, octets: bytes) -> bytes:
         """Take what was read, and return what of it is AMQP's; nothing read is the end.
 
@@ -38,6 +42,7 @@ class Plain:
     """TCP, with or without TLS: what is written is AMQP."""
 
     is_open = True
+    is_over = False
 
     def __init__(self) -> None:
         self._out = bytearray()
@@ -64,4 +69,8 @@ class Plain:
 
 def stream_for(login: Login) -> Stream:
     """Make the stream that a login asks for."""
-    return Plain()
+    if login.binding is None:
+        return Plain()
+    from brokers.amqp.websocket import WebSocketClient  # a library that TCP does without
+
+    return WebSocketClient(login)

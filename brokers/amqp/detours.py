@@ -1,0 +1,69 @@
+"""Other ways in: where a broker, or the server before it, says that a client should come again, and how."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+from brokers.amqp.login import Login
+from brokers.endpoints import Endpoints
+from brokers.errors import ConnectionFailedError
+
+if TYPE_CHECKING:
+    from brokers.amqp.engine import Engine
+
+MAX_DETOURS: Final = 5
+"""How often in a row a client lets itself be sent elsewhere."""
+
+
+class DetourError(ConnectionFailedError):
+    """A broker wants to be reached in another way. It ends an attempt to connect, and begins the next."""
+
+    def __init__(self, message: str, login: Login) -> None:
+        super().__init__(message)
+        self.login = login
+
+
+def redirected(login: Login, info: Any) -> Login | None:
+    """Return where an `amqp:connection:redirect` leads, by the same transport; None if it does not say.
+
+    Spec: AMQP 1.0 part 2, 2.8.16; WebSocket binding 3.1 (WS-23 to WS-25).
+    """
+    if not isinstance(info, dict):
+        return None
+    host, name, port, path = (info.get(key) for key in ("network-host", "hostname", "port", "path"))
+    if not isinstance(host or name, str):
+        return None
+    if isinstance(path, str) and not path.startswith("/"):
+        path = f"/{path}"
+    return replace(
+        login,
+        host=str(host or name),
+        hostname=None if name is None else str(name),
+        port=int(port) if isinstance(port, int) and 0 < port < 1 << 16 else login.port,
+        path=path if isinstance(path, str) else login.path,
+    )
+
+
+class AmqpEndpoints(Endpoints[Login, "Engine"]):
+    """The brokers of a connection, each reached in the way that it asks for."""
+
+    def _enter(self, login: Login, timeout: float) -> Engine:
+        """Log in, wherever the broker sends us, at most a few times."""
+        until = monotonic() + timeout
+        trail = []
+        for _ in range(MAX_DETOURS + 1):
+            engine = self._next(login)
+            try:
+                engine.open(max(0.0, until - monotonic()))
+            except DetourError as detour:
+                trail.append(str(detour))
+                login = detour.login
+            except ConnectionFailedError as error:
+                if not trail:
+                    raise
+                raise type(error)(f"{error}, after {'; '.join(trail)}") from error
+            else:
+                return engine
+        raise ConnectionFailedError(f"sent on {len(trail)} times: {'; '.join(trail)}")
