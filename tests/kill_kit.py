@@ -105,7 +105,7 @@ class Drama:
 
     def _call(self, caller: int, log: Path) -> None:
         """Call again and again, one call at a time."""
-        fixed = f"?replyToName={self.name}.answers" if caller % 3 == 2 else ""
+        fixed = f"?replyToName={self.name}.answers" if is_shared(caller) else ""
         profile = ("rec-2012", "cr-2009", "rec-2012")[caller % 3]
         with (
             soapjms.connect(self.broker.stomp_url) as connection,
@@ -169,6 +169,21 @@ class Drama:
         )
 
 
+def is_shared(caller: int) -> bool:
+    """Say whether a caller's replies come in at the fixed queue that it shares with others."""
+    return caller % 3 == 2
+
+
+def strays(broker: str, verdict: Verdict) -> list[int]:
+    """Name the copies of answers that nothing explains.
+
+    A fixed reply queue outlasts the connection: what the broker had handed over and was not told of comes again.
+    Artemis lets answers out and delivers their requests again where a service dies at the moment of its commit; they
+    are answered from the store then. Either way the client drops the second answer.
+    """
+    return [] if broker == "artemis" else [each for each in verdict.copies if not is_shared(each % CALLERS)]
+
+
 def ask(client: Client, number: int) -> tuple[str | None, bool]:
     """Call once; return the answer, None for an error, and whether the request may have been sent."""
     try:
@@ -225,13 +240,11 @@ def main() -> int:
         ).run()
         left = leftovers(broker)
     print(f"{options.broker}: {verdict}")
-    for each in (*verdict.unexpected, *left):
+    copies = [f"a second answer for {each}" for each in strays(options.broker, verdict)]
+    for each in (*verdict.unexpected, *copies, *left):
         print(f"  {each}")
-    # Artemis lets answers out and delivers their requests again where a service dies at the moment of its commit. They
-    # are answered from the store then, and the client drops the second answer.
-    is_once = not verdict.copies or options.broker == "artemis"
     is_useful = verdict.answered >= 0.75 * options.requests
-    return 0 if verdict.is_good and is_once and is_useful and not left else 1
+    return 0 if verdict.is_good and is_useful and not copies and not left else 1
 
 
 if __name__ == "__main__":
