@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from smqp_kit import Clock, Listener, Raw, Running, Wire, eventually, running
 
-from brokers.smqp.server import Right
+from brokers.smqp.server import Peer, Right
 from brokers.smqp.times import parse_date
 
 DATA = Path(__file__).parent / "data" / "smqp"
@@ -173,3 +173,46 @@ def test_transcript_of_two_servers(play: Play) -> None:
     alice.read(2)
     play.happenings = {"bob subscribes": lambda: bob.data("SUB MESSAGE /stocks/quotes/acme") and None}
     play.play("t5.txt")
+
+
+def test_our_link_speaks_as_in_the_transcript(play: Play) -> None:
+    """Our server as the client of T5: it says, octet for octet, what `L>` does, and where it listens besides."""
+    server = play.server("A", "a.example", 2001)
+    server.topics("/stocks/quotes/acme")
+    server.accounts("alice")
+    door = Listener()
+    host, port = door.socket.getsockname()
+    topic = "/stocks/quotes/acme"
+    server.server.link(
+        Peer(context="b.example", host=host, port=port, account="peer-a", password="l1nk", topics=(topic,))
+    )
+    counts = server.server._links["b.example"]._interest.counts
+    line = door.accept()
+    notify: Wire | None = None
+    alice = server.client("alice", listen=False)
+    alice.read(2)
+    for tag, lines in play._blocks((DATA / "t5.txt").read_text("utf-8")):
+        octets = play._octets(lines)
+        if tag == "L<":
+            line.send(octets)
+        elif tag == "L>" and b" F2" in octets:  # the same again, as another server might send it
+            break
+        elif tag == "L>":
+            if octets.startswith(b"SUB SUB"):
+                command = line.until(b"\r\n\r\n").split()
+                assert command[:3] == [b"SET", b"NOTIFY", b"PORT"]
+                notify = Wire(Raw.connect((host, int(command[3]))))
+                line.send("200 OK\r\n\r\n")
+            assert line.read(len(octets)) == octets
+        elif tag == "LN<":
+            assert notify is not None
+            notify.send(octets)
+            eventually(lambda: counts.get(topic) == 1)
+        elif tag == "A>":
+            alice.send(octets)
+        elif tag == "A<":
+            assert alice.read(len(octets)) == octets
+    assert notify is not None
+    for wire in (line, notify):
+        wire.close()
+    door.close()

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from brokers.errors import BrokerError
 from brokers.smqp.attributes import Attribute, Attributes, attribute
@@ -94,14 +93,6 @@ class Client(KeptConnection):
         """Log out; subscriptions stay (SM-181). Idempotent."""
         super().close()
         self._hearing.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     # Publishing
 

@@ -9,6 +9,8 @@ import logging
 import socket
 from collections.abc import Callable
 from threading import Event, RLock, Thread, current_thread
+from types import TracebackType
+from typing import Self
 
 from brokers.errors import BrokerError, ClosedError, ConnectionFailedError, ConnectionLostError
 from brokers.smqp.client.line import Address, CommandLine, Welcome
@@ -208,6 +210,14 @@ class KeptConnection(Questions):
     def _close_listener(self) -> None:
         if self._listener is not None:
             self._listener.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     # Subscriptions, which a new connection has again
 

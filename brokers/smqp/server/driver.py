@@ -39,6 +39,7 @@ from brokers.smqp.server.actions import (
 from brokers.smqp.server.administration import Administration
 from brokers.smqp.server.database import Database
 from brokers.smqp.server.engine import Engine
+from brokers.smqp.server.links import Link, Peer
 from brokers.smqp.server.options import SERVER_PORT, Options
 from brokers.smqp.server.protocols import CommandProtocol, NotifyProtocol
 
@@ -48,6 +49,7 @@ T = TypeVar("T")
 
 HASHERS: Final = 2
 """Threads that compare passwords."""
+TURNS: Final = 5
 FAREWELL: Final = 0.5
 """Seconds that closing leaves for what is to be written."""
 
@@ -76,6 +78,7 @@ class Server:
         self._commands: dict[int, CommandProtocol] = {}
         self._notifies: dict[tuple[int, int], NotifyProtocol] = {}
         self._connecting: dict[tuple[int, int], asyncio.Task[None]] = {}
+        self._links: dict[str, Link] = {}
         self._is_flushing = False
         self._alarm: asyncio.TimerHandle | None = None
         self._is_closed = False
@@ -114,6 +117,27 @@ class Server:
         self.flush()
         return result
 
+    def link(self, peer: Peer) -> None:
+        """Pass on to another server what is published here with a Depth, and is subscribed to there.
+
+        Raises:
+            ValueError: there is a link to a server of that name.
+        """
+        if peer.context in self._links:
+            raise ValueError(f"there is a link to {peer.context}")
+        link = Link(self, peer)
+        self._links[peer.context] = link
+        self.call(self._know_links).result()
+        link.start()
+
+    def _know_links(self) -> None:
+        self.engine.core.link_names = tuple(self._links)
+        self.engine.core.on_forward = self._wake_links
+
+    def _wake_links(self) -> None:
+        for link in self._links.values():
+            link.wake()
+
     def close(self, goodbye: float | None = 0.0) -> None:
         """Say goodbye to the clients, close all connections and the store. Idempotent.
 
@@ -122,6 +146,8 @@ class Server:
         """
         if self._is_closed:
             return
+        for link in self._links.values():
+            link.close()
         self._wait(self._close(goodbye))
         self._is_closed = True
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -145,10 +171,12 @@ class Server:
         if goodbye is not None:
             self.engine.core.announce.bye(goodbye)
         self.flush()
-        for task in self._connecting.values():
+        connecting = list(self._connecting.values())
+        for task in connecting:
             task.cancel()
-        if self._alarm is not None:
-            self._alarm.cancel()
+        await asyncio.gather(*connecting, return_exceptions=True)
+        for _ in range(TURNS):  # of the loop, in which what was accepted last comes in
+            await asyncio.sleep(0)
         protocols = [*self._commands.values(), *self._notifies.values()]
         for protocol in protocols:
             protocol.close()
@@ -156,7 +184,10 @@ class Server:
             await asyncio.wait_for(asyncio.gather(*(each.ended for each in protocols)), FAREWELL)
         for protocol in protocols:
             protocol.abort()
-        await asyncio.sleep(0)
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+        if self._alarm is not None:
+            self._alarm.cancel()
 
     def call(self, function: Callable[[], T]) -> Future[T]:
         """Run a function on the server's thread, then do what it asked for."""

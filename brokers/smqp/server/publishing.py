@@ -36,8 +36,11 @@ def publish(core: Core, session: Session, heard: Heard) -> Answer:
     refuse_trash(path)
     topic = core.directory.actual(find_lasting(core, path))
     need(core, session, path, Right.PUBLISH)
-    if content.attributes.text("Depth") not in ("", "0"):
+    depth = int(content.attributes.text("Depth") or 0)
+    if depth and origin is None:
         need(core, session, path, Right.REMOTE)
+    elif depth and Right.REMOTE not in core.rights.of(session.owner, path):
+        depth = 0  # what a peer passes on ends here, if the peer may not go further
     known = _known(core, session, command, origin)
     if known is not None:
         return _taken(command, known)
@@ -45,7 +48,7 @@ def publish(core: Core, session: Session, heard: Heard) -> Answer:
     cmuid = str(Cmuid(session.owner.name, session.guid, command.cmuid))
     if origin is not None:
         cmuid = str(parse_cmuid(content.attributes.text("Cmuid")))
-    message = _stored(core, session, command, content, topic, cmuid=cmuid, origin=origin)
+    message = _stored(core, session, command, content, topic, depth=depth, cmuid=cmuid, origin=origin)
     smuid = core.publish(message)
     if origin is not None:
         core.messages.remember_origin(str(origin), smuid, core.clock())
@@ -102,6 +105,7 @@ def _stored(
     content: Content,
     topic: Topic,
     *,
+    depth: int = 0,
     cmuid: str,
     origin: Smuid | None = None,
     first: Attributes = Attributes(),  # noqa: B008 - a tuple, which nothing changes
@@ -123,7 +127,7 @@ def _stored(
         received=core.clock(),
         priority=int(attributes.text("Priority") or core.options.default_priority),
         timeout=_timeout(core, topic, attributes),
-        depth=int(attributes.text("Depth") or 0),
+        depth=depth,
         receipt=attributes.flag("Receipt"),
         sequenced=attributes.value("Sequence") is not None,
     )

@@ -1,0 +1,257 @@
+"""Links to other servers: this server is a client there, and passes on what its own clients publish with a Depth.
+
+Messages that are to go on are kept until the other server has them. It is asked, and then told, who subscribes there:
+a message goes on if somebody does, or if it may go further from there, as no server tells what is behind it.
+
+Spec: SMQP 2.3, 4.1.8.1 (DEPTH).
+
+Deviation: SMQP has no commands for links. See `X-Hops` and the dialogue T5 in tests/data/smqp.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from brokers.errors import BrokerError
+from brokers.smqp.attributes import Attribute, Attributes, parse_line
+from brokers.smqp.client.hearing import told_of
+from brokers.smqp.client.keeping import KeptConnection
+from brokers.smqp.client.line import Address
+from brokers.smqp.client.options import ClientOptions
+from brokers.smqp.client.received import SubscriberCount
+from brokers.smqp.commands import Command, Kind
+from brokers.smqp.dialogue import Heard
+from brokers.smqp.errors import RefusedError
+from brokers.smqp.replies import AGAIN, Code
+from brokers.smqp.server.core import Core
+from brokers.smqp.server.messages import Stored
+from brokers.smqp.server.options import SERVER_PORT
+from brokers.smqp.topics import covers, fold, is_wildcard
+
+if TYPE_CHECKING:
+    from brokers.smqp.server.driver import Server
+
+log = logging.getLogger(__name__)
+
+HOPS: Final = "X-Hops"
+BATCH: Final = 100
+"""How many messages are taken from the store at a time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peer:
+    """Another server, and the account that this one has there, which has to be that of a peer.
+
+    Attributes:
+        context: its own name.
+        host: where it is.
+        port: 720 by default.
+        account: to log in to.
+        password: of the account.
+        topics: which of our topics may go there: names and wildcards.
+        tls: makes the link SMQPS.
+        options: how the link is set up as a client.
+    """
+
+    context: str
+    host: str
+    port: int = SERVER_PORT
+    account: str
+    password: str
+    topics: tuple[str, ...] = ("*",)
+    tls: ssl.SSLContext | None = None
+    options: ClientOptions = field(default_factory=ClientOptions)
+
+
+class Outgoing(NamedTuple):
+    """A message that is to go on."""
+
+    message: Stored
+    path: str
+
+
+class Interest:
+    """Who subscribes over there, by topic. A `Hearer`, which is told of changes."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {}
+        self.generation = 0
+
+    def take(self, heard: Heard) -> bool:
+        """Take messages, which nobody subscribed to, and let them be."""
+        return True
+
+    def confirmed(self, heard: Heard) -> None:
+        """Nothing comes of that."""
+
+    def doubted(self, heard: Heard) -> None:
+        """Nothing comes of that either."""
+
+    def notice(self, heard: Heard) -> None:
+        """Note how many subscribe now."""
+        told = told_of(heard)
+        if isinstance(told, SubscriberCount):
+            self.counts[fold(told.topic)] = told.count
+
+
+class Link:
+    """Passes messages on to one other server, on a thread of its own, until it is closed."""
+
+    def __init__(self, server: Server, peer: Peer) -> None:
+        self.peer = peer
+        self._server = server
+        self._interest = Interest()
+        self._wake = Event()
+        self._closing = Event()
+        self._numbers = 0
+        self._thread = Thread(target=self._run, name=f"smqp link {peer.context}", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """There is something to pass on."""
+        self._wake.set()
+
+    def close(self) -> None:
+        """End; what was not passed on is kept."""
+        self._closing.set()
+        self._wake.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        pause, longest = self.peer.options.renew or (1.0, 60.0)
+        while not self._closing.is_set():
+            try:
+                with self._connected() as connection:
+                    pause = (self.peer.options.renew or (1.0, 60.0))[0]
+                    self._pass_on(connection)
+            except BrokerError as error:
+                log.info("the link to %s does not work: %s", self.peer.context, error)
+                self._closing.wait(pause)
+                pause = min(longest, pause * 2)
+            except Exception:
+                log.exception("the link to %s failed", self.peer.context)
+                self._closing.wait(longest)
+
+    def _connected(self) -> KeptConnection:
+        peer = self.peer
+        address = Address(peer.host, peer.port, peer.tls)
+        self._interest.counts.clear()
+        connection = KeptConnection(
+            address, peer.account, peer.password, peer.options, self._interest, takes_login_topic=False
+        )
+        self._interest.generation = connection.generation
+        return connection
+
+    def _pass_on(self, connection: KeptConnection) -> None:
+        for pattern in self.peer.topics:
+            if not is_wildcard(pattern):
+                self._subscribers(connection, pattern)
+        while not self._closing.is_set():
+            self._wake.clear()
+            outgoing = self._on_server(self._waiting)
+            for each in outgoing:
+                if self._closing.is_set() or not self._send(connection, each):
+                    return
+            if not outgoing:
+                self._wake.wait()
+
+    def _send(self, connection: KeptConnection, outgoing: Outgoing) -> bool:
+        """Pass one message on, or decide not to; False if that is to be tried again with a new connection."""
+        try:
+            if self._is_wanted(connection, outgoing):
+                self._numbers += 1
+                context = self._server.engine.core.options.context
+                command = Command(
+                    kind=Kind.PUBLISH_MESSAGE,
+                    topic=_host(outgoing.message, context) + outgoing.path,
+                    cmuid=f"F{self._numbers}",
+                )
+                connection.ask(command, forwarded(outgoing.message, context))
+        except RefusedError as error:
+            if error.code in AGAIN:
+                self._closing.wait((self.peer.options.renew or (1.0, 60.0))[1])
+                return not self._closing.is_set()
+            log.warning("%s does not take message %d: %s", self.peer.context, outgoing.message.smuid, error)
+        self._on_server(lambda core: self._done(core, outgoing.message.smuid))
+        return True
+
+    def _is_wanted(self, connection: KeptConnection, outgoing: Outgoing) -> bool:
+        message = outgoing.message
+        if self.peer.context in _hops(message) or _host(message, "") == self.peer.context:
+            return False
+        if not any(covers(fold(pattern), fold(outgoing.path)) for pattern in self.peer.topics):
+            return False
+        goes_further = message.depth not in (0, 1)
+        return goes_further or self._subscribers(connection, outgoing.path) > 0
+
+    def _subscribers(self, connection: KeptConnection, path: str) -> int:
+        """Say how many subscribe over there; ask if that is not known, and to be told when it changes."""
+        if self._interest.generation != connection.generation:  # what was told meanwhile is not known
+            self._interest.counts.clear()
+            self._interest.generation = connection.generation
+        folded = fold(path)
+        if folded not in self._interest.counts:
+            try:
+                connection.subscribed(Command(kind=Kind.SUBSCRIBE_SUBSCRIBER, topic=path))
+                found = connection.ask(Command(kind=Kind.COUNT_SUBSCRIBERS, topic=path)).data
+            except RefusedError as error:
+                if error.code is Code.NOT_FOUND:
+                    return 0
+                raise
+            self._interest.counts.setdefault(folded, int(found[0]))
+        return self._interest.counts[folded]
+
+    # On the server's thread
+
+    def _on_server(self, function: Callable[[Core], list[Outgoing]]) -> list[Outgoing]:
+        core = self._server.engine.core
+        return self._server.call(lambda: function(core)).result()
+
+    def _waiting(self, core: Core) -> list[Outgoing]:
+        rows = core.database.rows(
+            "SELECT smuid FROM forwards WHERE link = ? ORDER BY smuid LIMIT ?", self.peer.context, BATCH
+        )
+        messages = [message for (smuid,) in rows if (message := core.messages.get(smuid)) is not None]
+        return [Outgoing(message, core.directory.get(message.topic).path) for message in messages]
+
+    def _done(self, core: Core, smuid: int) -> list[Outgoing]:
+        core.database.begin()
+        core.database.execute("DELETE FROM forwards WHERE link = ? AND smuid = ?", self.peer.context, smuid)
+        return []
+
+
+def forwarded(message: Stored, context: str) -> bytes:
+    """Write a message as it goes to another server: one less of Depth, with its first name and all it came through."""
+    lines = [parse_line(line) for line in message.header.decode().split("\r\n") if line]
+    depth = message.depth if message.depth < 0 else message.depth - 1
+    header = Attributes(
+        (
+            Attribute("Created", message.created),
+            Attribute("Depth", str(depth)),
+            Attribute("Smuid", message.origin or f"{context}/{message.smuid}"),
+            Attribute("Cmuid", message.cmuid),
+            *Attributes(lines).without("Depth", HOPS),
+            Attribute(HOPS, ",".join([*_hops(message), context])),
+        )
+    )
+    return header.written() + b"\r\n" + message.body + b"\r\n"
+
+
+def _hops(message: Stored) -> list[str]:
+    """List the servers that a message of another server came through; one's own clients cannot say so."""
+    if message.origin is None:
+        return []
+    lines = Attributes(parse_line(line) for line in message.header.decode().split("\r\n") if line)
+    return [hop for each in lines.text(HOPS).split(",") if (hop := each.strip())]
+
+
+def _host(message: Stored, context: str) -> str:
+    return context if message.origin is None else message.origin.rpartition("/")[0]
