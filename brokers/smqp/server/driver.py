@@ -166,6 +166,10 @@ class Server:
 
     async def _close(self, goodbye: float | None) -> None:
         self.engine.is_available = False
+        for listener in self._listeners:  # asyncio trips over a connection that it takes while it closes
+            for each in listener.sockets:
+                self._loop.remove_reader(each.fileno())
+        await self._turns()
         for listener in self._listeners:
             listener.close()
         if goodbye is not None:
@@ -175,8 +179,6 @@ class Server:
         for task in connecting:
             task.cancel()
         await asyncio.gather(*connecting, return_exceptions=True)
-        for _ in range(TURNS):  # of the loop, in which what was accepted last comes in
-            await asyncio.sleep(0)
         protocols = [*self._commands.values(), *self._notifies.values()]
         for protocol in protocols:
             protocol.close()
@@ -184,10 +186,14 @@ class Server:
             await asyncio.wait_for(asyncio.gather(*(each.ended for each in protocols)), FAREWELL)
         for protocol in protocols:
             protocol.abort()
-        for _ in range(TURNS):
-            await asyncio.sleep(0)
+        await self._turns()
         if self._alarm is not None:
             self._alarm.cancel()
+
+    async def _turns(self) -> None:
+        """Let the loop do what is under way."""
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
 
     def call(self, function: Callable[[], T]) -> Future[T]:
         """Run a function on the server's thread, then do what it asked for."""
