@@ -16,6 +16,7 @@ if not hasattr(_brokers, "Connection") or not (_Path(_brokers.__file__ or "").pa
 
 from brokers import connect
 from brokers.naming import Names
+from soapjms.answers import Reply
 from soapjms.client import Client
 from soapjms.dispatcher import Dispatcher
 from soapjms.opening import connect_uri
@@ -40,7 +41,8 @@ from soapjms.protocol.limits import Limits
 from soapjms.protocol.names import CR_2009, REC_2012, Profile, SoapVersion, Subcode
 from soapjms.recorder import Recorder, Tap
 from soapjms.response import Response
-from soapjms.service import Reply, Request, Service
+from soapjms.service import Request, Service
+from soapjms.services import Services
 from soapjms.sqlitestore import SqliteStore
 from soapjms.wsdl import read_wsdl
 
@@ -70,6 +72,7 @@ __all__ = [
     "Request",
     "Response",
     "Service",
+    "Services",
     "SoapFaultError",
     "SoapJmsError",
     "SoapVersion",

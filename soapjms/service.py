@@ -6,25 +6,28 @@ No broker in here: a `Dispatcher` runs a service over a connection.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from copy import deepcopy
+import time
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from inspect import iscoroutinefunction
-from itertools import pairwise
-from typing import Any, Final, TypeAlias, TypeVar
+from inspect import isawaitable
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from lxml import etree
 
 from brokers.message import Message, Properties
+from soapjms.answers import Answer, Prepared, fault_of, prepared, service_failed
+from soapjms.coroutines import Loop, refuse_in_a_loop
 from soapjms.idempotency import NO_STORE, Claim, Unstored
 from soapjms.policy import DEFAULT, Policy
 from soapjms.protocol.assertions import Verdict
-from soapjms.protocol.attachments import Attachment, Attachments
-from soapjms.protocol.envelope import Blame, Envelope, as_envelope, build_fault, wrap
+from soapjms.protocol.attachments import Attachments
+from soapjms.protocol.envelope import Blame, Envelope, build_fault
 from soapjms.protocol.errors import InvalidAttachmentError, SoapFaultError, UsageError
 from soapjms.protocol.names import SoapVersion
 from soapjms.protocol.responding import RequestAccepted
 from soapjms.protocol.showing import named
+from soapjms.protocol.understanding import must_understand_fault, not_understood
+from soapjms.routing import Route, Routes, element_name
 
 log = logging.getLogger("soapjms.service")
 
@@ -34,7 +37,7 @@ class Request:
     """A request as a function of a service gets it: the element in the SOAP body, and what came with it.
 
     Attributes:
-        element: the first element of the SOAP body.
+        element: the first element of the SOAP body; the Body itself if it is empty.
         envelope: the SOAP envelope.
         message: the JMS message.
         soap_action: SOAPJMS_soapAction, None if it did not come.
@@ -81,9 +84,10 @@ class Request:
         function returns nobody else writes to the file: use it late, and call no other service after that.
 
         Raises:
-            UsageError: there is no store, or nothing tells this request from its redelivery.
+            UsageError: there is no store, nothing tells this request from its redelivery, or the function is `async`.
             StoreError: the store cannot be written now.
         """
+        refuse_in_a_loop("request.transaction")
         return self.claim.transaction
 
     @property
@@ -105,30 +109,7 @@ class Request:
         return self.element.findtext(path, default)
 
 
-Content: TypeAlias = etree._Element | SoapFaultError | None
-"""An element for the SOAP body (or a whole Envelope), a fault, or None for an empty body."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """An answer with attachments: sent as MTOM if it has an `xop:Include`, else as SwA.
-
-    Attributes:
-        content: what a function without attachments would return.
-        attachments: what goes along.
-    """
-
-    content: Content
-    attachments: Sequence[Attachment] = ()
-
-
-Answer: TypeAlias = Content | Reply
-"""What a function may return."""
-
-Prepared: TypeAlias = tuple[etree._Element, Sequence[Attachment]]
-"""An envelope, and what goes along with it."""
-
-Operation: TypeAlias = Callable[[Request], Answer]
+Operation: TypeAlias = Callable[[Request], Answer | Awaitable[Answer]]
 F = TypeVar("F", bound=Callable[[Any], Any])
 
 
@@ -156,27 +137,52 @@ class Outcome:
     keeps_effects: bool = False
 
 
+class Match(NamedTuple):
+    """What a request is for.
+
+    Attributes:
+        service: that has the operation.
+        route: the operation; None if there is none.
+        problem: why there is none.
+    """
+
+    service: Service
+    route: Route | None
+    problem: str = ""
+
+
 class Service:
-    """Functions by the name of the element that they answer. Register them before a dispatcher runs the service.
+    """Functions by what they answer: SOAP action and element. Register them before a dispatcher runs the service.
 
     Args:
         policy: what becomes of a request whose function fails, for operations that do not say it themselves.
+        understands: SOAP header blocks that the functions process, in Clark notation, `{namespace}*` for all of a
+            namespace. Any other that says mustUnderstand is answered with that fault.
+        roles: URIs of what the service acts as beside the ultimate receiver; SOAP 1.1 calls them actors.
+
+    Raises:
+        UsageError: an argument is not as it must be.
     """
 
-    def __init__(self, *, policy: Policy = DEFAULT) -> None:
-        self._operations: dict[str, Operation] = {}
-        self._policies: dict[str, Policy] = {}
+    def __init__(
+        self, *, policy: Policy = DEFAULT, understands: Collection[str] = (), roles: Collection[str] = ()
+    ) -> None:
+        self._routes = Routes()
         self._policy = _policy(policy)
+        self._understands, self._roles = _texts("understands", understands), _texts("roles", roles)
+        self._loop = Loop()
 
-    def operation(self, name: str, *, policy: Policy | None = None) -> Callable[[F], F]:
-        """Register the decorated function for requests whose body element is called `name`.
+    def operation(self, name: str, *, action: str | None = None, policy: Policy | None = None) -> Callable[[F], F]:
+        """Register the decorated function for requests whose body element is called `name`. It may be `async`.
 
         Args:
             name: in Clark notation, `{namespace}local`.
+            action: the SOAP action of such requests. Then one of them with the action of another operation is refused,
+                and several operations may have the same element.
             policy: what becomes of a request for which it fails; the service's where it is None.
 
         Raises:
-            UsageError: the name is taken, or is no name; what is decorated is no function, or an `async` one.
+            UsageError: name and action are taken, or are none; what is decorated is no function.
         """
         if not isinstance(name, str):
             raise UsageError(f"operation takes the name of an element, not {name!r}: @service.operation(NAME)")
@@ -184,32 +190,46 @@ class Service:
             name = etree.QName(name).text
         except ValueError:
             raise UsageError(f"{name!r} is no name of an element; write it {{namespace}}local") from None
-        if name in self._operations:
-            raise UsageError(f"the operation {name} is registered already, as {self._operations[name]}")
-        chosen = self._policy if policy is None else _policy(policy)
+        chosen = self._chosen(policy)
+        return self._registering(lambda function: Route(name, name, action, function, function, chosen))
+
+    def _registering(self, route: Callable[[Callable[..., Any]], Route]) -> Callable[[F], F]:
+        """Make the decorator."""
 
         def register(function: F) -> F:
-            if not callable(function) or iscoroutinefunction(function):
-                raise UsageError(f"the operation {name} is {function!r}; it is a function, and not an async one")
-            self._operations[name] = function
-            self._policies[name] = chosen
+            if not callable(function):
+                raise UsageError(f"@service.operation(NAME) decorates a function, not {function!r}")
+            self._routes.add(route(function))
             return function
 
         return register
 
+    def _chosen(self, policy: Policy | None) -> Policy:
+        return self._policy if policy is None else _policy(policy)
+
     @property
-    def operations(self) -> Mapping[str, Operation]:
-        """The functions by name."""
-        return dict(self._operations)
+    def operations(self) -> Mapping[str, Callable[..., Any]]:
+        """The functions by name; of several with one element the last."""
+        return {each.name: each.function for each in self._routes}
+
+    def find(self, accepted: RequestAccepted) -> Match:
+        """Find the operation that a request is for; see `soapjms.routing`."""
+        found = self._routes.find(element_name(accepted.envelope.content), accepted.soap_action)
+        return Match(self, found) if isinstance(found, Route) else Match(self, None, found)
+
+    def knows_action(self, action: str | None) -> bool:
+        """Say whether an operation is registered with this SOAP action."""
+        return self._routes.knows_action(action)
 
     def policy_for(self, accepted: RequestAccepted) -> Policy:
         """Return what holds for a request."""
-        return self._policies.get(_name_of(accepted.envelope.content), self._policy)
+        service, route, _ = self.find(accepted)
+        return service._policy if route is None else route.policy
 
     def operation_of(self, accepted: RequestAccepted) -> str:
-        """Return the name of the operation that a request is for; empty if there is none of that name."""
-        name = _name_of(accepted.envelope.content)
-        return name if name in self._operations else ""
+        """Return the name of the operation that a request is for; empty if there is none."""
+        route = self.find(accepted).route
+        return "" if route is None else route.name
 
     def answer(self, accepted: RequestAccepted, context: Context | None = None) -> Prepared:
         """Run the function for a request and return the envelope to answer with and what goes along; never raises."""
@@ -226,17 +246,22 @@ class Service:
         try:
             return self._answer(version, accepted, context)
         except BaseException as error:
-            log.exception("the function for %s failed", named(_name_of(accepted.envelope.content)))
+            log.exception("the function for %s failed", named(element_name(accepted.envelope.content)))
             return Outcome((service_failed(version), ()), failure=error)
 
     def _answer(self, version: SoapVersion, accepted: RequestAccepted, context: Context) -> Outcome:
+        service, route, problem = self.find(accepted)
+        understands = service._understands if route is None else service._understands | route.understands
+        blocks = not_understood(accepted.envelope, understands, service._roles)
+        if blocks:
+            return Outcome((must_understand_fault(version, blocks), ()))
         returned = False
         try:
-            answer = self._run(accepted, context)
+            if route is None:
+                raise SoapFaultError(problem, blame=Blame.SENDER)
+            answer = service._run(route, accepted, context)
             returned = True
-            if isinstance(answer, Reply):
-                return Outcome((as_envelope_of(version, answer.content), answer.attachments), keeps_effects=True)
-            return Outcome((as_envelope_of(version, answer), ()), keeps_effects=True)
+            return Outcome(prepared(version, answer), keeps_effects=True)
         except SoapFaultError as error:
             if accepted.one_way:
                 log.warning("a one-way message is answered with a fault, which goes to nobody: %s", error)
@@ -244,32 +269,32 @@ class Service:
         except InvalidAttachmentError as error:
             return Outcome((build_fault(version, str(error)), ()))
 
-    def _run(self, accepted: RequestAccepted, context: Context) -> Answer:
+    def _run(self, route: Route, accepted: RequestAccepted, context: Context) -> Answer:
         element = accepted.envelope.content
-        operation = self._operations.get(_name_of(element))
-        if element is None or operation is None:
-            known = ", ".join(sorted(self._operations)) or "none"
-            raise SoapFaultError(
-                f"no operation for the element {named(_name_of(element)) or '(none)'}; there are: {known}",
-                blame=Blame.SENDER,
-            )
-        return operation(
-            Request(
-                element=element,
-                envelope=accepted.envelope,
-                message=accepted.message,
-                soap_action=accepted.soap_action,
-                target_service=accepted.target_service,
-                one_way=accepted.one_way,
-                delivery_count=context.delivery_count,
-                redelivered=context.redelivered,
-                deadline=accepted.message.expiration or None,
-                attachments=accepted.attachments,
-                tolerated=accepted.tolerated,
-                accepted=accepted,
-                claim=context.claim,
-            )
+        request = Request(
+            element=accepted.envelope.body if element is None else element,
+            envelope=accepted.envelope,
+            message=accepted.message,
+            soap_action=accepted.soap_action,
+            target_service=accepted.target_service,
+            one_way=accepted.one_way,
+            delivery_count=context.delivery_count,
+            redelivered=context.redelivered,
+            deadline=accepted.message.expiration or None,
+            attachments=accepted.attachments,
+            tolerated=accepted.tolerated,
+            accepted=accepted,
+            claim=context.claim,
         )
+        answer: Answer = self._awaited(route.run(request), request)
+        return answer
+
+    def _awaited(self, result: Any, request: Request) -> Any:
+        """Return a function's result; that of an `async` one is awaited until the request expires."""
+        if not isawaitable(result):
+            return result
+        left = None if request.deadline is None else max(0.0, request.deadline / 1000 - time.time())
+        return self._loop.run(result, left)
 
 
 def _policy(policy: Policy) -> Policy:
@@ -278,61 +303,7 @@ def _policy(policy: Policy) -> Policy:
     return policy
 
 
-def service_failed(version: SoapVersion) -> etree._Element:
-    """Build the fault for a failure of the service itself: nothing of its insides, as the peer may be anybody."""
-    return build_fault(version, "the service failed", blame=Blame.RECEIVER)
-
-
-def _name_of(element: etree._Element | None) -> str:
-    return "" if element is None else str(element.tag)
-
-
-def as_envelope_of(version: SoapVersion, answer: Content) -> etree._Element:
-    """Turn what a function returned into an envelope. An element is copied: the function may return it again.
-
-    Raises:
-        SoapFaultError: the function returned one.
-        TypeError: it returned something else than an element, a fault or None; a comment is no element.
-        ValueError: it returned an envelope of the other SOAP version, or one without Body.
-    """
-    if answer is None:
-        return wrap(None, version)
-    if isinstance(answer, SoapFaultError):
-        raise answer
-    if not isinstance(answer, etree._Element) or not isinstance(answer.tag, str):
-        seen = type(answer).__name__
-        raise TypeError(f"an operation returns an element, a SoapFaultError, None or a Reply, not {seen}")
-    if answer.tag not in ENVELOPE_TAGS:
-        return wrap(deepcopy(answer), version)
-    if as_envelope(answer).version is not version:
-        raise ValueError(f"the operation returned an envelope of another version than the request's SOAP {version}")
-    return answer
-
-
-ENVELOPE_TAGS: Final = frozenset(f"{{{version.namespace}}}Envelope" for version in SoapVersion)
-DETAIL_TAGS: Final = frozenset({"detail", *(f"{{{version.namespace}}}Detail" for version in SoapVersion)})
-SOAP_11_BLAMES: Final[Mapping[str, Blame]] = {"Client": Blame.SENDER, "Server": Blame.RECEIVER}
-
-
-def fault_of(version: SoapVersion, error: SoapFaultError) -> etree._Element:
-    """Build the envelope for a fault that a function raised or returned, perhaps one that it had received itself.
-
-    A `detail` that is no element is logged and left out.
-    """
-    parts = _details(error.detail)
-    blame = SOAP_11_BLAMES.get(error.blame) or Blame(error.blame)
-    root = build_fault(version, error.reason, blame=blame, detail=parts[0] if parts else None)
-    for earlier, part in pairwise(parts):
-        earlier.addnext(part)
-    return root
-
-
-def _details(detail: object) -> list[etree._Element]:
-    """Return copies of the elements that go into the fault's detail: of a fault received, those that were in its."""
-    if detail is None:
-        return []
-    if not isinstance(detail, etree._Element):
-        log.error("the detail of a fault is an element, not %r; it is left out", detail)
-        return []
-    found = detail.iterchildren(etree.Element) if detail.tag in DETAIL_TAGS else [detail]
-    return [deepcopy(each) for each in found]
+def _texts(name: str, given: Collection[str]) -> frozenset[str]:
+    if isinstance(given, str) or not isinstance(given, Collection) or not all(isinstance(each, str) for each in given):
+        raise UsageError(f"{name} is {given!r}; it is a list of texts")
+    return frozenset(given)

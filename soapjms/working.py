@@ -15,6 +15,7 @@ from typing import Final
 from brokers.connection import Delivery
 from brokers.message import Message
 from soapjms.addressing import ReplyRule
+from soapjms.answers import service_failed
 from soapjms.committer import Finished
 from soapjms.idempotency import NO_KEY, NO_STORE, Answered, Claim, Store, Unstored, UnstoredClaim, key_of
 from soapjms.observing import Observed
@@ -26,7 +27,7 @@ from soapjms.protocol.errors import OvertakenError, StoreError, UsageError
 from soapjms.protocol.record import Direction, Node
 from soapjms.protocol.responding import RequestAccepted, RequestRefused, RespondingNode
 from soapjms.recorder import Recorder, record
-from soapjms.service import Context, Outcome, Service, service_failed
+from soapjms.service import Context, Outcome, Service
 from soapjms.tally import Tally
 
 log = logging.getLogger("soapjms.dispatcher")

@@ -39,7 +39,7 @@ from brokers import (
     queue,
 )
 from brokers.embedded import Broker
-from soapjms import Client, Dispatcher, Recorder
+from soapjms import Client, Dispatcher, Recorder, Service
 from soapjms.committer import MAX_GROUP
 from soapjms.protocol.record import Direction, Node
 
@@ -304,14 +304,13 @@ class TestLostConnections(Peers):
             assert dispatcher.counts == {"accepted": 1, "lost": 1}
         assert not future.done()
         with broker.connect() as second:
-            service = greeter()
-            greet = service.operations["{urn:greeter}greetMe"]
+            service, greet = Service(), greeter().operations["{urn:greeter}greetMe"]
 
+            @service.operation("{urn:greeter}greetMe")
             def again(request: Any) -> Any:
                 seen.append(request.delivery_count)
                 return greet(request)
 
-            service._operations["{urn:greeter}greetMe"] = again
             with Dispatcher(second, URI, service):
                 assert text_of(future.result(PATIENCE)) == "Hello Ann"
         assert seen == [2]

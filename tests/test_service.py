@@ -10,7 +10,7 @@ from calling_kit import NS, SOAP_11, SOAP_12, element, envelope, request_message
 from lxml import etree
 
 from brokers import MessageType, queue
-from soapjms import Request, Service, SoapFaultError, SoapVersion, UsageError
+from soapjms import Reply, Request, Service, SoapFaultError, SoapVersion, UsageError
 from soapjms.protocol import names
 from soapjms.protocol.assertions import Setting
 from soapjms.protocol.envelope import Envelope, Fault, as_envelope, build_fault, read_fault, wrap
@@ -95,7 +95,7 @@ class TestRegistering:
     def test_twice(self) -> None:
         """A name is registered once."""
         with pytest.raises(UsageError, match="is registered already, as <function answering"):
-            answering(None).operation(GREET)
+            answering(None).operation(GREET)(lambda request: None)
 
     def test_empty_namespace(self) -> None:
         """No namespace may be written with empty braces."""
@@ -104,14 +104,17 @@ class TestRegistering:
         assert list(service.operations) == ["plain"]
 
     def test_no_function(self) -> None:
-        """Only functions that answer by themselves are taken."""
+        """Only functions are taken."""
+        with pytest.raises(UsageError, match="decorates a function, not 'greet'"):
+            Service().operation(GREET)("greet")  # type: ignore[type-var]
 
-        async def greet(request: Request) -> None:
-            return None
-
-        for function in (greet, "greet"):
-            with pytest.raises(UsageError, match="it is a function, and not an async one"):
-                Service().operation(GREET)(function)  # type: ignore[type-var]
+    @pytest.mark.parametrize("given", ["{urn:greeter}a", 7, [7]])
+    def test_no_names(self, given: Any) -> None:
+        """Header blocks and roles are lists of names."""
+        with pytest.raises(UsageError, match=r"understands is .*; it is a list of texts"):
+            Service(understands=given)
+        with pytest.raises(UsageError, match=r"roles is .*; it is a list of texts"):
+            Service(roles=given)
 
 
 class TestRequest:
@@ -361,3 +364,49 @@ class TestFaults:
         """A fault for a one-way message goes to nobody, so it is logged."""
         answering(SoapFaultError("too late")).answer(accepted(reply_to=None))
         assert "goes to nobody: too late" in caplog.text
+
+
+@pytest.mark.parametrize("version", [SOAP_11, SOAP_12])
+class TestHeaders:
+    """SOAP header blocks, in and out."""
+
+    def event(self, version: SoapVersion, *blocks: str) -> RequestAccepted:
+        header = f"<e:Header>{''.join(blocks)}</e:Header>".encode()
+        body = envelope("Ann", version).replace(b"<e:Body", header + b"<e:Body")
+        return accepted(version, body=body)
+
+    def test_not_understood(self, version: SoapVersion) -> None:
+        """A block that must be understood, and is not, is answered with that fault; no function runs."""
+        ran: list[Request] = []
+        service = Service(understands=["{urn:known}*", "{urn:other}known"], roles=["urn:me"])
+        service.operation(GREET)(ran.append)
+        must = 'e:mustUnderstand="1"'
+        known = (f'<a xmlns="urn:known" {must}/>', f'<known xmlns="urn:other" {must}/>', '<b xmlns="urn:b"/>')
+        service.answer(self.event(version, *known))
+        assert len(ran) == 1
+        made = as_envelope(service.answer(self.event(version, *known, f'<b xmlns="urn:b" {must}/>'))[0])
+        fault = read_fault(made)
+        assert fault is not None
+        assert fault.code == f"{{{version.namespace}}}MustUnderstand"
+        assert fault.reason == "header blocks that are not understood, and must be: {urn:b}b"
+        role = "actor" if version is SOAP_11 else "role"
+        for whose, times in (("urn:me", 1), ("urn:somebody", 2)):
+            service.answer(self.event(version, f'<b xmlns="urn:b" {must} e:{role}="{whose}"/>'))
+            assert len(ran) == times
+
+    def test_out(self, version: SoapVersion) -> None:
+        """A Reply brings headers; the elements stay the function's own."""
+        block = element("guard", "Bob")
+        for _ in range(2):
+            made = answer_of(Reply(element("greetMeResponse"), headers=[block]), version)
+            assert made.header is not None
+            assert [(each.tag, each.text) for each in made.header] == [(block.tag, "Bob")]
+            assert made.content is not None
+        assert block.getparent() is None
+
+    def test_no_headers(self, version: SoapVersion, caplog: pytest.LogCaptureFixture) -> None:
+        """What are no headers is the service's failure, and said."""
+        assert fault_of(Reply(None, headers={"guard": "Bob"}), version).reason == "the service failed"
+        assert "the headers of a Reply are elements, not {'guard': 'Bob'}" in caplog.text
+        assert fault_of(Reply(wrap(None, version), headers=[element("a")]), version).reason == "the service failed"
+        assert "which has its own Header" in caplog.text

@@ -1,0 +1,94 @@
+"""Several services behind one destination: SOAPJMS_targetService says which of them a request is for.
+
+Spec: SOAP/JMS 2.2.3 targetService.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from soapjms.policy import Policy
+from soapjms.protocol.errors import UsageError
+from soapjms.protocol.responding import RequestAccepted
+from soapjms.protocol.showing import shown
+from soapjms.service import Match, Service
+
+F = TypeVar("F", bound=Callable[[Any], Any])
+
+
+class Services(Service):
+    """Services by their names, served by one dispatcher as if they were one.
+
+    A request with SOAPJMS_targetService goes to the service of that name. One without goes to `default`; where there is
+    none, to the service whose operation it fits: by its action, then by the element in its body. What fits several is
+    refused.
+
+    Args:
+        services: by what clients set as targetService.
+        default: the name of the service for requests that name none.
+
+    Raises:
+        UsageError: there is none, a name or a service is not as it must be, or `default` is none of them.
+    """
+
+    def __init__(self, services: Mapping[str, Service], *, default: str | None = None) -> None:
+        super().__init__()
+        if not isinstance(services, Mapping) or not services:
+            raise UsageError(f"services is {services!r}; it is a mapping of names to services, and not an empty one")
+        for name, service in services.items():
+            if not isinstance(name, str) or not name or not isinstance(service, Service):
+                raise UsageError(f"{name!r}: {service!r} is no name with a soapjms.Service")
+        if default is not None and default not in services:
+            raise UsageError(f"default is {default!r}; there are: {', '.join(services)}")
+        self._services = dict(services)
+        self._default = default
+
+    def operation(self, name: str, *, action: str | None = None, policy: Policy | None = None) -> Callable[[F], F]:
+        """Refuse: operations are registered with one of the services.
+
+        Raises:
+            UsageError: always.
+        """
+        raise UsageError(
+            f"register {name!r} with one of the services {', '.join(self._services)}, not with all of them"
+        )
+
+    @property
+    def operations(self) -> Mapping[str, Callable[..., Any]]:
+        """The functions of all services, by `SERVICE/OPERATION`."""
+        return {
+            f"{name}/{operation}": function
+            for name, service in self._services.items()
+            for operation, function in service.operations.items()
+        }
+
+    def find(self, accepted: RequestAccepted) -> Match:
+        """Find the operation that a request is for.
+
+        Spec: SOAP/JMS 2.2.3 targetService.
+        """
+        target = accepted.target_service or self._default
+        if target is None:
+            return self._fitting(accepted)
+        service = self._services.get(target)
+        if service is None:
+            known = ", ".join(self._services)
+            return Match(self, None, f"no service {shown(target)}, which targetService names; there are: {known}")
+        return service.find(accepted)
+
+    def knows_action(self, action: str | None) -> bool:
+        """Say whether an operation of any service is registered with this SOAP action."""
+        return any(each.knows_action(action) for each in self._services.values())
+
+    def _fitting(self, accepted: RequestAccepted) -> Match:
+        action = accepted.soap_action
+        chosen = {name: each for name, each in self._services.items() if each.knows_action(action)} or self._services
+        found = {name: each.find(accepted) for name, each in chosen.items()}
+        fitting = {name: match for name, match in found.items() if match.route is not None}
+        if len(fitting) == 1:
+            return next(iter(fitting.values()))
+        if fitting:
+            names = ", ".join(fitting)
+            return Match(self, None, f"several services have this operation; SOAPJMS_targetService says which: {names}")
+        return Match(self, None, "; ".join(f"{name}: {match.problem}" for name, match in found.items()))
