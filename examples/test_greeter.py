@@ -1,0 +1,82 @@
+"""How to test a service, and a client of one, with pytest and without a broker.
+
+pytest examples/test_greeter.py
+
+The fixtures come with `pip install soapjms[testing]`; docs/testing.md tells more of them.
+"""
+
+from __future__ import annotations
+
+import pytest
+from greeter_service import service
+from lxml import etree
+
+import soapjms
+from soapjms.testing import StubService, Traffic, assert_conforms
+from soapjms.testing.plugin import ClientMaker, ServiceRunner
+
+GREET = "{urn:greeter}greetMe"
+
+
+def envelope(name: str) -> str:
+    """Write a request."""
+    return (
+        '<e:Envelope xmlns:e="http://schemas.xmlsoap.org/soap/envelope/"><e:Body>'
+        f'<greetMe xmlns="urn:greeter"><name>{name}</name></greetMe></e:Body></e:Envelope>'
+    )
+
+
+class Reception:
+    """What uses the greeter, and is to be tested: it greets guests, and knows what to do when nobody answers."""
+
+    def __init__(self, greeter: soapjms.Client) -> None:
+        self.greeter = greeter
+
+    def welcome(self, guest: str) -> str:
+        """Return the greeting for a guest."""
+        try:
+            response = self.greeter.call(envelope(guest)).raise_for_fault()
+        except soapjms.CallTimeoutError:
+            return "Please wait."
+        return response.envelope.body.findtext(".//{*}greeting") or ""
+
+
+def test_the_service(soapjms_serve: ServiceRunner, soapjms_client: ClientMaker, soapjms_capture: Traffic) -> None:
+    """The greeter greets, refuses nobody's name, and keeps the rules of SOAP over JMS."""
+    client = soapjms_client(soapjms_serve(service))
+    response = client.call(envelope("World"))
+    assert response.envelope.body.findtext(".//{*}greeting") == "Hello World"
+    with pytest.raises(soapjms.SoapFaultError, match="whom shall I greet"):
+        client.call(envelope("")).raise_for_fault()
+    assert_conforms(soapjms_capture)
+
+
+def test_the_client(soapjms_stub: StubService, soapjms_client: ClientMaker, soapjms_capture: Traffic) -> None:
+    """The reception asks the greeter for each guest, by name."""
+    for guest in ("Ann", "Bob"):
+        soapjms_stub.expect(GREET, where=lambda request, guest=guest: request.findtext("{*}name") == guest).respond(
+            f'<greetMeResponse xmlns="urn:greeter"><greeting>Dear {guest}</greeting></greetMeResponse>'
+        )
+    reception = Reception(soapjms_client(soapjms_stub.uri))
+    assert reception.welcome("Bob") == "Dear Bob"
+    assert reception.welcome("Ann") == "Dear Ann"
+    assert_conforms(soapjms_capture)
+
+
+def test_a_slow_greeter(soapjms_stub: StubService, soapjms_client: ClientMaker) -> None:
+    """The reception has guests wait when the greeter does not answer in time."""
+    soapjms_stub.expect(GREET).delay(60)
+    assert Reception(soapjms_client(soapjms_stub.uri, timeout=0.2)).welcome("Ann") == "Please wait."
+
+
+def test_faults(soapjms_stub: StubService, soapjms_client: ClientMaker) -> None:
+    """Faults reach the caller: one of the binding, then one of the application."""
+    with soapjms_stub.in_sequence():
+        soapjms_stub.expect(GREET).fault("missingContentType")
+        soapjms_stub.expect(GREET).respond(soapjms.SoapFaultError("closed today", detail=etree.Element("closed")))
+    reception = Reception(soapjms_client(soapjms_stub.uri))
+    with pytest.raises(soapjms.SoapFaultError) as fault:
+        reception.welcome("Ann")
+    assert fault.value.subcode == "missingContentType"
+    with pytest.raises(soapjms.SoapFaultError, match="closed today"):
+        reception.welcome("Ann")

@@ -1,0 +1,22 @@
+"""What the tests of those who use soapjms need: a stub of a service, a record of what passed, and its judgement.
+
+pytest gets it as fixtures through `soapjms.testing.plugin`, which is the only file here that knows pytest; the rest
+serves any test framework. See docs/testing.md.
+"""
+
+from soapjms.testing.conforming import ConformanceError, assert_conforms
+from soapjms.testing.expecting import Expectation
+from soapjms.testing.running import BrokerInUse, BrokerNotAvailableError
+from soapjms.testing.stub import StubService, UnmetExpectationsError
+from soapjms.testing.traffic import Traffic
+
+__all__ = [
+    "BrokerInUse",
+    "BrokerNotAvailableError",
+    "ConformanceError",
+    "Expectation",
+    "StubService",
+    "Traffic",
+    "UnmetExpectationsError",
+    "assert_conforms",
+]
