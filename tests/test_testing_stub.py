@@ -27,6 +27,10 @@ def said(text: str) -> str:
     return f'<greetMeResponse xmlns="{NS}">{text}</greetMeResponse>'
 
 
+async def later(request: soapjms.Request) -> None:
+    """Answer, as a stub cannot."""
+
+
 class TestStub(Peers):
     """A stub on the embedded broker, and a client of it."""
 
@@ -67,6 +71,13 @@ class TestStub(Peers):
         photo = soapjms.Attachment(b"\x89PNG", "image/png", "photo@example")
         stub.expect(GREET).respond(soapjms.Reply(element("greetMeResponse"), [photo]))
         assert bytes(client.call(envelope()).attachments.find("cid:photo@example").content) == b"\x89PNG"
+
+    def test_headers(self, stub: StubService, client: Client) -> None:
+        """A header block that must be understood is taken for understood: it is the test's to look at."""
+        stub.expect(GREET, lambda request: request.envelope.header[0].text == "me").respond(said("Hi"))  # type: ignore[index]
+        block = f'<e:Header><who xmlns="{NS}" e:mustUnderstand="1">me</who></e:Header>'
+        assert text_of(client.call(envelope().decode().replace("<e:Body>", f"{block}<e:Body>"))) == "Hi"
+        stub.verify()
 
     def test_a_fault_of_the_application(self, stub: StubService, client: Client) -> None:
         """Raised by a function, or given: no problem of the test."""
@@ -278,6 +289,7 @@ class TestStub(Peers):
             (lambda stub: stub.expect(7), "takes the name of an element"),
             (lambda stub: stub.expect(GREET).respond("<a>"), "respond got text that is no element"),
             (lambda stub: stub.expect(GREET).respond(7), "respond got 7; it takes"),
+            (lambda stub: stub.expect(GREET).respond(later), "a stub takes a function that is not async"),
             (lambda stub: stub.expect(GREET).fault("noSuchFault"), "has no fault 'noSuchFault'; it has: contentEnc"),
             (lambda stub: stub.expect(GREET).delay(-1), "delay is -1"),
             (lambda stub: stub.expect(GREET).delay(float("nan")), "delay is nan"),

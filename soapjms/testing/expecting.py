@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from inspect import iscoroutinefunction
 from math import inf
 from typing import Final, Self, TypeAlias
 
 from lxml import etree
 
+from soapjms.answers import Answer, Reply
 from soapjms.protocol.envelope import build_fault
 from soapjms.protocol.errors import SoapFaultError, UsageError
 from soapjms.protocol.names import Profile, Subcode
 from soapjms.protocol.xml import parse
-from soapjms.service import Answer, Reply, Request, Service
+from soapjms.service import Request, Service
 
 Where: TypeAlias = Callable[[Request], object]
 Function: TypeAlias = Callable[[Request], Answer]
@@ -50,15 +52,18 @@ class Expectation:
         """Answer with an element for the SOAP body.
 
         Args:
-            content: an lxml element, or one written as XML; a whole envelope; a `soapjms.Reply` with attachments; a
-                `soapjms.SoapFaultError`; None for an empty body; or a function that gets the `soapjms.Request` and
-                returns any of these but text. What the function raises, but for a SoapFaultError, fails the test.
+            content: an lxml element, or one written as XML; a whole envelope; a `soapjms.Reply` with attachments or
+                headers; a `soapjms.SoapFaultError`; None for an empty body; or a function that gets the
+                `soapjms.Request` and returns any of these but text. What the function raises, but for a SoapFaultError,
+                fails the test.
 
         Raises:
             UsageError: it is something else, or no XML.
         """
         if isinstance(content, str | bytes):
             content = _parsed(content)
+        if iscoroutinefunction(content):
+            raise UsageError(f"respond got {content!r}; a stub takes a function that is not async")
         if callable(content):
             self._function = content
             return self

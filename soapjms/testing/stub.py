@@ -8,9 +8,12 @@ from threading import Condition, Event
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
+from lxml import etree
+
 from brokers.connection import Connection
 from brokers.message import Message
 from brokers.naming import Names
+from soapjms.answers import Answer
 from soapjms.dispatcher import Dispatcher
 from soapjms.observing import Begun, Ended, Observation
 from soapjms.protocol.assertions import Setting
@@ -20,7 +23,7 @@ from soapjms.protocol.responding import RequestAccepted, RequestRefused, Respond
 from soapjms.protocol.uri import JmsUri
 from soapjms.protocol.wsdl import Port
 from soapjms.recorder import Recorder
-from soapjms.service import Answer, Context, Operation, Outcome, Request, Service
+from soapjms.service import Context, Operation, Outcome, Request, Service
 from soapjms.testing.expecting import Expectation, Expectations, Sequence, Where
 from soapjms.testing.showing import message_shown
 from soapjms.testing.traffic import PATIENCE, Followed, Traffic, UnderWay
@@ -220,7 +223,7 @@ class StubService:
 
 
 class _Answers(Service):
-    """A service with an operation for whatever comes."""
+    """A service with an operation for whatever comes, which understands every header block."""
 
     def __init__(self, answer: Operation, empty: Callable[[Message], None]) -> None:
         super().__init__()
@@ -229,7 +232,9 @@ class _Answers(Service):
 
     def perform(self, accepted: RequestAccepted, context: Context) -> Outcome:
         """Have the stub answer, by the rules that hold for every service."""
-        service, element = Service(), accepted.envelope.content
+        _, _, header, _ = accepted.envelope
+        blocks = () if header is None else header.iterchildren(etree.Element)
+        service, element = Service(understands=[str(each.tag) for each in blocks]), accepted.envelope.content
         if element is None:
             self._note_empty(accepted.message)
         else:
