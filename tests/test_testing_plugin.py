@@ -235,8 +235,16 @@ def test_no_docker(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     told = lines_of(result)
     assert re.search(r"need ActiveMQ in a container, and (no Docker engine answers|a library is missing) \(", told)
     assert "give the URL of a broker: --soapjms-broker=stomp://USER:PASSWORD@HOST:61613" in told
-    result = run("def test_it(soapjms_broker): assert soapjms_broker.is_embedded", "--soapjms-broker=auto")
+    tests = """
+def test_it(soapjms_broker, soapjms_session_broker):
+    assert soapjms_broker.is_embedded
+    assert soapjms_broker is not soapjms_session_broker
+"""
+    result = run(tests, "--soapjms-broker=auto")
     result.assert_outcomes(passed=1)
+    assert re.search(
+        r"soapjms: broker: embedded \(--soapjms-broker: auto, as (no Docker|a library is)", lines_of(result)
+    )
 
 
 def test_a_container_or_why_not() -> None:

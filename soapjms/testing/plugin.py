@@ -25,7 +25,7 @@ from soapjms.protocol.uri import JmsUri
 from soapjms.protocol.uri.showing import without_user_info
 from soapjms.protocol.wsdl import Port
 from soapjms.service import Service
-from soapjms.testing.running import CONTAINER, EMBEDDED, BrokerInUse, BrokerNotAvailableError, checked, running
+from soapjms.testing.running import CONTAINER, EMBEDDED, BrokerInUse, BrokerNotAvailableError, checked, decided, running
 from soapjms.testing.showing import record_shown
 from soapjms.testing.stub import StubService, UnmetExpectationsError
 from soapjms.testing.traffic import Traffic, read_log
@@ -116,7 +116,8 @@ def pytest_configure(config: pytest.Config) -> None:
         checked(choice.broker)
     except UsageError as error:
         raise pytest.UsageError(f"{choice.origin}: {error}") from None
-    config.stash[CHOICE] = choice
+    broker, why = decided(choice.broker)
+    config.stash[CHOICE] = Choice(broker, f"{choice.origin}: {why}" if why else choice.origin)
 
 
 def pytest_report_header(config: pytest.Config) -> str:

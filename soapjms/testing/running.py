@@ -74,14 +74,20 @@ def checked(choice: str) -> str:
     )
 
 
+def decided(choice: str) -> tuple[str, str]:
+    """Return what `auto` means on this machine, and why; another choice as it is, without a reason."""
+    if choice != AUTO:
+        return choice, ""
+    problem = docker_problem()
+    return (CONTAINER, "auto, as Docker answers") if problem is None else (EMBEDDED, f"auto, as {problem}")
+
+
 def running(choice: str) -> AbstractContextManager[BrokerInUse]:
-    """Have a broker while a `with` statement lasts; see `checked` for the choice.
+    """Have a broker while a `with` statement lasts: `embedded`, in a `container`, or that of a URL.
 
     Raises (on entering):
         BrokerNotAvailableError: it cannot be had.
     """
-    if choice == AUTO:
-        choice = CONTAINER if docker_problem() is None else EMBEDDED
     starts: dict[str, Callable[[], AbstractContextManager[BrokerInUse]]] = {EMBEDDED: embedded, CONTAINER: container}
     return starts[choice]() if choice in starts else given(choice)
 
