@@ -7,9 +7,9 @@ What must not be answered, or cannot be, goes to the dead letters.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
@@ -18,6 +18,7 @@ from typing import Final
 from brokers.connection import Connection, Delivery
 from brokers.errors import BrokerError, ClosedError, ConnectionLostError, DestinationGoneError, SendFailedError
 from brokers.message import Destination, Message, typed
+from soapjms.losses import Losses
 from soapjms.observing import Observed, Outcome
 from soapjms.protocol.mep import Input
 from soapjms.protocol.record import Direction, Node
@@ -95,6 +96,7 @@ class Committer:
 
     Attributes:
         too_late: set when nothing more is to be committed.
+        losses: requests whose commit was lost with the connection; each of them is committed alone after that.
     """
 
     def __init__(
@@ -113,6 +115,7 @@ class Committer:
         self._recorder = recorder
         self._dead_letters = dead_letters
         self._on_done = on_done
+        self.losses = Losses(stable_message_id=connection.capabilities.stable_message_id)
         self._transactional = transactional and connection.capabilities.transactions
         self._finished: SimpleQueue[Finished] = SimpleQueue()
         self._turn = Lock()  # of who settles
@@ -188,10 +191,15 @@ class Committer:
         return bool(group)
 
     def _settle_all(self, group: list[Finished]) -> None:
+        together = []
         for finished in group:
             if finished.dead is not None:
                 self._settle([finished], self._bury)
-        self._settle([finished for finished in group if finished.dead is None], self._commit_group)
+            elif self.losses.times(finished.delivery.message):
+                self._settle([finished], self._commit_group)
+            else:
+                together.append(finished)
+        self._settle(together, self._commit_group)
         self._on_done(len(group))
 
     def _settle(self, group: list[Finished], how: Callable[[list[Finished]], None]) -> None:
@@ -233,11 +241,14 @@ class Committer:
             if self._tally.observers is not None:
                 for finished in group:
                     finished.tell()
+            for finished in group:
+                self.losses.forget(finished.delivery.message)
 
     def _commit(self, group: list[Finished]) -> dict[int, SendFailedError]:
         """Accept the requests with their answers; return the answers that the broker refused, by their position."""
         if not self._transactional:
-            return self._send_then_accept(group[0])
+            with self._noting_losses(group):
+                return self._send_then_accept(group[0])
         transaction = self._connection.begin()
         try:
             for finished in group:
@@ -247,7 +258,16 @@ class Committer:
         except BaseException:
             transaction.abort()
             raise
-        return {each.position: each.error for each in transaction.commit().result(COMMIT_TIMEOUT)}
+        with self._noting_losses(group):
+            return {each.position: each.error for each in transaction.commit().result(COMMIT_TIMEOUT)}
+
+    @contextmanager
+    def _noting_losses(self, group: list[Finished]) -> Iterator[None]:
+        try:
+            yield
+        except ConnectionLostError:
+            self.losses.note(finished.delivery.message for finished in group)
+            raise
 
     def _send_then_accept(self, finished: Finished) -> dict[int, SendFailedError]:
         """Do without transactions: accept the request once the broker has its answer, or refused it by itself."""
@@ -325,6 +345,7 @@ class Committer:
         except BrokerError as late:
             self.lose([finished], f"{late}")
         else:
+            self.losses.forget(finished.delivery.message)
             finished.tell(Outcome.DEAD_LETTER)
 
 

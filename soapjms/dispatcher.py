@@ -60,7 +60,8 @@ class Dispatcher:
         store: remembers what was finished, so that a request that is delivered again is answered and not run again: a
             `SqliteStore`, which stays the caller's to close, or the path of its file. Without one it is run again.
         max_deliveries: a request that was delivered so often and never finished becomes a dead letter. Counted by the
-            broker, or else by the store; without either it is not.
+            broker, or else by the store; without either it is not. So does one whose answer took the connection along
+            so often, as one above a limit of the broker's may.
         dead_letters: the queue for requests that cannot be worked on, with the reason as properties. None to have the
             broker put them where it does; over STOMP the reason is only logged then.
         reply_queues: the queues that a request may name as its JMSReplyTo: True for any, or the names of those that
@@ -118,18 +119,18 @@ class Dispatcher:
         self._observers = Observers.of(observer, Place(Side.SERVICE, self.destination))
         tally = Tally(self._observers)
         self.counts = tally.counts
+        self._committer = Committer(connection, tally, recorder, letters, self._done, transactional=transactional)
         self._own_store = SqliteStore(store) if isinstance(store, str | Path) else None  # last: it is to be closed
         self._worker = Worker(
             to_run,
             self.setting,
             store=self._own_store or store_to_use(store),
-            stable_message_id=connection.capabilities.stable_message_id,
+            losses=self._committer.losses,
             max_deliveries=deliveries,
             replies=replies,
             tally=tally,
             recorder=recorder,
         )
-        self._committer = Committer(connection, tally, recorder, letters, self._done, transactional=transactional)
         self._pinger, self._consumers = Pinger(connection), list[Consumer]()
         self._idle, self._under_way = Condition(), 0
         self._is_started = self._stopping = False

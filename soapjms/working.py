@@ -17,7 +17,8 @@ from brokers.message import Message
 from soapjms.addressing import ReplyRule
 from soapjms.answers import service_failed
 from soapjms.committer import Finished
-from soapjms.idempotency import NO_KEY, NO_STORE, Answered, Claim, Store, Unstored, UnstoredClaim, key_of
+from soapjms.idempotency import NO_KEY, NO_STORE, Answered, Claim, Store, Unstored, UnstoredClaim
+from soapjms.losses import Losses
 from soapjms.observing import Observed
 from soapjms.observing import Outcome as Ending
 from soapjms.policy import Policy, Then, Unfinished
@@ -38,6 +39,7 @@ LONGEST_NAP: Final = 0.5
 
 NOT_RUN_AGAIN: Final = "the request was begun before, and whether it was carried out is not known; it was not run again"
 POISONOUS: Final = "no delivery of the request was ever finished; there were {}"
+UNANSWERABLE: Final = "the request was carried out, but the connection was lost with each of {} attempts to answer it"
 
 
 @dataclass(slots=True)
@@ -83,7 +85,7 @@ class Worker:
         service: answers requests.
         setting: what to judge by.
         store: what is known of requests, None to run every delivery.
-        stable_message_id: the broker's capability.
+        losses: requests whose commit was lost with the connection.
         max_deliveries: a request that was delivered so often and never finished is a dead letter.
         replies: where they may go.
         tally: what happened is counted there, and its observers are told of each request.
@@ -100,7 +102,7 @@ class Worker:
         setting: Setting,
         *,
         store: Store | None,
-        stable_message_id: bool,
+        losses: Losses,
         max_deliveries: int,
         replies: ReplyRule,
         tally: Tally,
@@ -109,9 +111,9 @@ class Worker:
         self._service = service
         self._setting = setting
         self._store = store
-        self._stable_message_id = stable_message_id
         self._max_deliveries = max_deliveries
         self._replies = replies
+        self._losses = losses
         self._tally = tally
         self._recorder = recorder
         self._observers = tally.observers
@@ -177,8 +179,13 @@ class Worker:
         """Run a request as often as it takes.
 
         One that somebody died of or with is run alone of its kind: should it be what kills the process, it takes no
-        other such request along, again and again.
+        other such request along, again and again. One whose answer ends the connection each time is not run again.
         """
+        lost = self._losses.times(job.delivery.message)
+        if lost >= self._max_deliveries:
+            self._tally.add("poison")
+            reason = UNANSWERABLE.format(lost)
+            return Finished(job.delivery, job.node, job.fault(reason), dead=reason)
         found = self._begin(job)
         if not isinstance(found, Claim) or not found.deaths:
             return self._serve_from(job, found)
@@ -218,7 +225,7 @@ class Worker:
     def _store_for(self, message: Message) -> tuple[Store, bytes]:
         if self._store is None:
             return Unstored(NO_STORE), b""
-        key = key_of(message, stable_message_id=self._stable_message_id)
+        key = self._losses.key(message)
         if key is None:
             self._tally.add("without key")
             return Unstored(NO_KEY), b""

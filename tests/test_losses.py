@@ -1,0 +1,146 @@
+"""Answers that the broker ends the connection for: the request ends as a dead letter, and the others are answered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+
+import pytest
+from calling_kit import (
+    GREETER,
+    NS,
+    PATIENCE,
+    URI,
+    OnActiveMQ,
+    Peers,
+    Wrapped,
+    element,
+    envelope,
+    request_message,
+    take_one,
+    text_of,
+)
+from lxml import etree
+
+from brokers import Connection, ConnectionLostError, Delivery, Message, RefusedSend, Transaction, queue
+from brokers.embedded import Broker
+from soapjms import Client, Dispatcher, Request, Service
+from soapjms.losses import Losses
+
+LIMIT = 17 << 20
+"""Octets of an answer that the ActiveMQ of these tests does not take."""
+
+UNANSWERABLE = "was carried out, but the connection was lost with each of"
+
+
+class Greeter:
+    """A service whose answer is as large as it is asked for, and how often it ran."""
+
+    def __init__(self) -> None:
+        self.runs: list[str] = []
+        self.service = Service()
+        self.service.operation(f"{{{NS}}}greetMe")(self.greet)
+
+    def greet(self, request: Request) -> etree._Element:
+        """Greet, at length those who are called `big`."""
+        text = request.element.text or ""
+        self.runs.append(text)
+        return element("greetMeResponse", "x" * LIMIT if text == "big" else f"Hello {text}")
+
+
+class Losing(Wrapped):
+    """A connection that is lost with each commit of an answer above the limit."""
+
+    def begin(self) -> Transaction:
+        return LosingTransaction(super().begin())
+
+
+class LosingTransaction(Transaction):
+    """A transaction that is lost if it has such an answer: all that it would have accepted comes again."""
+
+    def __init__(self, inner: Transaction) -> None:
+        self._inner = inner
+        self._is_lost = False
+        self._deliveries: list[Delivery] = []
+
+    def send(self, message: Message) -> None:
+        self._is_lost = self._is_lost or message.size > LIMIT
+        self._inner.send(message)
+
+    def accept(self, delivery: Delivery) -> None:
+        self._deliveries.append(delivery)
+        self._inner.accept(delivery)
+
+    def abort(self) -> None:
+        self._inner.abort()
+
+    def commit(self) -> Future[tuple[RefusedSend, ...]]:
+        if not self._is_lost:
+            return self._inner.commit()
+        self._inner.abort()
+        for delivery in self._deliveries:
+            delivery.release()
+        future: Future[tuple[RefusedSend, ...]] = Future()
+        future.set_exception(ConnectionLostError("the connection was lost"))
+        return future
+
+
+@pytest.fixture(params=[False, True], ids=["no store", "store"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path | None]:
+    """A store, or none."""
+    return tmp_path / "requests.db" if request.param else None
+
+
+class TestEmbedded(Peers):
+    """On the embedded broker, over a connection that is lost."""
+
+    def test_dead_letter(self, client: Client, other: Connection, broker: Broker, store: Path | None) -> None:
+        """After so many losses the caller has a fault; with a store the function ran once."""
+        greeter = Greeter()
+        with Dispatcher(Losing(other), URI, greeter.service, max_deliveries=3, store=store) as dispatcher:
+            response = client.call(envelope("big"), timeout=PATIENCE)
+            assert response.fault is not None
+            assert UNANSWERABLE in response.fault.reason
+            assert text_of(client.call(envelope("Ann"), timeout=PATIENCE)) == "Hello Ann"
+        assert (dispatcher.counts["poison"], dispatcher.counts["rejected"], dispatcher.counts["lost"]) == (1, 1, 3)
+        assert greeter.runs == ["big"] * (3 if store is None else 1) + ["Ann"]
+        assert broker.depth(GREETER) == 0
+        assert take_one(other, queue("DLQ.greeter")).correlation_id == response.message.correlation_id
+
+
+class TestActiveMQ(OnActiveMQ):
+    """On a broker that ends the connection for a frame above its limit."""
+
+    def test_dead_letter(self, connection: Connection, other: Connection, name: str, store: Path | None) -> None:
+        """Likewise; the connection is made again a few times, and calls that come meanwhile are answered."""
+        greeter, uri = Greeter(), f"jms:queue:{name}"
+        with (
+            Dispatcher(other, uri, greeter.service, max_deliveries=2, store=store) as dispatcher,
+            Client(connection, uri, timeout=PATIENCE) as client,
+        ):
+            futures = [client.submit(envelope(text)) for text in ("Ann", "big", "Bob", "Eve")]
+            ann, big, bob, eve = (future.result(PATIENCE) for future in futures)
+            assert big.fault is not None
+            assert UNANSWERABLE in big.fault.reason
+            assert [text_of(each) for each in (ann, bob, eve)] == ["Hello Ann", "Hello Bob", "Hello Eve"]
+            assert client.counts == {}
+        assert dispatcher.counts["poison"] == 1
+        assert store is None or greeter.runs.count("big") == 1
+        assert take_one(connection, queue(f"DLQ.{name}")).correlation_id == big.message.correlation_id
+
+
+def test_what_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each request by itself, those that nothing tells from others not, and of many the last."""
+    monkeypatch.setattr("soapjms.losses.REMEMBERED", 2)
+    losses = Losses(stable_message_id=False)
+    first, second, third = (request_message("greeter", queue("answers"), correlation_id=each) for each in "abc")
+    nameless = request_message("greeter", None, correlation_id=None)
+    losses.note([first, nameless])
+    losses.note([first, second])
+    assert [losses.times(each) for each in (first, second, third, nameless)] == [2, 1, 0, 0]
+    losses.note([third])
+    assert [losses.times(each) for each in (first, second, third)] == [0, 1, 1]
+    losses.forget(second)
+    losses.forget(nameless)
+    assert [losses.times(each) for each in (first, second, third)] == [0, 0, 1]
