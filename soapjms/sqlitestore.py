@@ -73,7 +73,7 @@ class SqliteStore(Store):
         for name, value in (("lease", lease), ("keep", keep), ("max_entries", max_entries), ("max_octets", max_octets)):
             if not value > 0:
                 raise UsageError(f"{name} is {value!r}; it is more than 0")
-        self.path = Path(path)
+        self.path = Path(path).absolute()
         self._lease, self._keep, self._timeout = lease, keep, timeout
         self._max_entries, self._max_octets = max_entries, max_octets
         self._clock = clock
@@ -83,6 +83,7 @@ class SqliteStore(Store):
         self._closing = Event()
         self._effects: Effects | None = None
         self._ledger = Ledger.open(self.path, timeout)
+        self._file = identity(self.path)
         try:
             self._show_life()
         except BaseException:
@@ -157,6 +158,7 @@ class SqliteStore(Store):
         self._held.discard((claim.number, claim.starts))
 
     def _note(self, ledger: Ledger, claim: SqliteClaim, response: Message | None) -> None:
+        self._require_file()
         finished = ledger.finish(claim.number, self._owner, claim.starts, packed(response), self._clock())
         if not finished:
             raise OvertakenError(
@@ -177,12 +179,22 @@ class SqliteStore(Store):
         finally:
             self._held.discard((claim.number, claim.starts))
 
+    def _require_file(self) -> None:
+        """Refuse to write to a file that nobody will find again: all of it would be lost with this process."""
+        if self._file is None or identity(self.path) != self._file:
+            raise StoreError(f"{self.path} was removed or replaced while it was in use: put it back, or start again")
+
     def _take_lock(self) -> None:
         if not self._lock.acquire(timeout=self._timeout):
             raise StoreError(f"{self.path}: somebody else has been writing for {self._timeout} s")
         if self._closing.is_set():
             self._lock.release()
             raise StoreError(f"{self.path}: the store is closed")
+        try:
+            self._require_file()
+        except StoreError:
+            self._lock.release()
+            raise
 
     @contextmanager
     def _writing(self) -> Iterator[Ledger]:
@@ -222,6 +234,7 @@ class SqliteStore(Store):
         Raises:
             StoreError: the file cannot be read or written.
         """
+        self._require_file()
         reader = self._reader()
         removed, before = 0, self._clock() - self._keep
         try:
@@ -266,6 +279,15 @@ class SqliteStore(Store):
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+def identity(path: Path) -> tuple[int, int] | None:
+    """Tell a file from every other, whatever it is called; None if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 class SqliteClaim(Claim):

@@ -37,6 +37,9 @@ FIRST_NAP: Final = 0.02
 LONGEST_NAP: Final = 0.5
 """Seconds between two looks at a request that somebody else works on, or at a store that fails."""
 
+LONGEST_PAUSE: Final = 10.0
+"""Seconds before a request is run again whose end could not be stored; its effects elsewhere happen each time."""
+
 NOT_RUN_AGAIN: Final = "the request was begun before, and whether it was carried out is not known; it was not run again"
 POISONOUS: Final = "no delivery of the request was ever finished; there were {}"
 UNANSWERABLE: Final = "the request was carried out, but the connection was lost with each of {} attempts to answer it"
@@ -72,10 +75,10 @@ class Job:
         )
 
     def start_over(self, setting: Setting) -> None:
-        """Forget the response that was made, which is not to be sent."""
+        """Forget the response that was made, which is not to be sent; wait twice as long as the time before."""
         self.node = RespondingNode(setting)
         self.node.receive(self.delivery.message)
-        self.pause = FIRST_NAP
+        self.pause = min(LONGEST_PAUSE, max(FIRST_NAP, self.pause * 2))
 
 
 class Worker:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import sqlite3
+import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -30,6 +32,7 @@ from brokers import Capabilities, Connection, Transaction, queue
 from brokers.embedded import Broker
 from soapjms import Client, Dispatcher, Policy, Request, Service, SoapFaultError, SqliteStore, StoreError, UsageError
 from soapjms.idempotency import Claim, Store
+from soapjms.working import FIRST_NAP
 
 GREET = f"{{{NS}}}greetMe"
 ANSWERS = queue("answers")
@@ -327,6 +330,61 @@ class TestFailingStore(WithStore):
             assert dispatcher.health().ready
         holder.close()
         assert greeted(path) == ["Ann"]
+
+    @pytest.mark.parametrize("is_replaced", [False, True])
+    def test_removed_file(
+        self, client: Client, other: Connection, service: Service, path: Path, is_replaced: bool
+    ) -> None:
+        """Nothing is written to a file that nobody finds again; requests wait until it is back."""
+        away = path.with_name("away.db")
+        with SqliteStore(path) as store, Dispatcher(other, URI, service, store=store) as dispatcher:
+            assert text_of(client.call(envelope("Ann"))) == "Hello Ann for the 1. time"
+            path.rename(away)
+            if is_replaced:
+                path.write_bytes(b"")
+            future = client.submit(envelope("Bob"))
+            eventually(lambda: dispatcher.counts["store failed"] > 1, "the store could not be written")
+            assert "was removed or replaced while it was in use" in dispatcher.health().problem
+            with pytest.raises(StoreError, match="removed or replaced"):
+                store.sweep()
+            away.replace(path)
+            assert text_of(future.result(PATIENCE)) == "Hello Bob for the 2. time"
+        assert greeted(path) == ["Ann", "Bob"]
+
+    def test_removed_while_at_work(self, client: Client, other: Connection, path: Path) -> None:
+        """What a function wrote is not committed there either; it runs again once the file is back."""
+        away, runs, service = path.with_name("away.db"), list[str](), Service()
+
+        @service.operation(GREET)
+        def greet(request: Request) -> etree._Element:
+            write(request)
+            if not runs:
+                path.rename(away)
+            runs.append("run")
+            return element("greetMeResponse", f"Hello {request.element.text}")
+
+        with SqliteStore(path) as store, Dispatcher(other, URI, service, store=store) as dispatcher:
+            future = client.submit(envelope("Ann"))
+            eventually(lambda: dispatcher.counts["store failed"] > 0, "it could not be finished")
+            assert not future.done()
+            away.rename(path)
+            assert text_of(future.result(PATIENCE)) == "Hello Ann"
+        assert (greeted(path), runs) == (["Ann"], ["run"] * 2)
+
+    def test_pauses(self, client: Client, other: Connection, store: SqliteStore, service: Service) -> None:
+        """A function whose end cannot be stored again and again is run after pauses that get longer."""
+        failures, at, inner = [sqlite3.OperationalError("disk full")] * 4, list[float](), store._note
+
+        def note(*arguments: Any) -> None:
+            at.append(time.monotonic())
+            if failures:
+                raise failures.pop()
+            inner(*arguments)
+
+        store._note = note  # type: ignore[method-assign]
+        with Dispatcher(other, URI, service, store=store):
+            assert text_of(client.call(envelope("Ann"))) == "Hello Ann for the 5. time"
+        assert all(then - now >= FIRST_NAP * 2**number for number, (now, then) in enumerate(pairwise(at)))
 
     def test_no_transaction_now(
         self, client: Client, other: Connection, seen: list[Request], service: Service, store: SqliteStore, path: Path

@@ -64,10 +64,11 @@ def metric(port: str, beginning: str) -> float:
 
 @contextmanager
 def fatal_bank(url: str, uri: str, path: Path, where: str, marks: Path) -> Iterator[subprocess.Popen[str]]:
-    """Run the bank that is killed at its commits."""
+    """Run the bank that is killed at its commits, or else ends in order: Artemis accepts only after the answers."""
     process = subprocess.Popen(
         [sys.executable, str(SERVICES / "fatal_bank.py"), url, uri, str(path), where],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT, TESTS, SERVICES))), "BANK_MARKS": str(marks)},
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -75,6 +76,7 @@ def fatal_bank(url: str, uri: str, path: Path, where: str, marks: Path) -> Itera
         assert process.stdout is not None
         assert process.stdout.readline() == "serving\n"
         yield process
+        process.communicate(timeout=PATIENCE)
     finally:
         process.kill()
         process.communicate(timeout=PATIENCE)

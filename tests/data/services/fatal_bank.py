@@ -11,7 +11,6 @@ import signal
 import sys
 from concurrent.futures import Future
 from itertools import count
-from threading import Event
 from typing import Any
 
 from bank import service
@@ -56,4 +55,4 @@ with (
     soapjms.Dispatcher(Fatal(connection, where), uri, service, workers=4, store=store),
 ):
     print("serving", flush=True)
-    Event().wait()
+    sys.stdin.read()
