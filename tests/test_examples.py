@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -9,6 +11,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from threading import Event
 from types import ModuleType
+from typing import Any
 
 import pytest
 from calling_kit import PATIENCE, eventually, fresh
@@ -66,6 +69,106 @@ def test_usage(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     main = example(name).main
     assert (main([], Event()) if name == "greeter_service" else main([])) == 2
     assert f"python examples/{name}.py stomp://" in capsys.readouterr().err
+
+
+@pytest.fixture(params=["embedded", pytest.param("activemq", marks=pytest.mark.broker)])
+def url(request: pytest.FixtureRequest) -> str:
+    """A broker."""
+    if request.param == "embedded":
+        return f"embedded:{fresh('broker')}"
+    stomp_url: str = request.getfixturevalue(request.param).stomp_url
+    return stomp_url
+
+
+def test_topic_news(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A one-way message on a topic reaches everybody who listens."""
+    assert example("topic_news").main([url]) == 0
+    assert capsys.readouterr().out == "paper: Snow in June\nradio: Snow in June\n"
+
+
+def test_mtom_photos(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A photo goes as an attachment and comes back as one, each octet as it was."""
+    photo, framed = tmp_path / "photo.png", tmp_path / "framed.png"
+    photo.write_bytes(bytes(range(256)) * 10)
+    assert example("mtom_photos").main([url, str(photo), str(framed)]) == 0
+    assert framed.read_bytes() == b"===" + photo.read_bytes() + b"==="
+    assert capsys.readouterr().out == "sent 2560 octets, got 2566\nas multipart/related\n"
+
+
+def test_asyncio_greeter(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """asyncio on both sides."""
+    assert example("asyncio_greeter").main([url]) == 0
+    assert capsys.readouterr().out == "Hello Ann\nHello Bob\nHello Cem\n"
+
+
+def test_capture_and_replay(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The broken request is found, and no other rule is broken."""
+    assert example("capture_and_replay").main([url, str(tmp_path)]) == 0
+    assert capsys.readouterr().out == (
+        "captured 4 messages\nreplayed 2 exchanges: failed\nProtocol-2016: SOAPJMS_contentType is missing or empty\n"
+    )
+    assert (tmp_path / "report" / "report.html").is_file()
+
+
+@pytest.mark.parametrize("name", ["topic_news", "mtom_photos", "asyncio_greeter", "capture_and_replay"])
+def test_usage_of_the_others(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """So do these."""
+    assert example(name).main([]) == 2
+    assert f"python examples/{name}.py stomp://" in capsys.readouterr().err
+
+
+async def ask(app: Any, query: str) -> tuple[int, Any]:
+    """Send a GET of /greeting to an ASGI application, as a server would; return status and answer."""
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(event: dict[str, Any]) -> None:
+        sent.append(event)
+
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": "GET",
+        "scheme": "http",
+        "path": "/greeting",
+        "raw_path": b"/greeting",
+        "query_string": query.encode(),
+        "root_path": "",
+        "headers": [],
+    }
+    await app(scope, receive, send)
+    body = b"".join(event.get("body", b"") for event in sent)
+    return sent[0]["status"], json.loads(body)
+
+
+def test_fastapi_greeter(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An HTTP request becomes a call; a fault, a name that XML cannot hold and silence become HTTP errors."""
+    monkeypatch.setenv("SOAPJMS_CONNECTION", url)
+    app = example("fastapi_greeter").app
+    service = example("greeter_service")
+
+    async def ask_all(*queries: str) -> list[tuple[int, Any]]:
+        async with app.router.lifespan_context(app):
+            return [await ask(app, query) for query in queries]
+
+    with soapjms.connect(url) as connection, soapjms.Dispatcher(connection, service.URI, service.service):
+        answers = asyncio.run(ask_all("name=World", "name=%3CEve%3E", "name=", "name=%00"))
+    assert answers[:3] == [
+        (200, {"greeting": "Hello World"}),
+        (200, {"greeting": "Hello <Eve>"}),
+        (422, {"detail": "whom shall I greet?"}),
+    ]
+    assert answers[3][0] == 422
+
+    async def ask_in_vain() -> tuple[int, Any]:
+        async with app.router.lifespan_context(app):
+            app.state.greeter.timeout = 0.1
+            return await ask(app, "name=World")
+
+    assert asyncio.run(ask_in_vain()) == (504, {"detail": "the greeter did not answer in time"})
 
 
 @pytest.mark.broker

@@ -1,0 +1,66 @@
+"""Attachments with MTOM: a service gets a photo and sends it back framed; the octets travel as they are.
+
+python examples/mtom_photos.py stomp://admin:admin@localhost:61613 PHOTO FRAMED
+
+PHOTO is a file to send, FRAMED the file to write what comes back to.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from lxml import etree
+
+import soapjms
+
+NAMESPACE = "urn:photos"
+URI = "jms:queue:photos"
+FRAME = b"==="
+
+service = soapjms.Service()
+
+
+@service.operation(f"{{{NAMESPACE}}}frame")
+def frame(request: soapjms.Request) -> soapjms.Reply:
+    """Frame a photo. Whether it came as an attachment or as base64 text within the envelope is all the same."""
+    photo = request.attachments.octets_of(request.element)
+    framed = soapjms.Attachment(b"".join([FRAME, photo, FRAME]), "image/png", "framed@photos")
+    answer = etree.Element(f"{{{NAMESPACE}}}frameResponse", nsmap={None: NAMESPACE})
+    answer.append(framed.include())
+    return soapjms.Reply(answer, [framed])
+
+
+def request_for(photo: soapjms.Attachment) -> etree._Element:
+    """Write a request in which an xop:Include stands for the photo: that makes it MTOM."""
+    space = soapjms.SoapVersion.SOAP_12.namespace
+    envelope = etree.Element(f"{{{space}}}Envelope", nsmap={"env": space, None: NAMESPACE})
+    element = etree.SubElement(etree.SubElement(envelope, f"{{{space}}}Body"), f"{{{NAMESPACE}}}frame")
+    element.append(photo.include())
+    return envelope
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Have a photo framed at the broker whose URL is given."""
+    if len(arguments) != 3:
+        print(__doc__, file=sys.stderr)
+        return 2
+    url, source, target = arguments
+    with (
+        soapjms.connect(url) as connection,
+        soapjms.Dispatcher(connection, URI, service),
+        soapjms.Client(connection, URI, timeout=30) as client,
+    ):
+        photo = soapjms.Attachment(Path(source), "image/png", "photo@photos")
+        response = client.call(request_for(photo), attachments=[photo]).raise_for_fault()
+        assert response.element is not None
+        octets = response.attachments.octets_of(response.element)
+        Path(target).write_bytes(octets)
+        print(f"sent {Path(source).stat().st_size} octets, got {len(octets)}")
+        print(f"as {response.message.properties.text('SOAPJMS_contentType').partition(';')[0]}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,59 @@
+"""One-way messages on a topic: a newsroom tells the news, and every desk that listens gets them.
+
+python examples/topic_news.py stomp://admin:admin@localhost:61613
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from queue import SimpleQueue
+
+from lxml import etree
+
+import soapjms
+
+NAMESPACE = "urn:news"
+URI = "jms:topic:newsroom"
+
+
+def desk(name: str, heard: SimpleQueue[str]) -> soapjms.Service:
+    """Make a service that notes the news; nobody waits for its answer, so it has none."""
+    service = soapjms.Service()
+
+    @service.operation(f"{{{NAMESPACE}}}news")
+    def note(request: soapjms.Request) -> None:
+        heard.put(f"{name}: {request.element.text}")
+
+    return service
+
+
+def news(headline: str) -> etree._Element:
+    """Write an envelope."""
+    space = soapjms.SoapVersion.SOAP_12.namespace
+    envelope = etree.Element(f"{{{space}}}Envelope", nsmap={"env": space, None: NAMESPACE})
+    body = etree.SubElement(envelope, f"{{{space}}}Body")
+    etree.SubElement(body, f"{{{NAMESPACE}}}news").text = headline
+    return envelope
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Tell the news at the broker whose URL is given."""
+    if len(arguments) != 1:
+        print(__doc__, file=sys.stderr)
+        return 2
+    heard: SimpleQueue[str] = SimpleQueue()
+    with ExitStack() as stack:
+        connection = stack.enter_context(soapjms.connect(arguments[0]))
+        for name in ("paper", "radio"):  # a topic has no memory: who listens later does not get them
+            stack.enter_context(soapjms.Dispatcher(connection, URI, desk(name, heard)))
+        newsroom = stack.enter_context(soapjms.Client(connection, URI))
+        newsroom.send(news("Snow in June"))  # returns when the broker has it
+        for line in sorted(heard.get(timeout=10) for _ in range(2)):
+            print(line)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
