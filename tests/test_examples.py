@@ -145,7 +145,7 @@ async def ask(app: Any, query: str) -> tuple[int, Any]:
 
 
 def test_fastapi_greeter(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An HTTP request becomes a call; a fault, a name that XML cannot hold and silence become HTTP errors."""
+    """An HTTP request becomes a call; a fault, and a name that XML cannot hold, become HTTP errors."""
     monkeypatch.setenv("SOAPJMS_CONNECTION", url)
     app = example("fastapi_greeter").app
     service = example("greeter_service")
@@ -162,6 +162,12 @@ def test_fastapi_greeter(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
         (422, {"detail": "whom shall I greet?"}),
     ]
     assert answers[3][0] == 422
+
+
+def test_fastapi_greeter_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Silence becomes an HTTP error too."""
+    monkeypatch.setenv("SOAPJMS_CONNECTION", f"embedded:{fresh('broker')}")
+    app = example("fastapi_greeter").app
 
     async def ask_in_vain() -> tuple[int, Any]:
         async with app.router.lifespan_context(app):
