@@ -56,6 +56,8 @@ EXTRAS: Final[Mapping[str, tuple[str, ...]]] = {
     "replay": ("pyarrow", "jinja2"),
     "spark": ("pyspark", "pandas"),
     "zeep": ("zeep",),
+    "prometheus": ("prometheus_client",),
+    "opentelemetry": ("opentelemetry",),
 }
 """The extras, and the modules that each brings."""
 

@@ -221,9 +221,9 @@ def test_the_pages_are_there() -> None:
 
 
 def test_the_extras_are_those_of_the_package() -> None:
-    """All that a user may install, but for those that others consist of."""
+    """All that a user may install for a program, but for those that others consist of."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert set(EXTRAS) == set(project["optional-dependencies"]) - {"parquet", "all", "test", "dev"}
+    assert set(EXTRAS) == set(project["optional-dependencies"]) - {"parquet", "all", "testing", "test", "dev"}
 
 
 def test_in_python() -> None:
