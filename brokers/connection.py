@@ -341,6 +341,8 @@ SCHEMES: Final[Mapping[str, str]] = {
     "amqps": "brokers.amqp",
     "embedded": "brokers.embedded",
     "failover": "brokers.failover",
+    "smqp": "brokers.smqp.adapter",
+    "smqps": "brokers.smqp.adapter",
     "stomp": "brokers.stomp",
     "stomp+ssl": "brokers.stomp",
 }

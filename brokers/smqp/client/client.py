@@ -20,7 +20,7 @@ from brokers.smqp.client.handing import OnMessage
 from brokers.smqp.client.hearing import Hearing
 from brokers.smqp.client.inbox import Inbox
 from brokers.smqp.client.keeping import KeptConnection
-from brokers.smqp.client.line import Address
+from brokers.smqp.client.line import Address, secured_by
 from brokers.smqp.client.options import ClientOptions
 from brokers.smqp.client.received import DefaultTimeout, Goodbye, Received, SubscriberCount, TopicChange
 from brokers.smqp.commands import Command, Kind
@@ -82,7 +82,7 @@ class Client(KeptConnection):
         self._sequences: dict[str, int] = {}
         self._hearing = Hearing(Inbox(inbox), options)
         try:
-            address = Address(host, port, options.tls)
+            address = Address(host, port, None if options.tls is None else secured_by(options.tls, host))
             super().__init__(address, account, password, options, self._hearing, takes_login_topic=True)
         except BaseException:
             self._hearing.close()

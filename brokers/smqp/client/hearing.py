@@ -128,6 +128,9 @@ class Hearing:
         if callback is not None:
             self._handing.call(partial(callback, told))
 
+    def ended(self) -> None:
+        """Nothing waits."""
+
     def _on_login_topic(self, received: Received) -> None:
         attributes = received.attributes
         for expected, name in ((self._receipts, "X-Receipt-Cmuid"), (self._replies, "X-In-Reply-To-Cmuid")):

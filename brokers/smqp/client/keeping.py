@@ -9,8 +9,9 @@ import logging
 import socket
 from collections.abc import Callable
 from threading import Event, RLock, Thread, current_thread
+from time import monotonic
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from brokers.errors import BrokerError, ClosedError, ConnectionFailedError, ConnectionLostError
 from brokers.smqp.client.line import Address, CommandLine, Welcome
@@ -24,6 +25,9 @@ from brokers.smqp.replies import Code, Reply
 
 log = logging.getLogger(__name__)
 
+GLANCE: Final = 0.5
+"""Seconds between two looks whether the connection has ended."""
+
 
 class KeptConnection(Questions):
     """A login that is renewed, and where the server notifies. Thread-safe.
@@ -33,7 +37,7 @@ class KeptConnection(Questions):
         account: to log in to.
         password: of the account.
         options: how it is set up.
-        hearer: takes the notifications.
+        hearer: takes the notifications; without one there is no listener, and nothing can be subscribed to.
         takes_login_topic: subscribe to the account's login topic (SM-077).
 
     Raises:
@@ -46,7 +50,7 @@ class KeptConnection(Questions):
         account: str,
         password: str,
         options: ClientOptions,
-        hearer: Hearer,
+        hearer: Hearer | None,
         *,
         takes_login_topic: bool,
     ) -> None:
@@ -78,19 +82,9 @@ class KeptConnection(Questions):
         line = CommandLine(self._address, options.timeout, options.dialect, options.limits)
         try:
             welcome = line.login(self.account, self.password)
-            if self._listener is None:
-                self._listener = Listener(
-                    options.notify_host or line.own_address,
-                    options.notify_port,
-                    line.server_address,
-                    self._hearer,
-                    secure=self._secured,
-                    dialect=options.dialect,
-                    limits=options.limits,
-                    ack_timeout=options.ack_timeout,
-                    on_end=self._wake.set,  # where one connection ended, the other may have too
-                )
-            line.ask(Command(kind=Kind.SET_NOTIFY_PORT, port=self._listener.port))
+            if self._hearer is not None:
+                self._listener = self._listener or self._listen(line, self._hearer)
+                line.ask(Command(kind=Kind.SET_NOTIFY_PORT, port=self._listener.port))
             if self._takes_login_topic and welcome.topic:
                 line.ask(Command(kind=Kind.SUBSCRIBE_MESSAGE, topic=welcome.topic))
             for command in list(self._subscriptions.values()):
@@ -103,9 +97,22 @@ class KeptConnection(Questions):
         self.generation += 1
         return line, welcome
 
+    def _listen(self, line: CommandLine, hearer: Hearer) -> Listener:
+        options = self.options
+        return Listener(
+            options.notify_host or line.own_address,
+            options.notify_port,
+            line.server_address,
+            hearer,
+            secure=self._secured,
+            dialect=options.dialect,
+            limits=options.limits,
+            ack_timeout=options.ack_timeout,
+            on_end=self._wake.set,  # where one connection ended, the other may have too
+        )
+
     def _secured(self, connection: socket.socket) -> socket.socket:
-        tls = self.options.tls
-        return connection if tls is None else tls.wrap_socket(connection, server_hostname=self._address.host)
+        return connection if self._address.secure is None else self._address.secure(connection)
 
     def ask(self, command: Command, content: bytes = b"") -> Reply:
         """Send a command; return the reply, which is 200.
@@ -148,19 +155,31 @@ class KeptConnection(Questions):
             self._tell_watchers(False)
 
     def _keep(self) -> None:
-        """Try the connection when it was silent, and make it anew when it was lost."""
+        """Look whether the connection is there, and make it anew when it was lost."""
+        tried = monotonic()
         while not self._closing.is_set():
-            self._wake.wait(self.options.keepalive)
+            self._wake.wait(min(GLANCE, self.options.keepalive))
+            is_called, now = self._wake.is_set(), monotonic()
             self._wake.clear()
             if self._closing.is_set():
                 return
             if self._is_lost.is_set():
                 self._renew()
-            else:
+            elif is_called or now - tried > self.options.keepalive or self._has_ended():
+                tried = now
                 try:
                     self.noop()
                 except BrokerError as error:
                     log.info("the server does not answer: %s", error)
+
+    def _has_ended(self) -> bool:
+        """Say whether something comes that nobody asked for, which is the end of the connection."""
+        if not self.lock.acquire(blocking=False):
+            return False  # it is in use
+        try:
+            return self._line.has_something()
+        finally:
+            self.lock.release()
 
     def _renew(self) -> None:
         if self.options.renew is None:

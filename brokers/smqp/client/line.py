@@ -5,10 +5,12 @@ Spec: SMQP 4, 4.1, 4.1.1.
 
 from __future__ import annotations
 
+import selectors
 import socket
 import ssl
 from collections.abc import Callable
-from typing import Final, NamedTuple, TypeVar
+from functools import partial
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from brokers.errors import ConnectionFailedError, ConnectionLostError
 from brokers.smqp.attributes import Attributes, parse_line
@@ -26,12 +28,21 @@ RECEIVE: Final = 64 * 1024
 T = TypeVar("T")
 
 
+Secure: TypeAlias = Callable[[socket.socket], socket.socket]
+"""Makes TLS on a connected socket, as its client, and returns what to speak over."""
+
+
 class Address(NamedTuple):
-    """Where a server is, and how to reach it."""
+    """Where a server is, and how to reach it; `secure` is None for SMQP without TLS."""
 
     host: str
     port: int
-    tls: ssl.SSLContext | None
+    secure: Secure | None
+
+
+def secured_by(tls: ssl.SSLContext, host: str) -> Secure:
+    """Make TLS with a context, for a server of that name."""
+    return partial(tls.wrap_socket, server_hostname=host)
 
 
 class Welcome(NamedTuple):
@@ -137,6 +148,15 @@ class CommandLine:
         """Close the connection. Idempotent."""
         self._socket.close()
 
+    def has_something(self) -> bool:
+        """Say whether there is something to read, or the connection has ended."""
+        try:
+            with selectors.DefaultSelector() as selector:
+                selector.register(self._socket, selectors.EVENT_READ)
+                return bool(selector.select(0))
+        except (OSError, ValueError):
+            return True
+
     def _until(self, take: Callable[[], T | None]) -> T:
         try:
             while (taken := take()) is None:
@@ -157,10 +177,10 @@ def _connected(address: Address, timeout: float) -> socket.socket:
     try:
         plain = socket.create_connection((address.host, address.port), timeout)
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if address.tls is None:
+        if address.secure is None:
             return plain
         try:
-            return address.tls.wrap_socket(plain, server_hostname=address.host)
+            return address.secure(plain)
         except BaseException:
             plain.close()
             raise

@@ -41,6 +41,9 @@ class Hearer(Protocol):
     def notice(self, heard: Heard) -> None:
         """Something that is no message was told."""
 
+    def ended(self) -> None:
+        """The connection by which messages came ended, or another takes its place: do not wait in `take`."""
+
 
 class Listener:
     """Listens at a port of its own.
@@ -99,6 +102,7 @@ class Listener:
         self._socket.close()
         if current is not None:
             _shut(current)
+        self._hearer.ended()
         for thread in (self._thread, self._reader):
             if thread is not None and thread is not current_thread():
                 thread.join()
@@ -124,6 +128,7 @@ class Listener:
             before, self._current = self._current, connection
         if before is not None:
             _shut(before)
+        self._hearer.ended()
         if self._reader is not None:
             self._reader.join()
         self._reader = Thread(target=self._read, args=(connection,), name=f"smqp notified {self.port}", daemon=True)

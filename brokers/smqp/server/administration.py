@@ -17,9 +17,15 @@ from brokers.smqp.server.directory import FOREVER, PARAMETERS, Topic, TopicKind
 from brokers.smqp.server.looking import find_topic
 from brokers.smqp.server.rights import ANYONE, ROOT_NUMBER, Right
 from brokers.smqp.times import Timeout
-from brokers.smqp.topics import ROOT, fold, parse_topic, segment_for
+from brokers.smqp.topics import ROOT, fold, parent, parse_topic, segment_for
 
 ACCOUNTS: Final = "/accounts"
+JMS: Final = {
+    "/queue": TopicKind.QUEUE,
+    "/topic": TopicKind.SESSION,
+    "/temporary/queue": TopicKind.QUEUE,
+    "/temporary/topic": TopicKind.SESSION,
+}
 NOT_IN_NAMES: Final = frozenset("/ \t\r\n\0")
 
 
@@ -95,7 +101,19 @@ class Administration:
         """
         parse_topic(path, self._core.options.dialect)
         if self._core.directory.find(path) is None:
+            above = parent(path)
+            if above != ROOT and self._core.directory.find(above) is None:
+                make_path(self._core, above)  # of the draft's kind, whatever is below
             make_path(self._core, path, kind=kind, keywords=keywords)
+
+    def prepare_for_jms(self) -> None:
+        """Create the topics that the adapter `smqp://` keeps queues, topics and temporary destinations below.
+
+        Who is to use it needs rights there; see `docs/smqp.md`. What is below `/temporary/…` ends with the session that
+        created it.
+        """
+        for path, kind in JMS.items():
+            self.create_topic(path, kind=kind)
 
     def set_parameters(self, path: str, *, by: str | None = None, **parameters: Any) -> None:
         """Set parameters of a topic: timeout, retry_timeout, max_retries, max_messages, max_message, max_octets, kind.

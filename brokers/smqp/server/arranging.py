@@ -31,7 +31,9 @@ def create(core: Core, session: Session, heard: Heard) -> Answer:
     target = None if command.target is None else _target(core, session, command)
     if core.directory.find(command.topic) is not None:
         raise RefusedError(Code.CONFLICT, f"there is a topic {command.topic}")
-    make_path(core, command.topic, target=target, keywords=command.keywords or ())
+    topic = make_path(core, command.topic, target=target, keywords=command.keywords or ())
+    if core.is_temporary(topic):
+        session.temporaries.append(topic.number)
     return OK
 
 

@@ -26,8 +26,11 @@ from brokers.smqp.server.rights import Right, Rights
 from brokers.smqp.server.session import Session, Stage
 from brokers.smqp.server.subscriptions import Resource, Subscriptions, Wanted
 from brokers.smqp.server.timers import Timer, Timers
-from brokers.smqp.topics import covers
+from brokers.smqp.topics import covers, parent
 
+WORKING_TIME: Final = 7 * 86_400.0
+"""Seconds for which a session may work on a message of a queue before it counts as dead; connections tell sooner."""
+TEMPORARY: Final = "/temporary"
 SWEEP: Final = 500
 """How many messages expire at once, before others get their turn."""
 
@@ -74,7 +77,10 @@ class Core:
         for smuid in self.deliveries.unawaited():
             self.settle(smuid)
         for topic in list(self.directory.below("/")):
-            self.finish_removal(topic)
+            if self.is_temporary(topic):
+                self.remove_topic(topic)
+            else:
+                self.finish_removal(topic)
         self.database.commit()
 
     def reload(self) -> None:
@@ -143,6 +149,9 @@ class Core:
             session.stage = Stage.ENDED
         for topic in topics:
             self.wake_queue(topic)
+        for number in session.temporaries:
+            if self.directory.has(number):
+                self.remove_topic(self.directory.get(number))
 
     def forget_sessions(self) -> None:
         """Take it that nobody is logged in."""
@@ -158,6 +167,12 @@ class Core:
         """List the topics whose subscriptions last as long as their sessions, and which patterns cover."""
         found = [*self.directory.all_of(TopicKind.QUEUE), *self.directory.all_of(TopicKind.SESSION)]
         return [topic for topic in found if any(covers(pattern, topic.folded) for pattern in patterns)]
+
+    def is_temporary(self, topic: Topic) -> bool:
+        """Say whether a topic ends with the session that created it: two levels below a reserved one, and no topic of
+        the draft's kind."""
+        above = parent(parent(topic.folded))
+        return topic.kind is not TopicKind.TOPIC and above == TEMPORARY
 
     # Messages
 
@@ -268,7 +283,8 @@ class Core:
         message = self.messages.get(item.smuid)
         assert message is not None
         host = message.origin.rpartition("/")[0] if message.origin else ""
-        count = b"X-Delivery-Count: %d\r\n" % (item.attempts + 1) if item.account is None and item.attempts else b""
+        is_counted = item.attempts and self.directory.get(item.topic).kind is not TopicKind.TOPIC
+        count = b"X-Delivery-Count: %d\r\n" % (item.attempts + 1) if is_counted else b""
         command = format_command(Command(kind=Notice.MESSAGE, topic=host + item.name))
         return notice(command + self.head(message) + count + b"\r\n" + message.body)
 
@@ -281,11 +297,13 @@ class Core:
     def patience(self, item: Item) -> float:
         """Say how long to wait for the acknowledgement of a message."""
         topic = self.directory.get(item.topic)
+        if topic.retry_timeout is None and topic.kind is not TopicKind.TOPIC:
+            return WORKING_TIME
         return self.options.retry_timeout if topic.retry_timeout is None else topic.retry_timeout
 
     def pause_after(self, item: Item) -> float:
-        """Say how long to wait after a client refused a message; what goes back to a queue holds up nobody."""
-        return 0.0 if item.account is None else self.options.retry_pause
+        """Say how long to wait after a client refused a message; JMS gives one back to have it again."""
+        return self.options.retry_pause if self.directory.get(item.topic).kind is TopicKind.TOPIC else 0.0
 
     def acknowledged(self, item: Item) -> None:
         """A subscriber has a message, and never gets it again."""
@@ -357,6 +375,10 @@ class Core:
             return
         if self.deliveries.pending_messages(topic.number):
             return
+        self.remove_topic(topic)
+
+    def remove_topic(self, topic: Topic) -> None:
+        """Remove a topic at once, with all its messages."""
         self.messages.remove_all(topic.number)
         listeners = self.announce.listeners(topic.path)
         self.rights.forget(topic.number)

@@ -21,7 +21,7 @@ from brokers.errors import BrokerError
 from brokers.smqp.attributes import Attribute, Attributes, parse_line
 from brokers.smqp.client.hearing import told_of
 from brokers.smqp.client.keeping import KeptConnection
-from brokers.smqp.client.line import Address
+from brokers.smqp.client.line import Address, secured_by
 from brokers.smqp.client.options import ClientOptions
 from brokers.smqp.client.received import SubscriberCount
 from brokers.smqp.commands import Command, Kind
@@ -92,6 +92,9 @@ class Interest:
     def doubted(self, heard: Heard) -> None:
         """Nothing comes of that either."""
 
+    def ended(self) -> None:
+        """Nothing waits."""
+
     def notice(self, heard: Heard) -> None:
         """Note how many subscribe now."""
         told = told_of(heard)
@@ -142,7 +145,7 @@ class Link:
 
     def _connected(self) -> KeptConnection:
         peer = self.peer
-        address = Address(peer.host, peer.port, peer.tls)
+        address = Address(peer.host, peer.port, None if peer.tls is None else secured_by(peer.tls, peer.host))
         self._interest.counts.clear()
         connection = KeptConnection(
             address, peer.account, peer.password, peer.options, self._interest, takes_login_topic=False

@@ -54,6 +54,7 @@ class Session:
         failures: wrong passwords so far.
         is_busy: the answer to a command is still to come, so no further one is read.
         interests: patterns of topics whose subscriptions last as long as the session.
+        temporaries: topics that end with it.
         wants_timeout: it is to be told of changes of the default timeout.
         finish: gives the answer that a busy session waits for.
         channel: its notify connection.
@@ -71,6 +72,7 @@ class Session:
         self.failures = 0
         self.is_busy = False
         self.interests: dict[str, str] = {}
+        self.temporaries: list[int] = []
         self.wants_timeout = False
         self.idle: Timer | None = None
         self.finish: Callable[[Answer], None]

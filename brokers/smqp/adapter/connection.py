@@ -1,0 +1,304 @@
+"""SMQP as a `brokers.Connection`: one session to send by, and one for each consumer."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from threading import Lock
+from time import monotonic, time
+from typing import Final
+from uuid import uuid4
+
+from brokers.callbacks import Callbacks
+from brokers.connection import (
+    Capabilities,
+    Completion,
+    Connection,
+    ConnectionState,
+    Consumer,
+    OnDelivery,
+    OnState,
+    SendResult,
+    Transaction,
+)
+from brokers.errors import (
+    BrokerError,
+    ClosedError,
+    DestinationGoneError,
+    SendFailedError,
+    StaleDestinationError,
+    UnsupportedError,
+)
+from brokers.life import Life
+from brokers.message import Destination, DestinationKind, Message, queue, typed
+from brokers.smqp.adapter.consumer import SmqpConsumer
+from brokers.smqp.adapter.mapping import is_raw, to_content, topic_of
+from brokers.smqp.client.keeping import KeptConnection
+from brokers.smqp.client.line import Address
+from brokers.smqp.client.listener import Hearer
+from brokers.smqp.client.options import ClientOptions
+from brokers.smqp.commands import Command, Kind
+from brokers.smqp.dialect import Dialect
+from brokers.smqp.errors import RefusedError
+from brokers.smqp.replies import Code
+
+log = logging.getLogger(__name__)
+
+CAPABILITIES: Final = Capabilities(
+    broker="SMQP",
+    typed_properties=True,
+    message_types=False,
+    transactions=False,
+    stable_message_id=True,
+    tells_message_id=True,
+    delivery_count=True,
+    tells_redelivery=True,
+    accepts_in_transactions=False,
+    tells_gone=True,
+    release=True,
+    cumulative_accept=False,
+    selectors=False,
+    durable_topics=False,
+)
+MAX_DELIVERIES: Final = 5
+"""How often a message is delivered before it becomes a dead letter; one fewer than the server tries by default."""
+
+
+class SmqpConnection(Connection):
+    """One program's way to an SMQP server.
+
+    Args:
+        address: of the server.
+        account: to log in to, once for sending and once for each consumer.
+        password: of the account.
+        options: how each session is set up.
+    """
+
+    def __init__(self, address: Address, account: str, password: str, options: ClientOptions) -> None:
+        self.max_deliveries = MAX_DELIVERIES
+        self._address, self._account, self._password, self._options = address, account, password, options
+        self._callbacks = Callbacks("smqp")
+        self._life = Life(self._callbacks)
+        self._lock = Lock()
+        self._consumers: set[SmqpConsumer] = set()
+        self._temporaries: dict[str, int] = {}
+        self._numbers = 0
+        self._is_closing = False
+        self._sender = self.session(None)
+        self._life.become(ConnectionState.CONNECTED)
+        self._sender.watch(self._changed)
+
+    def session(self, hearer: Hearer | None) -> KeptConnection:
+        """Log in once more.
+
+        Raises:
+            ConnectionFailedError: nobody is there, or the login was refused.
+        """
+        return KeptConnection(
+            self._address, self._account, self._password, self._options, hearer, takes_login_topic=False
+        )
+
+    @property
+    def dialect(self) -> Dialect:
+        """How the server reads and writes."""
+        return self._options.dialect
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """No transactions, selectors and durable topics; messages are text or bytes."""
+        return CAPABILITIES
+
+    @property
+    def generation(self) -> int:
+        """Counts logins of the session that sends."""
+        return self._sender.generation
+
+    @property
+    def state(self) -> ConnectionState:
+        """Where it is in its life."""
+        return self._life.state
+
+    def watch(self, on_state: OnState) -> None:
+        """Call `on_state` when the connection was lost, made again, or closed."""
+        self._life.watch(on_state)
+
+    def unwatch(self, on_state: OnState) -> None:
+        """End `watch`."""
+        self._life.unwatch(on_state)
+
+    def wait_connected(self, timeout: float | None = None) -> None:
+        """Return once the connection can be used."""
+        self._life.wait_connected(timeout)
+
+    def _changed(self, is_connected: bool) -> None:
+        self._life.become(
+            ConnectionState.CONNECTED if is_connected else ConnectionState.LOST, "the connection to the server was lost"
+        )
+
+    def send(self, message: Message, transaction: Transaction | None = None) -> Completion[SendResult]:
+        """Send; the future is done when this returns, with the message id. A queue that is not there is made.
+
+        The future raises DestinationGoneError for a temporary destination that ended, SendFailedError for what the
+        server refuses, ConnectionLostError if it is not known whether the server has the message.
+        """
+        self._require_open()
+        if transaction is not None:
+            raise UnsupportedError("SMQP has no transactions (capability `transactions`)")
+        if message.destination is None:
+            raise ValueError("a message needs a destination")
+        topic = topic_of(message.destination)
+        content = to_content(message, time(), self.dialect).written() + b"\r\n"
+        future: Completion[SendResult] = Completion(self._callbacks.executor)
+        try:
+            number = self._publish(topic, content, message.destination)
+        except BrokerError as error:
+            future.set_exception(error)
+        else:
+            future.set_result(SendResult(f"ID:{self._sender.welcome.context}/{number}"))
+        return future
+
+    def _publish(self, topic: str, content: bytes, destination: Destination) -> int:
+        with self._lock:
+            self._numbers += 1
+            command = Command(kind=Kind.PUBLISH_MESSAGE, topic=topic, cmuid=str(self._numbers))
+        try:
+            return self._created(topic, destination, lambda: self._taken(command, content))
+        except RefusedError as error:
+            if error.code is Code.NOT_FOUND and destination.kind.is_temporary:
+                raise DestinationGoneError(f"{destination} does not exist any more") from error
+            raise SendFailedError(f"the server does not take a message for {destination}: {error}") from error
+
+    def _taken(self, command: Command, content: bytes) -> int:
+        return int(self._sender.ask(command, content).data[0].split()[1])
+
+    def _created(self, topic: str, destination: Destination, do: Callable[[], int]) -> int:
+        """Do something with a topic; if it is not there and may be made, make it and do so again."""
+        try:
+            return do()
+        except RefusedError as error:
+            if error.code is not Code.NOT_FOUND or is_raw(destination) or destination.kind.is_temporary:
+                raise
+        self._create(topic)
+        return do()
+
+    def _create(self, topic: str) -> None:
+        try:
+            self._sender.ask(Command(kind=Kind.CREATE_TOPIC, topic=topic))
+        except RefusedError as error:
+            if error.code is not Code.CONFLICT:  # somebody else was quicker
+                raise
+
+    def consume(
+        self,
+        destination: Destination,
+        on_delivery: OnDelivery,
+        *,
+        prefetch: int = 1,
+        selector: str | None = None,
+        durable_name: str | None = None,
+        auto_accept: bool = False,
+        inline: bool = False,
+    ) -> Consumer:
+        """Subscribe, by a session of its own. A consumer holds one message at a time, whatever the prefetch.
+
+        Raises:
+            UnsupportedError: a selector, a durable name.
+            StaleDestinationError: a temporary destination that is not this connection's, or of an earlier login.
+            ValueError: a `prefetch` below 1.
+        """
+        self._require_open()
+        if selector is not None:
+            raise UnsupportedError("SMQP has no selectors (capability `selectors`); ActiveMQ has")
+        if durable_name is not None:
+            raise UnsupportedError("SMQP has no named durable subscriptions (capability `durable_topics`)")
+        if prefetch < 1:
+            raise ValueError(f"a consumer with prefetch {prefetch} would never get a message")
+        topic = topic_of(destination)
+        if destination.kind.is_temporary and self._temporaries.get(topic) != self.generation:
+            raise StaleDestinationError(f"{destination} is not of this connection, or ended with an earlier login")
+        consumer = SmqpConsumer(self, destination, on_delivery, auto_accept=auto_accept)
+        try:
+            command = Command(kind=Kind.SUBSCRIBE_MESSAGE, topic=topic)
+            self._created(topic, destination, lambda: len(consumer.session.subscribed(command)))
+        except BrokerError:
+            consumer.close()
+            raise
+        with self._lock:
+            self._consumers.add(consumer)
+        return consumer
+
+    def begin(self) -> Transaction:
+        """Raise: there are no transactions."""
+        self._require_open()
+        raise UnsupportedError("SMQP has no transactions (capability `transactions`); ActiveMQ has")
+
+    def temporary(self, kind: DestinationKind = DestinationKind.TEMPORARY_QUEUE) -> Destination:
+        """Make a temporary destination; the server removes it when this login ends.
+
+        Raises:
+            ValueError: a kind that is not temporary.
+            BrokerError: the server does not make one.
+        """
+        if not kind.is_temporary:
+            raise ValueError(f"{kind} is no temporary kind of destination")
+        self._require_open()
+        destination = Destination(kind, uuid4().hex)
+        topic = topic_of(destination)
+        generation = self.generation
+        self._create(topic)
+        self._temporaries[topic] = generation
+        return destination
+
+    def close(self, deadline: float = 5.0) -> None:
+        """Close within `deadline` seconds: consumers, then the sessions. Idempotent."""
+        until = monotonic() + deadline
+        with self._lock:
+            if self._is_closing:
+                return
+            self._is_closing = True
+            consumers = list(self._consumers)
+        for consumer in consumers:
+            consumer.stop()
+        for consumer in consumers:
+            consumer.join(until)
+        for consumer in consumers:
+            consumer.leave(until)
+        self._life.become(ConnectionState.CLOSED, "the connection was closed")
+        self._sender.close()
+        self._callbacks.close(until)
+
+    # For consumers
+
+    def bury(self, message: Message, reason: str) -> bool:
+        """Send a copy of a message to its dead letters; say whether that worked."""
+        assert message.destination is not None
+        letter = replace(
+            message,
+            destination=queue(f"DLQ.{message.destination.name}"),
+            properties=message.properties.merged([typed("dead_letter_reason", reason)]),
+            expiration=0,
+        )
+        assert letter.destination is not None
+        try:
+            content = to_content(letter, time(), self.dialect).written() + b"\r\n"
+            self._publish(topic_of(letter.destination), content, letter.destination)
+        except (BrokerError, ValueError):
+            log.exception("message %s could not be sent to its dead letters", message.message_id)
+            return False
+        return True
+
+    def forget(self, consumer: SmqpConsumer, destination: Destination) -> None:
+        """A consumer ends: no subscription is left behind that would outlive its session."""
+        with self._lock:
+            self._consumers.discard(consumer)
+        if is_raw(destination):
+            with suppress(BrokerError):
+                consumer.session.unsubscribed(Kind.UNSUBSCRIBE_MESSAGE, Kind.SUBSCRIBE_MESSAGE, topic_of(destination))
+
+    def _require_open(self) -> None:
+        if self._is_closing:
+            raise ClosedError("the connection is being closed, or was")
+        if self.state is not ConnectionState.CONNECTED:
+            raise self._life.failure()

@@ -1,0 +1,213 @@
+"""One consumer: a session of its own, whose acknowledgement of a message waits for the program's.
+
+A session has one message at a time on its way, so a consumer holds one at a time, whatever its prefetch.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from queue import SimpleQueue
+from threading import Condition, Event, Thread, current_thread
+from time import monotonic, time
+from typing import TYPE_CHECKING, Final
+
+from brokers.connection import Consumer, Delivery, OnDelivery
+from brokers.errors import BrokerError
+from brokers.message import Destination, Message
+from brokers.smqp.adapter.mapping import COUNT, to_message
+from brokers.smqp.client.keeping import KeptConnection
+from brokers.smqp.client.received import Received
+from brokers.smqp.dialect import Dialect
+from brokers.smqp.dialogue import Heard
+
+if TYPE_CHECKING:
+    from brokers.smqp.adapter.connection import SmqpConnection
+
+log = logging.getLogger(__name__)
+
+SETTLING: Final = 5.0
+"""Seconds that closing waits for the server's part of an acknowledgement."""
+
+
+class SmqpDelivery(Delivery):
+    """One message, on its way until it is settled."""
+
+    __slots__ = ("_decided", "_owner", "taken")
+
+    def __init__(self, message: Message, count: int, generation: int, owner: SmqpConnection) -> None:
+        super().__init__(message, count, generation)
+        self._owner = owner
+        self._decided = Event()
+        self.taken = False
+
+    def accept(self) -> None:
+        """Acknowledge. Does nothing if it was settled before, or went back with its consumer."""
+        self._settle(taken=True)
+
+    def release(self) -> None:
+        """Give the message back, or to the dead letters if that was its last delivery. Else as `accept`."""
+        if not self._decided.is_set():
+            if (self.delivery_count or 1) >= self._owner.max_deliveries:
+                self.reject(f"it was delivered {self.delivery_count} times, and released each time")
+            else:
+                self._settle(taken=False)
+
+    def reject(self, reason: str) -> None:
+        """Send a copy to the queue `DLQ.NAME`, the reason in its property `dead_letter_reason`, and acknowledge.
+
+        If the copy cannot be sent, the message is given back. Else as `accept`.
+        """
+        if not self._decided.is_set():
+            self._settle(taken=self._owner.bury(self.message, reason))
+
+    def void(self) -> None:
+        """Its consumer or connection ended, so it is given back, whatever is said of it later."""
+        self._settle(taken=False)
+
+    def wait(self) -> bool:
+        """Wait until it is settled; say whether it was taken."""
+        self._decided.wait()
+        return self.taken
+
+    def _settle(self, *, taken: bool) -> None:
+        if not self._decided.is_set():
+            self.taken = taken
+            self._decided.set()
+
+
+class Holding:
+    """What a consumer's session hears: a `Hearer`."""
+
+    def __init__(
+        self,
+        make: Callable[[Heard], SmqpDelivery],
+        hand_over: Callable[[SmqpDelivery], None],
+        *,
+        auto_accept: bool,
+    ) -> None:
+        self._make = make
+        self._hand_over = hand_over
+        self._auto_accept = auto_accept
+        self._changed = Condition()
+        self._is_stopped = False
+        self._current: SmqpDelivery | None = None
+        self._is_settling = False
+
+    def take(self, heard: Heard) -> bool:
+        """Hand a message over, and wait for what the program says of it."""
+        delivery = self._make(heard)
+        with self._changed:
+            if self._is_stopped:
+                return False
+            self._current, self._is_settling = delivery, True
+        if delivery.message.expiration and delivery.message.expiration < time() * 1000:
+            delivery.accept()
+        else:
+            if self._auto_accept:
+                delivery.accept()
+            self._hand_over(delivery)
+        taken = delivery.wait()
+        with self._changed:
+            self._current = None
+            if not taken:
+                self._settled()
+        return taken
+
+    def confirmed(self, heard: Heard) -> None:
+        """The server knows."""
+        with self._changed:
+            self._settled()
+
+    def doubted(self, heard: Heard) -> None:
+        """The server may know; if not, the message comes again."""
+        with self._changed:
+            self._settled()
+
+    def notice(self, heard: Heard) -> None:
+        """Nothing else was asked for."""
+
+    def ended(self) -> None:
+        """What is held is void: it comes again by another connection."""
+        with self._changed:
+            current = self._current
+        if current is not None:
+            current.void()
+
+    def stop(self) -> None:
+        """Take nothing more."""
+        with self._changed:
+            self._is_stopped = True
+
+    def leave(self, until: float) -> None:
+        """Give back what is held, and wait until the server knows what was settled."""
+        self.ended()
+        with self._changed:
+            self._changed.wait_for(lambda: not self._is_settling, max(0.0, until - monotonic()))
+
+    def _settled(self) -> None:
+        self._is_settling = False
+        self._changed.notify_all()
+
+
+class SmqpConsumer(Consumer):
+    """A subscription: a session, and the thread that calls `on_delivery`."""
+
+    def __init__(
+        self, owner: SmqpConnection, destination: Destination, on_delivery: OnDelivery, *, auto_accept: bool
+    ) -> None:
+        self._owner = owner
+        self._destination = destination
+        self._on_delivery = on_delivery
+        self._dialect: Dialect = owner.dialect
+        self._deliveries: SimpleQueue[SmqpDelivery | None] = SimpleQueue()
+        self._holding = Holding(self._delivery, self._deliveries.put, auto_accept=auto_accept)
+        self._is_closed = False
+        self.session: KeptConnection = owner.session(self._holding)
+        self._thread = Thread(target=self._run, name=f"smqp {destination}", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the subscription; what was not accepted goes back."""
+        self.stop()
+        self.join(monotonic() + SETTLING)
+        self.leave(monotonic() + SETTLING)
+
+    def stop(self) -> None:
+        """Start no further `on_delivery`; what is held may still be settled."""
+        self._holding.stop()
+        self._deliveries.put(None)
+
+    def join(self, until: float) -> None:
+        """Wait for the `on_delivery` under way; not for one's own."""
+        if self._thread is not current_thread():
+            self._thread.join(max(0.0, until - monotonic()))
+
+    def leave(self, until: float) -> None:
+        """Give back what is held, and end the session."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._holding.leave(until)
+        self._owner.forget(self, self._destination)
+        self.session.close()
+
+    def _delivery(self, heard: Heard) -> SmqpDelivery:
+        assert heard.command is not None
+        assert heard.content is not None
+        received = Received(heard.command.topic, heard.content)
+        count = received.attributes.text(COUNT)
+        message = to_message(received, self._destination, self._dialect)
+        number = int(count) if count.isascii() and count.isdecimal() else 1
+        return SmqpDelivery(message, number, self._owner.generation, self._owner)
+
+    def _run(self) -> None:
+        while (delivery := self._deliveries.get()) is not None:
+            try:
+                self._on_delivery(delivery)
+            except BaseException:  # SystemExit too: it must not end the thread and leave the message held
+                log.exception("on_delivery failed, so message %s is released", delivery.message.message_id)
+                try:
+                    delivery.release()
+                except BrokerError:
+                    log.exception("message %s could not be released", delivery.message.message_id)

@@ -1,0 +1,234 @@
+"""JMS messages as SMQP messages and back, and destinations as topics. Pure.
+
+A queue `orders` is the topic `/queue/orders`, a topic `news` is `/topic/news`; a name that begins with a slash is a
+topic of SMQP as it stands. What JMS knows and SMQP does not goes as attributes `X-JMS-…`, each property as one
+`X-JMS-Property-NAME: TYPE VALUE`, so that a subscriber without JMS has the body alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Final
+from urllib.parse import unquote
+
+from brokers.message import (
+    DEFAULT_PRIORITY,
+    DeliveryMode,
+    Destination,
+    DestinationKind,
+    Message,
+    MessageType,
+    Properties,
+    Property,
+    PropertyType,
+    PropertyValue,
+    as_text,
+)
+from brokers.smqp.attributes import Attribute, Attributes
+from brokers.smqp.client.received import Received
+from brokers.smqp.content import Content, Section
+from brokers.smqp.dialect import Dialect
+from brokers.smqp.errors import RefusedError
+from brokers.smqp.times import format_date, format_timeout, parse_date
+from brokers.smqp.topics import segment_for
+
+PREFIXES: Final[Mapping[DestinationKind, str]] = {
+    DestinationKind.QUEUE: "/queue/",
+    DestinationKind.TOPIC: "/topic/",
+    DestinationKind.TEMPORARY_QUEUE: "/temporary/queue/",
+    DestinationKind.TEMPORARY_TOPIC: "/temporary/topic/",
+}
+TEXT: Final = "text/plain; charset=utf-8"
+BYTES: Final = "application/octet-stream"
+PROPERTY: Final = "X-JMS-Property-"
+CORRELATION: Final = "X-JMS-Correlation-ID"
+REPLY_TO: Final = "X-JMS-Reply-To"
+TYPE: Final = "X-JMS-Type"
+MESSAGE_TYPE: Final = "X-JMS-Message-Type"
+DELIVERY_MODE: Final = "X-JMS-Delivery-Mode"
+EXPIRATION: Final = "X-JMS-Expiration"
+COUNT: Final = "X-Delivery-Count"
+LOWEST: Final = 10
+"""SMQP's priority for JMS's 0; JMS sends higher numbers first, SMQP lower ones."""
+
+NOT_AS_IS: Final = re.compile(r"[\x00-\x1f\x7f%]|^ | $")
+NOT_IN_NAMES: Final = re.compile(r"[\s\x00-\x1f\x7f%:]")
+
+
+def topic_of(destination: Destination) -> str:
+    """Name the topic that a destination is.
+
+    Raises:
+        ValueError: it has no name.
+    """
+    if not destination.name:
+        raise ValueError(f"a destination of SMQP has a name: {destination}")
+    if destination.name.startswith("/"):
+        return destination.name
+    return PREFIXES[destination.kind] + segment_for(destination.name)
+
+
+def is_raw(destination: Destination) -> bool:
+    """Say whether a destination is a topic of SMQP as it stands, which is not created by sending to it."""
+    return (destination.name or "").startswith("/")
+
+
+def to_content(message: Message, now: float, dialect: Dialect) -> Content:
+    """Write a message.
+
+    Args:
+        message: to a destination.
+        now: seconds since 1970.
+        dialect: of the server.
+
+    Raises:
+        ValueError: a message of a type, or a value, that cannot be carried.
+    """
+    return Content(Attributes(_attributes(message, now, dialect)), (_section(message),))
+
+
+def _section(message: Message) -> Section:
+    body = message.body
+    if message.message_type is MessageType.TEXT and isinstance(body, str | None):
+        return Section(TEXT, (body or "").encode())
+    if message.message_type is MessageType.BYTES and isinstance(body, bytes | memoryview | None):
+        return Section(BYTES, bytes(body or b""))
+    kind = type(body).__name__
+    raise ValueError(
+        f"SMQP cannot carry a {message.message_type} message with a body of type {kind}, only text with str and bytes"
+    )
+
+
+def _attributes(message: Message, now: float, dialect: Dialect) -> Iterator[Attribute]:
+    assert message.destination is not None
+    priority = DEFAULT_PRIORITY if message.priority is None else message.priority
+    yield Attribute("Created", format_date(datetime.fromtimestamp(now, UTC), dialect))
+    yield Attribute("Priority", str(LOWEST - priority))
+    yield Attribute("Timeout", format_timeout(_timeout(message, now)))
+    yield Attribute(MESSAGE_TYPE, str(message.message_type))
+    if message.body is None:
+        yield Attribute("X-JMS-Null", "YES")
+    mode = DeliveryMode.PERSISTENT if message.delivery_mode is None else message.delivery_mode
+    yield Attribute(DELIVERY_MODE, str(int(mode)))
+    if message.expiration:
+        yield Attribute(EXPIRATION, str(message.expiration))
+    if message.reply_to is not None:
+        yield Attribute(REPLY_TO, _escaped(str(message.reply_to)))
+    for name, value in ((CORRELATION, message.correlation_id), (TYPE, message.type)):
+        if value is not None:
+            yield Attribute(name, _escaped(value))
+    for name, kind, given in message.properties:
+        text = as_text(given)
+        escaped = "null" if text is None else f"{kind} {_escaped(text)}"
+        yield Attribute(PROPERTY + NOT_IN_NAMES.sub(_percent, name), escaped)
+
+
+def _timeout(message: Message, now: float) -> float | None:
+    """A message of a queue stays until it is taken or expires; of a topic, no longer than it is handed out."""
+    assert message.destination is not None
+    if message.destination.kind.is_topic and not is_raw(message.destination):
+        return 0.0
+    return max(0.01, message.expiration / 1000 - now) if message.expiration else None
+
+
+def to_message(received: Received, destination: Destination, dialect: Dialect) -> Message:
+    """Read a message; what cannot be understood of it is as if it were not there."""
+    attributes = received.attributes
+    body, kind = _body(received)
+    count = attributes.text(COUNT)
+    return Message(
+        message_type=kind,
+        body=body,
+        properties=Properties(_properties(attributes)),
+        destination=destination,
+        message_id=f"ID:{received.smuid}",
+        correlation_id=_optional(attributes, CORRELATION),
+        reply_to=_destination(attributes),
+        delivery_mode=_number(attributes, DELIVERY_MODE),
+        priority=_priority(attributes),
+        expiration=_number(attributes, EXPIRATION) or 0,
+        timestamp=_timestamp(attributes, dialect),
+        type=_optional(attributes, TYPE),
+        redelivered=count.isdecimal() and int(count) > 1,
+    )
+
+
+def _body(received: Received) -> tuple[bytes | str | None, MessageType]:
+    section = received.sections[0] if received.sections else None
+    kind = received.attributes.value(MESSAGE_TYPE)
+    is_text = kind == MessageType.TEXT if kind else bool(section and section.content_type.lower().startswith("text/"))
+    if received.attributes.flag("X-JMS-Null") or section is None:
+        return None, MessageType.TEXT if is_text else MessageType.BYTES
+    if is_text:
+        try:
+            return section.data.decode(), MessageType.TEXT
+        except UnicodeDecodeError:
+            pass
+    return section.data, MessageType.BYTES
+
+
+def _properties(attributes: Attributes) -> Iterator[Property]:
+    for name, value in attributes:
+        if not name.lower().startswith(PROPERTY.lower()):
+            continue
+        kind, _, text = value.partition(" ")
+        name = unquote(name[len(PROPERTY) :])
+        if value == "null":
+            yield Property(name, PropertyType.STRING, None)
+            continue
+        try:
+            yield Property(name, PropertyType(kind), READ[PropertyType(kind)](unquote(text)))
+        except (ValueError, KeyError):
+            yield Property(name, PropertyType.STRING, unquote(value))
+
+
+READ: Final[Mapping[PropertyType, Callable[[str], PropertyValue]]] = {
+    PropertyType.BOOLEAN: lambda text: text == "true",
+    PropertyType.BYTE: int,
+    PropertyType.SHORT: int,
+    PropertyType.INT: int,
+    PropertyType.LONG: int,
+    PropertyType.FLOAT: float,
+    PropertyType.DOUBLE: float,
+    PropertyType.STRING: str,
+}
+
+
+def _destination(attributes: Attributes) -> Destination | None:
+    kind, colon, name = (_optional(attributes, REPLY_TO) or "").partition(":")
+    try:
+        return Destination(DestinationKind(kind), name) if colon and name else None
+    except ValueError:
+        return None
+
+
+def _number(attributes: Attributes, name: str) -> int | None:
+    text = attributes.text(name)
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else None
+
+
+def _priority(attributes: Attributes) -> int:
+    found = _number(attributes, "Priority")
+    return DEFAULT_PRIORITY if found is None else min(9, max(0, LOWEST - found))
+
+
+def _timestamp(attributes: Attributes, dialect: Dialect) -> int | None:
+    try:
+        return round(parse_date(attributes.text("Created"), dialect).timestamp() * 1000)
+    except RefusedError:
+        return None
+
+
+def _optional(attributes: Attributes, name: str) -> str | None:
+    found = attributes.value(name)
+    return None if found is None else unquote(found)
+
+
+def _escaped(text: str) -> str:
+    return NOT_AS_IS.sub(_percent, text)
+
+
+def _percent(found: re.Match[str]) -> str:
+    return "".join(f"%{octet:02X}" for octet in found[0].encode())
