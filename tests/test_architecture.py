@@ -174,3 +174,12 @@ def test_what_an_import_loads(imported: str, absent: list[str]) -> None:
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("part", ["brokers.smqp.client", "brokers.smqp.server", "brokers.smqp.adapter"])
+def test_each_part_of_smqp_is_imported_by_itself(part: str) -> None:
+    """In whatever order a program does; a client never loads the server."""
+    program = f"import sys, {part}; print('brokers.smqp.server' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert (done.stdout.strip() == "True") is (part == "brokers.smqp.server")

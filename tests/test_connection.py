@@ -27,7 +27,7 @@ def executor() -> Iterator[ThreadPoolExecutor]:
 def test_unknown_scheme(url: str) -> None:
     """A URL that no adapter serves raises an error that names those that exist; it is a ValueError too."""
     with pytest.raises(
-        UnknownSchemeError, match=r"known are: amqp, amqp\+ws, amqp\+wss, amqps, embedded, failover, stomp"
+        UnknownSchemeError, match=r"known are: amqp, amqp\+ws, amqp\+wss, amqps, embedded, failover, smqp, smqps, stomp"
     ) as caught:
         connect(url)
     assert isinstance(caught.value, BrokerError)

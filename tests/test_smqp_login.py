@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from smqp_kit import Clock, Listener, Running, attribute, running
 
-from brokers.smqp.errors import RefusedError
+from brokers.smqp.errors import RefusedError, StoreError
 from brokers.smqp.replies import Code
 from brokers.smqp.server import CLIENT_PORT, SERVER_PORT, Options, Right
 from brokers.smqp.server.accounts import Password
 from brokers.smqp.server.actions import Check, Write
-from brokers.smqp.server.database import Database, StoreError
+from brokers.smqp.server.database import Database
 from brokers.smqp.server.engine import Engine
 
 

@@ -17,3 +17,7 @@ class RefusedError(BrokerError):
 
 class ProtocolError(BrokerError):
     """The peer sent what is not SMQP; the connection cannot go on."""
+
+
+class StoreError(BrokerError):
+    """A file that a server or a client keeps things in cannot be used."""

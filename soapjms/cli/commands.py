@@ -24,6 +24,7 @@ class Entry(NamedTuple):
 
 
 COMMANDS: Final[Mapping[str, Entry]] = {
+    "broker": Entry("soapjms.cli.broker", "Run an SMQP server."),
     "call": Entry("soapjms.cli.call", "Call a service and print what it answers."),
     "capture": Entry("soapjms.cli.capture", "Record what passes a broker, from outside."),
     "doctor": Entry("soapjms.cli.doctor", "Look for what is in the way of a call."),

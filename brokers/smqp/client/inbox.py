@@ -17,7 +17,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Final
 
-from brokers.smqp.server.database import StoreError
+from brokers.smqp.errors import StoreError
 
 TABLE: Final = """
 CREATE TABLE IF NOT EXISTS inbox (

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from brokers.errors import BrokerError
+from brokers.smqp.errors import StoreError
 
 VERSION: Final = 1
 TABLES: Final = """
@@ -58,10 +58,6 @@ CREATE TABLE subscriptions (
 """
 
 
-class StoreError(BrokerError):
-    """The server's file cannot be used."""
-
-
 class Database:
     """A connection to the file, for one thread at a time.
 
@@ -78,7 +74,7 @@ class Database:
             if self._path != ":memory:":
                 with suppress(FileExistsError):
                     os.close(os.open(self._path, os.O_CREAT | os.O_EXCL, 0o600))
-            self._connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, timeout=5.0)
+            self._connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, timeout=1.0)
             self._open()
         except (OSError, sqlite3.Error) as error:
             raise StoreError(f"{path} cannot be used as the store of a server: {error}") from error

@@ -1,0 +1,186 @@
+"""A file in TOML that says what a server is to have: accounts, rights, topics, links. What is there already stays.
+
+```toml
+context = "mq.example"
+
+[accounts.alice]
+password = "pa55"                      # or password_file = "alice.password"
+rights = { "/news" = ["publish", "subscribe"] }
+
+[accounts.peer-b]
+password_file = "peer-b.password"
+peer = true                            # another server, which may pass on what others published
+
+[topics."/news"]
+keywords = ["WORLD", "TOP HEADLINES"]
+timeout = 3600                         # seconds; inf for ever
+max_messages = 10000
+
+[links."b.example"]
+host = "b.example"
+account = "peer-a"
+password_file = "b.password"
+topics = ["/news/*"]
+```
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from brokers.smqp.server.administration import Administration
+from brokers.smqp.server.directory import PARAMETERS
+from brokers.smqp.server.links import Peer
+from brokers.smqp.server.options import SERVER_PORT
+from brokers.smqp.server.rights import Right
+from brokers.smqp.words import parse_keywords
+
+MAX_OCTETS: Final = 1 << 20
+ACCOUNT_KEYS: Final = frozenset({"password", "password_file", "admin", "peer", "rights"})
+LINK_KEYS: Final = frozenset({"host", "port", "account", "password", "password_file", "topics"})
+KEYS: Final = frozenset({"context", "accounts", "topics", "links", "anyone"})
+
+
+class SetupError(ValueError):
+    """The file says something that cannot be; the message says where, and repeats no password."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewAccount:
+    """An account that is to be there."""
+
+    name: str
+    password: str = field(repr=False)
+    is_admin: bool
+    is_peer: bool
+    rights: Mapping[str, Right]
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a server is to have.
+
+    Attributes:
+        context: its own name; None where the file does not say.
+        accounts: that are to be there.
+        anyone: rights of all accounts that have none of their own, by topic.
+        topics: parameters and keywords by path.
+        links: to other servers.
+    """
+
+    context: str | None = None
+    accounts: tuple[NewAccount, ...] = ()
+    anyone: Mapping[str, Right] = field(default_factory=dict)
+    topics: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    links: tuple[Peer, ...] = ()
+
+    @staticmethod
+    def read(path: Path) -> Setup:
+        """Read a file.
+
+        Raises:
+            SetupError: it cannot be read, or says what cannot be.
+        """
+        try:
+            with path.open("rb") as file:
+                text = file.read(MAX_OCTETS + 1)
+            if len(text) > MAX_OCTETS:
+                raise SetupError(f"{path} has more than {MAX_OCTETS} octets")
+            found = tomllib.loads(text.decode())
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise SetupError(f"{path} cannot be read: {error}") from error
+        _only(found, KEYS, str(path))
+        return Setup(
+            found.get("context"),
+            tuple(_account(name, table, path) for name, table in _tables(found, "accounts")),
+            _rights(found.get("anyone", {}), "anyone"),
+            {name: _topic(name, table) for name, table in _tables(found, "topics")},
+            tuple(_link(name, table, path) for name, table in _tables(found, "links")),
+        )
+
+    def apply(self, admin: Administration) -> None:
+        """Create what is not there, and set rights and parameters; passwords of accounts that are there stay."""
+        existing = {name.casefold() for name in admin.accounts()}
+        for path, values in self.topics.items():
+            parameters = dict(values)
+            keywords = parameters.pop("keywords", ())
+            admin.create_topic(path, keywords=keywords)
+            if parameters:
+                admin.set_parameters(path, **parameters)
+        for account in self.accounts:
+            if account.name.casefold() not in existing:
+                admin.create_account(account.name, account.password, is_admin=account.is_admin, is_peer=account.is_peer)
+            for path, rights in account.rights.items():
+                admin.grant(account.name, path, rights)
+        for path, rights in self.anyone.items():
+            admin.grant(None, path, rights)
+
+
+def _tables(found: Mapping[str, Any], name: str) -> list[tuple[str, Mapping[str, Any]]]:
+    tables = found.get(name, {})
+    if not isinstance(tables, dict) or not all(isinstance(each, dict) for each in tables.values()):
+        raise SetupError(f"[{name}] holds tables, as [{name}.NAME]")
+    return list(tables.items())
+
+
+def _only(table: Mapping[str, Any], known: frozenset[str], where: str) -> None:
+    if unknown := set(table) - known:
+        raise SetupError(f"{where} knows {', '.join(sorted(known))}, not {', '.join(sorted(unknown))}")
+
+
+def _account(name: str, table: Mapping[str, Any], path: Path) -> NewAccount:
+    _only(table, ACCOUNT_KEYS, f"[accounts.{name}]")
+    password = _password(table, path, f"[accounts.{name}]")
+    rights = _rights(table.get("rights", {}), f"[accounts.{name}] rights")
+    return NewAccount(name, password, bool(table.get("admin")), bool(table.get("peer")), rights)
+
+
+def _password(table: Mapping[str, Any], path: Path, where: str) -> str:
+    if ("password" in table) == ("password_file" in table):
+        raise SetupError(f"{where} has a password or a password_file")
+    if "password" in table:
+        return str(table["password"])
+    file = path.parent / str(table["password_file"])
+    try:
+        return file.read_text("utf-8").partition("\n")[0].removesuffix("\r")
+    except OSError as error:
+        raise SetupError(f"{where}: the password_file cannot be read: {error}") from error
+
+
+def _rights(table: Any, where: str) -> dict[str, Right]:
+    if not isinstance(table, dict):
+        raise SetupError(f"{where} is a table of topics, as {{ '/news' = ['publish'] }}")
+    out = {}
+    for topic, names in table.items():
+        try:
+            out[topic] = Right(sum({int(Right[str(name).upper()]) for name in names}))
+        except (KeyError, TypeError):
+            known = ", ".join(str(right.name).lower() for right in [*Right, Right.ALL])
+            raise SetupError(f"{where}: the rights at {topic!r} are a list of {known}") from None
+    return out
+
+
+def _topic(name: str, table: Mapping[str, Any]) -> dict[str, Any]:
+    _only(table, frozenset({"keywords", *PARAMETERS}) - {"kind"}, f"[topics.{name!r}]")
+    values = dict(table)
+    if "keywords" in values:
+        values["keywords"] = parse_keywords(",".join(values["keywords"]))
+    return values
+
+
+def _link(name: str, table: Mapping[str, Any], path: Path) -> Peer:
+    _only(table, LINK_KEYS, f"[links.{name!r}]")
+    if not (table.get("host") and table.get("account")):
+        raise SetupError(f"[links.{name!r}] has a host and an account")
+    return Peer(
+        context=name,
+        host=str(table["host"]),
+        port=int(table.get("port", SERVER_PORT)),
+        account=str(table["account"]),
+        password=_password(table, path, f"[links.{name!r}]"),
+        topics=tuple(table.get("topics", ("*",))),
+    )

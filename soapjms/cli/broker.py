@@ -1,0 +1,119 @@
+"""`soapjms broker`: run an SMQP server."""
+
+from __future__ import annotations
+
+import signal
+import ssl
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from threading import Event
+from types import FrameType
+from typing import Final
+
+import click
+
+from brokers.errors import BrokerError
+from brokers.smqp.dialect import LENIENT, STRICT
+from brokers.smqp.server import Options, Server
+from brokers.smqp.server.setup import Setup, SetupError
+
+FAILED: Final = 1
+
+
+def _address(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> list[tuple[str, int]]:
+    return [_one(each) for each in value]
+
+
+def _one(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not (colon and port.isascii() and port.isdecimal() and int(port) < 65536):
+        raise click.BadParameter(f"an address is HOST:PORT, as localhost:720; port 0 takes any that is free: {text!r}")
+    return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
+
+
+FILE: Final = click.Path(dir_okay=False, path_type=Path)
+ADDRESS: Final = {"multiple": True, "callback": _address, "metavar": "HOST:PORT"}
+
+
+@click.command("broker")
+@click.option("--smqp", help="Listen there for SMQP; repeatable.", **ADDRESS)  # type: ignore[arg-type]
+@click.option("--smqps", help="Listen there for SMQP over TLS; repeatable.", **ADDRESS)  # type: ignore[arg-type]
+@click.option("--cert", type=FILE, metavar="FILE", help="PEM, the server's certificate, for --smqps.")
+@click.option("--key", type=FILE, metavar="FILE", help="PEM, its key, if it is not in the same file.")
+@click.option(
+    "--store", type=FILE, metavar="FILE", help="Keep everything in this file.  [default: in memory, until it ends]"
+)
+@click.option("--setup", type=FILE, metavar="FILE", help="TOML: accounts, rights, topics and links to be there.")
+@click.option("--context", metavar="NAME", help="The server's own name.  [default: of --setup, else localhost]")
+@click.option("--jms/--no-jms", default=True, show_default=True, help="Have the topics that smqp:// URLs need.")
+@click.option("--lenient", is_flag=True, help="Read what implementers of the draft's examples would send, too.")
+def command(
+    smqp: list[tuple[str, int]],
+    smqps: list[tuple[str, int]],
+    cert: Path | None,
+    key: Path | None,
+    store: Path | None,
+    setup: Path | None,
+    context: str | None,
+    jms: bool,
+    lenient: bool,
+) -> None:
+    """Run an SMQP server until SIGTERM or Ctrl-C.
+
+    What it answered is kept in the file of --store, whatever ends it. Where it listens is written to standard output,
+    a line for each address.
+
+    Exit status: 0 ended as told, 1 it could not listen or use the store, 2 usage.
+    """
+    if not smqp and not smqps:
+        raise click.UsageError("say where to listen, as --smqp localhost:7200")
+    if smqps and cert is None:
+        raise click.UsageError("--smqps needs a certificate: --cert FILE")
+    try:
+        wanted = Setup() if setup is None else Setup.read(setup)
+        tls = _tls(cert, key) if smqps else None
+    except (SetupError, OSError) as error:
+        raise click.UsageError(str(error)) from error
+    name = context or wanted.context or "localhost"
+    options = Options(context=name, dialect=LENIENT if lenient else STRICT)
+    ended = _ending()
+    try:
+        with ExitStack() as stack:
+            server = stack.enter_context(Server(":memory:" if store is None else store, options))
+            _prepare(server, wanted, jms=jms)
+            for scheme, addresses, context_of in (("smqp", smqp, None), ("smqps", smqps, tls)):
+                for host, port in addresses:
+                    taken = server.listen(host, port, tls=context_of)
+                    click.echo(f"{name} listens at {scheme}://{taken[0]}:{taken[1]}")
+            ended.wait()
+    except (BrokerError, OSError, ValueError) as error:
+        click.echo(f"soapjms broker: {error}", err=True)
+        sys.exit(FAILED)
+
+
+def _tls(cert: Path | None, key: Path | None) -> ssl.SSLContext:
+    assert cert is not None
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(cert, key)
+    return tls
+
+
+def _prepare(server: Server, wanted: Setup, *, jms: bool) -> None:
+    if jms:
+        server.administer(lambda admin: admin.prepare_for_jms())
+    server.administer(wanted.apply)
+    for peer in wanted.links:
+        server.link(peer)
+
+
+def _ending() -> Event:
+    """Make an event that SIGTERM and Ctrl-C set."""
+    ended = Event()
+
+    def end(number: int, frame: FrameType | None) -> None:
+        ended.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)
+    return ended
