@@ -77,7 +77,7 @@ def test_reaching_out(scheme: str, form: str) -> None:
         ALLOWED.url_of(form.format(scheme), "jndiURL")
     assert f"jndiURL is '{scheme}:" in str(caught.value)
     assert "which is no broker's URL; names are never looked up over a network" in str(caught.value)
-    assert "accepted are: amqp, amqps" in str(caught.value)
+    assert "accepted are: amqp, " in str(caught.value)
 
 
 @pytest.mark.parametrize(
