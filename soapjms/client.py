@@ -49,7 +49,7 @@ from soapjms.replies import ReplyChoice, ReplyStrategy
 from soapjms.response import Response
 from soapjms.sending import Sender
 from soapjms.tally import Tally
-from soapjms.waiting import epoch_milliseconds, when_connected
+from soapjms.waiting import epoch_milliseconds, when_connected, why_lost
 from soapjms.wsdl import read_wsdl
 
 log = logging.getLogger("soapjms.client")
@@ -344,9 +344,10 @@ class Client:
         ended = self._connection.generation  # in this order: it may be made again between
         if self._connection.state is ConnectionState.CONNECTED:
             ended -= 1
+        why = why_lost(self._connection)
         for call in self._calls.all():
             if call.generation <= ended and not (self._replies.is_lasting and call.is_confirmed):
-                self._give_up(call, "the connection was lost")
+                self._give_up(call, why)
 
     def _give_up_all(self, why: str) -> None:
         for call in self._calls.all():

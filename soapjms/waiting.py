@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from brokers.connection import Connection, ConnectionState
-from brokers.errors import ConnectionLostError, StaleDestinationError
+from brokers.errors import BrokerError, ConnectionLostError, StaleDestinationError
 
 log = logging.getLogger("soapjms.waiting")
 
@@ -41,3 +41,12 @@ def when_connected(connection: Connection, until: float, attempt: Callable[[], T
             if connection.state is ConnectionState.CONNECTED and connection.generation == generation:
                 raise  # it would be so again
             log.debug("nothing was sent: %s", error)
+
+
+def why_lost(connection: Connection) -> str:
+    """Say why a connection was lost, as far as that is still known: nothing more once there is another session."""
+    try:
+        connection.wait_connected(0)
+    except BrokerError as error:
+        return str(error)
+    return "the connection was lost"

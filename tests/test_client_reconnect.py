@@ -182,6 +182,18 @@ class TestFaults(OnEachBroker):
             other.send(answer_to(found.next(), "in time"))
             assert text_of(following.result(PATIENCE)) == "in time"
 
+    @pytest.mark.parametrize("mode", ["PERSISTENT", "NON_PERSISTENT"])
+    def test_frame_above_the_limit(self, activemq: RealBroker, uri: str, mode: str) -> None:
+        """Whose call ends the connection is told by the broker why, and so is who called meanwhile."""
+        with (
+            soapjms.connect(activemq.stomp_url, reconnect=False) as connection,
+            Client(connection, f"{uri}?deliveryMode={mode}", timeout=PATIENCE) as client,
+        ):
+            futures = [client.submit(envelope(text)) for text in ("small", "x" * (17 << 20))]
+            for future in futures:
+                with pytest.raises(CallFailedError, match=r"maximum data length.*not known"):
+                    future.result(PATIENCE)
+
     def test_close_on_a_silent_network(self, proxy: Proxy, uri: str) -> None:
         """Leave is taken without an answer, within the deadline, even while a large send is stuck."""
         for size in (0, 30_000_000):

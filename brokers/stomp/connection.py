@@ -356,9 +356,7 @@ class StompConnection(Connection):
     def _session_ended(self, link: Link) -> None:
         """Note that a session has ended, by itself or by `close`, while connecting or later; that is known once."""
         with self._lock:
-            if link is not self._link or not self._life.become(
-                ConnectionState.LOST, f"the connection to {link} was lost"
-            ):
+            if link is not self._link or not self._life.become(ConnectionState.LOST, f"{link.lost()}"):
                 return
             for consumer in [each for each in self._consumers if each.is_temporary]:
                 del self._consumers[consumer]

@@ -169,13 +169,13 @@ class Link:
         """
         with self.writing:
             if self._has_ended:
-                raise self._lost()
+                raise self.lost()
             try:
                 self._wire.send(data, until)
             except OSError as error:
                 self._join(monotonic() + BROKER_CLOSES)  # what the broker said before it closed is still to be read
                 self.drop()
-                raise self._lost() from error
+                raise self.lost() from error
 
     def request(self, data: bytes, receipts: Mapping[str, Settle], until: float = inf) -> None:
         """Write encoded frames that ask for receipts; each is told once, at the latest when the session ends."""
@@ -185,7 +185,7 @@ class Link:
                 self._waiting.update(receipts)
         if is_too_late:
             for settle in receipts.values():
-                settle(self._lost())
+                settle(self.lost())
             return
         with suppress(ConnectionLostError):  # those who wait were told when the session ended
             self.write(data, until)
@@ -254,7 +254,8 @@ class Link:
         self._wire.drop()
         self._end()
 
-    def _lost(self) -> ConnectionLostError:
+    def lost(self) -> ConnectionLostError:
+        """Make the error that says that the session has ended, with what the broker complained of before."""
         return ConnectionLostError(f"the connection to {self.login} was lost{self._complaint}")
 
     def _end(self) -> None:
@@ -270,7 +271,7 @@ class Link:
         closed = ConnectionFailedError(f"{self.login} closed the connection at login")
         self._greeting.put(closed if cause is None else self.login.explain(cause))
         for settle in waiting.values():
-            settle(self._lost())
+            settle(self.lost())
         self._on_end(self)
 
     # What stomp.py calls, on its reading thread.
@@ -296,7 +297,8 @@ class Link:
         if not self.server:
             self._greeting.put(LoginRefusedError(f"{self.login}: {error}"))
         elif not self._settle(frame.headers.get("receipt-id") or self._refused_subscribe(), error):
-            self._complaint, self._complained = f": {error}", monotonic()
+            if monotonic() > self._complained + LAST_WORDS:  # the first says why; the rest of the frame makes others
+                self._complaint, self._complained = f": {error}", monotonic()
             log.warning("%s: a frame that asked for no receipt failed: %s", self.login, error)
 
     def on_disconnected(self) -> None:
