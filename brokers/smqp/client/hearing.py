@@ -106,7 +106,14 @@ class Hearing:
         return True
 
     def confirmed(self, heard: Heard) -> None:
-        """Hand a message over, if that was not done before."""
+        """Hand a message over, if that was not done before.
+
+        What is in doubt of the same topic goes first: the server sends a topic's messages in their order, so it knows
+        that those were taken. If it does not, as a message with priority overtook them, they are known when they come.
+        """
+        assert heard.command is not None
+        for smuid in self._inbox.doubtful(heard.command.topic, _smuid(heard)):
+            self._trust(smuid)
         if self._inbox.confirm(_smuid(heard)):
             self._handing.message(_smuid(heard))
 

@@ -81,6 +81,15 @@ class Inbox:
                 )
             return state is InboxState.HELD
 
+    def doubtful(self, topic: str, smuid: str) -> list[str]:
+        """List what was taken of a topic before a message, and not confirmed, in the order in which it came."""
+        with self._lock:
+            rows = self._database.execute(
+                "SELECT smuid FROM inbox WHERE state = ? AND topic = ? AND smuid != ? ORDER BY place",
+                (InboxState.HELD, topic, smuid),
+            )
+            return [each for (each,) in rows]
+
     def trust(self, smuid: str) -> bool:
         """Time is up for a confirmation: hand it over all the same; True if that is to be done now."""
         with self._lock:

@@ -53,9 +53,10 @@ CREATE TABLE forwards (
     PRIMARY KEY (link, smuid)) WITHOUT ROWID;
 CREATE TABLE origins (origin TEXT PRIMARY KEY, smuid INTEGER NOT NULL, seen REAL NOT NULL) WITHOUT ROWID;
 CREATE TABLE subscriptions (
-    account INTEGER NOT NULL, resource TEXT NOT NULL, folded TEXT NOT NULL, pattern TEXT NOT NULL, since REAL,
-    is_exclusion INTEGER NOT NULL, PRIMARY KEY (account, resource, folded, is_exclusion)) WITHOUT ROWID;
+    account INTEGER NOT NULL, resource TEXT NOT NULL, folded TEXT NOT NULL, is_exclusion INTEGER NOT NULL,
+    pattern TEXT NOT NULL, since REAL, PRIMARY KEY (account, resource, folded, is_exclusion)) WITHOUT ROWID;
 """
+"""Columns of the key come first: else SQLite 3.40 takes the other ones for NULL when it checks its file."""
 
 
 class Database:
