@@ -80,6 +80,7 @@ soak: setup java brokers
 	  PYTHONPATH=tests $(BIN)/python tests/soak_kit.py --broker $$broker || exit 1; \
 	done
 	$(BIN)/python -m pytest -m soak
+	PYTHONPATH=tests $(BIN)/python tests/smqp_soak.py
 
 fuzz: setup
 	PYTHONPATH=tests $(BIN)/python tests/fuzz_messages.py $(FUZZ)
@@ -96,6 +97,7 @@ bench: setup java brokers
 	$(BIN)/python benchmarks/uri.py --count 10000 --octets 131072
 	$(BIN)/python benchmarks/capture.py --rounds 3
 	$(BIN)/python benchmarks/pairing.py --calls 5000 10000
+	$(BIN)/python benchmarks/smqp.py --seconds 2
 
 clean:
 	rm -rf build dist $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage spark-warehouse metastore_db derby.log

@@ -21,6 +21,7 @@ from soapjms.protocol.names import ALIASES, CR_2009, DIALECTS, EDITIONS, REC_201
 
 sys.path.insert(0, str(Path(__file__).parent))
 import amqp
+import smqp
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -315,6 +316,7 @@ def plain(state: State) -> str:
 PAGES = {
     "docs/conformance.md": conformance,
     "docs/conformance-amqp.md": amqp.page,
+    "docs/conformance-smqp.md": smqp.page,
     "docs/dialects.md": dialects,
     "docs/w3c-suite.md": suite,
     "docs/states.md": states,

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from brokers.smqp.server.setup import Setup
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -44,3 +46,28 @@ def test_every_requirement_of_amqp_has_a_test() -> None:
     rows = re.findall(r"^\| ((?:AT|WS)-\d\d) \|.*\| (.*) \|$", page, re.MULTILINE)
     assert [name for name, _ in rows] == [f"AT-{n:02}" for n in range(1, 25)] + [f"WS-{n:02}" for n in range(1, 42)]
     assert [name for name, tests in rows if tests == "**none**"] == []
+
+
+def test_every_requirement_of_smqp_has_a_test() -> None:
+    """Each row of SMQP has a test that names it, or says why there is none; no test names a requirement that is not."""
+    page = (ROOT / "docs" / "conformance-smqp.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (SM-\d{3}) \|.*\| (.*) \|$", page, re.MULTILINE)
+    assert len(rows) == len(dict(rows)) == 203
+    assert [name for name, tests in rows if tests == "**none**"] == []
+    named = {
+        f"SM-{number}"
+        for path in (ROOT / "tests").glob("test_smqp*.py")
+        for number in re.findall(r"SM[-_](\d{3})", path.read_text("utf-8"))
+    }
+    assert named <= set(dict(rows))
+
+
+def test_the_page_on_smqp_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Python of docs/smqp.md runs as it stands; its setup file can be read."""
+    text = (ROOT / "docs" / "smqp.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    exec(compile("\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL)), "smqp.md", "exec"), {})
+    (setup,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    (tmp_path / "b.password").write_text("x")
+    (tmp_path / "smqp.toml").write_text(setup)
+    assert Setup.read(tmp_path / "smqp.toml").context == "mq.example"

@@ -97,7 +97,7 @@ def test_SM_090_find_without_keywords_says_whether_a_topic_exists(server: Runnin
     assert server.client("alice", listen=False).code("FIND TOPIC /none") == 404
 
 
-def test_SM_042_SM_102_SM_103_virtual_topics(server: Running) -> None:
+def test_SM_042_SM_086_SM_102_SM_103_virtual_topics(server: Running) -> None:
     """One leads to a topic that is there, is not itself virtual, and is another than itself."""
     server.topics("/real")
     client = server.client("alice", listen=False)
@@ -109,7 +109,7 @@ def test_SM_042_SM_102_SM_103_virtual_topics(server: Running) -> None:
     assert client.code("CREATE TOPIC /three > /real/Trash") == 405
     assert client.code("CREATE TOPIC /three > /accounts/bob") == 405
     assert client.code("CREATE TOPIC /one/below") == 405
-    assert client.data("LIST TOPIC /") == ["/one > /real", "/real", "/two > /real"]  # SM-086
+    assert client.data("LIST TOPIC /") == ["/one > /real", "/real", "/two > /real"]
 
 
 def test_SM_043_a_virtual_topic_is_like_the_actual_one(server: Running) -> None:
@@ -155,7 +155,7 @@ def test_SM_044_trash_is_reserved(server: Running) -> None:
 
 
 def test_SM_045_SM_046_dead_messages_lie_in_trash() -> None:
-    """When a message's time is over it is in Trash, and later nowhere."""
+    """When a message's time is over it is in Trash, and later nowhere (SM-140: then it cannot be published again)."""
     clock = Clock()
     with running(clock=clock, trash_lifetime=1000.0) as server:
         server.accounts("alice")
@@ -174,7 +174,7 @@ def test_SM_045_SM_046_dead_messages_lie_in_trash() -> None:
         clock.now += 1001
         server.sweep()
         assert client.data("COUNT MESSAGE /t/Trash") == ["0"]
-        assert client.code("REPUB MESSAGE /t 1") == 406  # SM-140
+        assert client.code("REPUB MESSAGE /t 1") == 406
 
 
 def test_SM_047_SM_101_login_topics_come_with_accounts(server: Running) -> None:
