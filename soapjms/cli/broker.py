@@ -17,8 +17,7 @@ from brokers.errors import BrokerError
 from brokers.smqp.dialect import LENIENT, STRICT
 from brokers.smqp.server import Options, Server
 from brokers.smqp.server.setup import Setup, SetupError
-
-FAILED: Final = 1
+from soapjms.cli import USAGE
 
 
 def _address(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> list[tuple[str, int]]:
@@ -64,7 +63,7 @@ def command(
     What it answered is kept in the file of --store, whatever ends it. Where it listens is written to standard output,
     a line for each address.
 
-    Exit status: 0 ended as told, 1 it could not listen or use the store, 2 usage.
+    Exit status: 0 ended as told, 2 usage, or it could not listen or use the store.
     """
     if not smqp and not smqps:
         raise click.UsageError("say where to listen, as --smqp localhost:7200")
@@ -89,7 +88,7 @@ def command(
             ended.wait()
     except (BrokerError, OSError, ValueError) as error:
         click.echo(f"soapjms broker: {error}", err=True)
-        sys.exit(FAILED)
+        sys.exit(USAGE)
 
 
 def _tls(cert: Path | None, key: Path | None) -> ssl.SSLContext:
