@@ -39,6 +39,9 @@ class TapPoint:
 DIVERTED: Final = "_AMQ_ORIG_"
 """How the properties begin in which Artemis says where a copy was."""
 
+ADDED: Final = (DIVERTED, "JMS_AMQP_MA_x-opt-ORIG-")
+"""How those begin that it adds to a copy; the second to what came over AMQP."""
+
 ANYCAST: Final = "1"
 TEMPORARY: Final[Mapping[str, DestinationKind]] = {
     "temp-queue.": DestinationKind.TEMPORARY_QUEUE,
@@ -62,7 +65,7 @@ def from_divert(copy: Message) -> Message:
         destination=_named(Destination(DestinationKind.TOPIC if multicast else DestinationKind.QUEUE, address)),
         reply_to=None if copy.reply_to is None else _named(copy.reply_to),
         message_id=copy.properties.text(f"{DIVERTED}MESSAGE_ID") or copy.message_id,
-        properties=Properties(each for each in copy.properties if not each.name.startswith(DIVERTED)),
+        properties=Properties(each for each in copy.properties if not each.name.startswith(ADDED)),
     )
 
 
@@ -125,6 +128,6 @@ def tap_point(broker: str) -> TapPoint:
         return TAPS[broker.partition("/")[0]]
     except KeyError:
         raise UsageError(
-            f"the broker {broker!r} has nothing to tap; known are: {', '.join(TAPS)}. A Client and a Dispatcher "
-            "record what they send and get with recorder=soapjms.Recorder(PATH)"
+            f"the broker {broker!r} has nothing to tap; known are, over STOMP: {', '.join(TAPS)}. A Client and a "
+            "Dispatcher record what they send and get with recorder=soapjms.Recorder(PATH)"
         ) from None

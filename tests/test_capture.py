@@ -204,6 +204,7 @@ def test_the_end_of_the_connection_is_told(connection: Connection, tmp_path: Pat
 def test_copies_of_a_divert() -> None:
     """Destination, message id and properties are those of the original."""
     said = {"_AMQ_ORIG_ADDRESS": "asked", "_AMQ_ORIG_ROUTING_TYPE": "1", "_AMQ_ORIG_MESSAGE_ID": "7", "p": "q"}
+    said |= {"JMS_AMQP_MA_x-opt-ORIG-ADDRESS": "asked"}
     given = plain(
         properties=Properties(typed(name, value) for name, value in said.items()),
         message_id="8",
