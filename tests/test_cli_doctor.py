@@ -18,7 +18,10 @@ from wsdl_kit import DATA
 
 import soapjms
 from brokers import queue
-from soapjms.doctor import CHECKS, EXTRAS, Finding, Outcome, Patient, examine
+from brokers.connection import SCHEMES
+from soapjms.doctor import CHECKS, Finding, Outcome, Patient, examine
+from soapjms.doctor.machine import EXTRAS
+from soapjms.doctor.ways import WAYS
 
 NAMES = [each.name for each in CHECKS]
 
@@ -70,7 +73,9 @@ def test_nobody_listens() -> None:
     assert away["command"].startswith("export SOAPJMS_CONNECTION=")
 
 
-@pytest.mark.parametrize("url", ["carrier-pigeon://x", "stomp://me:secret@host:99999", "failover:()"])
+@pytest.mark.parametrize(
+    "url", ["carrier-pigeon://x", "stomp://me:secret@host:99999", "failover:()", "failover:(failover:x)"]
+)
 def test_no_url(url: str) -> None:
     """It is said, without what may be a password."""
     checks = found("--connection", url, status=1)
@@ -91,7 +96,7 @@ def test_a_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     """That of the broker's URL fails; another is a note. Both say what to install."""
     monkeypatch.setitem(sys.modules, "stomp", None)
     monkeypatch.setitem(sys.modules, "zeep", None)
-    needed = found("--connection", "stomp://localhost", status=1)["extras"]
+    needed = found("--connection", "failover:(stomp://broker.invalid)", status=1)["extras"]
     assert (needed["outcome"], needed["command"]) == ("failed", "pip install 'soapjms[stomp]'")
     assert needed["page"] == "README.md#install"
     other = found("--connection", "embedded:")["extras"]
@@ -211,7 +216,7 @@ def slug(heading: str) -> str:
 
 def test_the_pages_are_there() -> None:
     """Each that a hint may name, with its heading."""
-    program = (ROOT / "soapjms" / "doctor.py").read_text()
+    program = "".join(each.read_text() for each in (ROOT / "soapjms" / "doctor").glob("*.py"))
     pages = set(re.findall(r'"((?:docs/|README)[^"]*)"', program))
     assert pages >= {each.page for each in CHECKS}
     for page in pages:
@@ -224,6 +229,20 @@ def test_the_extras_are_those_of_the_package() -> None:
     """All that a user may install for a program, but for those that others consist of."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert set(EXTRAS) == set(project["optional-dependencies"]) - {"parquet", "all", "testing", "test", "dev"}
+
+
+def test_every_scheme_is_known() -> None:
+    """With its port, unless the broker is in this process."""
+    assert set(WAYS) == set(SCHEMES) - {"failover"}
+    assert [scheme for scheme, way in WAYS.items() if not way.port] == ["embedded"]
+
+
+@pytest.mark.parametrize("scheme", [scheme for scheme in WAYS if scheme != "embedded"])
+def test_each_scheme_is_tried_at_its_port(scheme: str) -> None:
+    """Also within a list; no mistake of ours comes of it."""
+    for url in (f"{scheme}://broker.invalid", f"failover:({scheme}://broker.invalid)"):
+        seen = found("--connection", url, status=1)["broker port"]
+        assert seen["text"].startswith(f"broker.invalid:{WAYS[scheme].port}: ")
 
 
 def test_in_python() -> None:

@@ -14,7 +14,8 @@ from rich.text import Text
 from soapjms.cli.connecting import CONNECTION_OPTION, place_of, place_options, read_names
 from soapjms.cli.terminal import console
 from soapjms.cli.wsdl import settings
-from soapjms.doctor import CHECKS, DEFAULT_TIMEOUT, Finding, Outcome, Patient, examine
+from soapjms.doctor import CHECKS, Finding, Outcome, Patient, examine
+from soapjms.doctor.model import DEFAULT_TIMEOUT
 
 FINDINGS: Final = 1
 STYLES: Final = {Outcome.OK: "green", Outcome.NOTE: "yellow", Outcome.FAILED: "bold red", Outcome.SKIPPED: "dim"}

@@ -1,0 +1,60 @@
+"""What may be in the way of a call, looked for in order, the cheap things first: one table of checks.
+
+A check returns what it found; what is wrong comes with the command that mends it and the page of the docs that says
+more. Whatever rests on something that failed is not tried. `model.py` has the words, `machine.py` looks at this
+machine, `ways.py` knows the schemes of URLs, `broker.py` looks at the address and the broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from soapjms.doctor.broker import (
+    check_address,
+    check_clock,
+    check_destination,
+    check_login,
+    check_port,
+    check_round_trip,
+)
+from soapjms.doctor.machine import check_extras, check_folder, check_java, check_python
+from soapjms.doctor.model import Finding, Outcome, Patient, Seen, skipped
+from soapjms.protocol.uri import visible
+
+__all__ = ["CHECKS", "Check", "Finding", "Outcome", "Patient", "examine"]
+
+
+class Check(NamedTuple):
+    """One row: its name, how it is made, the page that says more, and the checks that it rests on."""
+
+    name: str
+    run: Callable[[Patient], Seen]
+    page: str
+    needs: tuple[str, ...] = ()
+
+
+CHECKS: Final = (
+    Check("Python", check_python, "README.md#install"),
+    Check("extras", check_extras, "README.md#install"),
+    Check("Java", check_java, "README.md#capture-and-replay"),
+    Check("capture folder", check_folder, "docs/cli.md#soapjms-capture"),
+    Check("address", check_address, "README.md#addresses"),
+    Check("broker port", check_port, "docs/brokers.md", ("extras",)),
+    Check("login", check_login, "docs/brokers.md", ("broker port",)),
+    Check("destination", check_destination, "docs/brokers.md#what-differs-over-stomp", ("login", "address")),
+    Check("round trip", check_round_trip, "docs/connections.md#a-silent-network", ("login",)),
+    Check("clock", check_clock, "docs/serving.md#what-is-not-run", ("round trip",)),
+)
+
+
+def examine(patient: Patient) -> Iterator[Finding]:
+    """Make all checks, in order, and yield what each found."""
+    failed: set[str] = set()
+    for check in CHECKS:
+        missing = [each for each in check.needs if each in failed]
+        seen = skipped(f"needs: {', '.join(missing)}") if missing else check.run(patient)
+        if seen.outcome is Outcome.FAILED or missing:
+            failed.add(check.name)
+        page = (seen.page or check.page) if seen.command else None
+        yield Finding(check.name, seen.outcome, visible(seen.text), page, seen.command)

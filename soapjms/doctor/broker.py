@@ -1,0 +1,156 @@
+"""Checks of the address and of the broker: port, login, destination, a round trip, clocks."""
+
+from __future__ import annotations
+
+import shlex
+import socket
+import time
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from queue import Empty, SimpleQueue
+from secrets import token_hex
+from typing import Final
+
+from brokers.connection import Connection, connect
+from brokers.errors import BrokerError, LoginRefusedError, TlsError
+from brokers.message import DeliveryMode, Message, MessageType
+from brokers.naming import Names
+from soapjms.addressing import destination_of
+from soapjms.doctor.model import Outcome, Patient, Seen, ok, skipped
+from soapjms.doctor.ways import IN_PROCESS, WAYS, endpoints_of, ways_of
+from soapjms.health import PING_PREFIX
+from soapjms.opening import broker_url_of
+from soapjms.protocol.errors import UsageError
+from soapjms.protocol.wsdl import Port
+from soapjms.protocol.wsdl.addresses import read_uri
+
+SKEW_NOTED, SKEW_FAILED = 1.0, 5.0
+"""Seconds that the clocks of broker and machine may be apart."""
+
+NOTHING_FITS: Final = "soapjms_doctor = 'never'"
+"""A selector that no message fits."""
+
+
+def check_address(patient: Patient) -> Seen:
+    """URI or WSDL lead to a destination; with JNDI names alone they lead to the broker too."""
+    if patient.place is None:
+        return skipped("give --uri or --wsdl to have it looked at")
+    try:
+        uri, effective = read_uri(patient.place, patient.properties)
+        patient.destination = destination_of(uri, patient.names or Names(), effective)
+        if patient.url is None and patient.names is not None:
+            patient.url = broker_url_of(effective, patient.names)
+    except (UsageError, BrokerError) as error:
+        return Seen(Outcome.FAILED, str(error), f"soapjms explain {shlex.quote(_shown(patient.place))}")
+    return ok(f"{uri.redacted} leads to {patient.destination}")
+
+
+def _shown(place: str | Port) -> str:
+    return place if isinstance(place, str) else "FILE.wsdl"
+
+
+SET_URL: Final = "export SOAPJMS_CONNECTION=stomp://USER:PASSWORD@HOST:61613"
+START: Final = "docker compose up --wait activemq"
+HERE: Final = ("localhost", "127.0.0.1", "::1")
+
+
+def check_port(patient: Patient) -> Seen:
+    """Somebody listens at one of the brokers."""
+    if patient.url is None:
+        return Seen(Outcome.FAILED, "no URL of a broker is given", SET_URL)
+    try:
+        endpoints = endpoints_of(patient.url)
+    except ValueError as error:
+        return Seen(Outcome.FAILED, str(error), SET_URL)
+    answers = []
+    for scheme, host, port in endpoints:
+        if scheme == IN_PROCESS:
+            return ok("a broker in this process")
+        number = port or WAYS[scheme].port
+        try:
+            with socket.create_connection((host, number), patient.timeout):
+                return ok(f"{host}:{number} is open")
+        except OSError as error:
+            answers.append(f"{host}:{number}: {error.strerror or error}")
+    is_here = all(host in HERE for _, host, _ in endpoints)
+    return Seen(Outcome.FAILED, "; ".join(answers), START if is_here else SET_URL)
+
+
+def check_login(patient: Patient) -> Seen:
+    """The broker lets us in."""
+    assert patient.url is not None
+    try:
+        patient.connection = connect(patient.url, timeout=patient.timeout)
+    except LoginRefusedError as error:
+        return Seen(Outcome.FAILED, str(error), SET_URL, "docs/brokers.md#who-asks")
+    except TlsError as error:
+        return Seen(Outcome.FAILED, str(error), "export BROKERS_CA_FILE=/etc/ssl/broker-ca.pem", "docs/brokers.md#tls")
+    except (BrokerError, ValueError) as error:
+        return Seen(Outcome.FAILED, str(error), SET_URL)
+    return ok(patient.connection.capabilities.broker)
+
+
+def check_destination(patient: Patient) -> Seen:
+    """The user may consume from it; a selector sees to it that no message is taken."""
+    connection, destination = patient.connection, patient.destination
+    assert connection is not None
+    if destination is None:
+        return skipped("give --uri or --wsdl to have it tried")
+    if not connection.capabilities.selectors:
+        return skipped(f"{destination} cannot be tried without taking its messages: the broker has no selectors")
+    try:
+        connection.consume(destination, lambda delivery: delivery.release(), selector=NOTHING_FITS).close()
+    except BrokerError as error:
+        return Seen(Outcome.FAILED, str(error), SET_URL)
+    return ok(f"{destination} may be consumed from; no message was taken")
+
+
+def check_round_trip(patient: Patient) -> Seen:
+    """A message to a temporary queue comes back."""
+    assert patient.connection is not None
+    try:
+        patient.connection.wait_connected(patient.timeout)  # some brokers end it where they refuse something
+        patient.echo = _echo(patient.connection, patient.timeout)
+    except BrokerError as error:
+        return Seen(Outcome.FAILED, str(error), SET_URL, "docs/brokers.md")
+    except (FutureTimeoutError, Empty):
+        text = f"a message to a temporary queue did not come back within {patient.timeout:g} s"
+        return Seen(Outcome.FAILED, text, "soapjms doctor --debug --timeout 30")
+    sent, back, _ = patient.echo
+    return ok(f"{(back - sent) * 1000:.1f} ms to a temporary queue and back")
+
+
+def _echo(connection: Connection, timeout: float) -> tuple[float, float, Message]:
+    """Send a message to ourselves, and return when it was sent, when it was back, and as what.
+
+    Raises:
+        BrokerError, TimeoutError, Empty: it could not be sent, or was not back in time.
+    """
+    arrived: SimpleQueue[Message] = SimpleQueue()
+    destination = connection.temporary()
+    message = Message(
+        message_type=MessageType.BYTES,
+        body=b"",
+        destination=destination,
+        correlation_id=PING_PREFIX + token_hex(8),
+        delivery_mode=DeliveryMode.NON_PERSISTENT,
+    )
+    with connection.consume(destination, lambda delivery: arrived.put(delivery.message), auto_accept=True, inline=True):
+        sent = time.time()
+        connection.send(message).result(timeout)
+        found = arrived.get(timeout=timeout)
+        return sent, time.time(), found
+
+
+def check_clock(patient: Patient) -> Seen:
+    """The clocks of broker and machine agree."""
+    assert patient.echo is not None
+    sent, back, message = patient.echo
+    if not message.timestamp or not all(each.tells_time for each in ways_of(patient)):
+        return skipped("the broker does not tell its time")
+    skew = message.timestamp / 1000 - (sent + back) / 2
+    text = f"the broker's clock is {abs(skew):.1f} s {'ahead of' if skew > 0 else 'behind'} this machine's"
+    beyond = abs(skew) - (back - sent) / 2
+    if beyond <= SKEW_NOTED:
+        return ok(text)
+    outcome = Outcome.FAILED if beyond > SKEW_FAILED else Outcome.NOTE
+    return Seen(outcome, f"{text}: requests with a time to live may expire early or late", "timedatectl set-ntp true")
