@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Collection
 from threading import Lock, Thread, current_thread
 from typing import Any, Final
 
@@ -56,17 +56,18 @@ async def _outcome(awaitable: Awaitable[Any], seconds: float | None) -> tuple[An
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:
-    asyncio.set_event_loop(loop)
     try:
         loop.run_forever()
-        left = asyncio.all_tasks(loop)
-        for task in left:
-            task.cancel()
-        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        loop.run_until_complete(_cancel(asyncio.all_tasks(loop)))
         loop.run_until_complete(loop.shutdown_asyncgens())
     finally:
-        asyncio.set_event_loop(None)
         loop.close()
+
+
+async def _cancel(tasks: Collection[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _end(loop: asyncio.AbstractEventLoop, thread: Thread) -> None:

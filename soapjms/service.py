@@ -10,7 +10,8 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from inspect import isawaitable
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from lxml import etree
 
@@ -27,7 +28,11 @@ from soapjms.protocol.names import SoapVersion
 from soapjms.protocol.responding import RequestAccepted
 from soapjms.protocol.showing import named
 from soapjms.protocol.understanding import must_understand_fault, not_understood
+from soapjms.protocol.wsdl import Port
 from soapjms.routing import Route, Routes, element_name
+
+if TYPE_CHECKING:
+    from soapjms.typed import TypedService
 
 log = logging.getLogger("soapjms.service")
 
@@ -160,9 +165,14 @@ class Service:
             namespace. Any other that says mustUnderstand is answered with that fault.
         roles: URIs of what the service acts as beside the ultimate receiver; SOAP 1.1 calls them actors.
 
+    Attributes:
+        port: the port of the WSDL that it was made from; None for one that was not.
+
     Raises:
         UsageError: an argument is not as it must be.
     """
+
+    port: Port | None = None
 
     def __init__(
         self, *, policy: Policy = DEFAULT, understands: Collection[str] = (), roles: Collection[str] = ()
@@ -171,6 +181,38 @@ class Service:
         self._policy = _policy(policy)
         self._understands, self._roles = _texts("understands", understands), _texts("roles", roles)
         self._loop = Loop()
+
+    @classmethod
+    def from_wsdl(
+        cls,
+        wsdl: str | Path,
+        port: str | None = None,
+        *,
+        policy: Policy = DEFAULT,
+        understands: Collection[str] = (),
+        roles: Collection[str] = (),
+        validate: bool = True,
+        loader: Any = None,
+    ) -> TypedService:
+        """Make a service of a WSDL 1.1, whose functions take Python values and return them.
+
+        Args:
+            wsdl: the path of its file.
+            port: its name, or SERVICE/PORT; the only SOAP/JMS port where it is None.
+            policy, understands, roles: see `Service`.
+            validate: hold requests and answers to the WSDL's schemas; False goes by the types alone.
+            loader: fetches what is no local file, such as a `zeep.Transport()`; without one that is refused.
+
+        Raises:
+            InvalidWsdlError: the WSDL or a schema cannot be read or used.
+            UsageError: there is no such port, or more than one; another argument is not as it must be.
+            ImportError: zeep is not installed.
+        """
+        from soapjms.typed import TypedService
+        from soapjms.typed.description import described
+
+        found = described(wsdl, port, validate=validate, loader=loader)
+        return TypedService(found, policy=policy, understands=understands, roles=roles)
 
     def operation(self, name: str, *, action: str | None = None, policy: Policy | None = None) -> Callable[[F], F]:
         """Register the decorated function for requests whose body element is called `name`. It may be `async`.

@@ -13,9 +13,9 @@ from pathlib import Path
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from soapjms.protocol.errors import InvalidWsdlError
-from soapjms.protocol.wsdl import Description, Loaded, read
+from soapjms.protocol.wsdl import Description, Loaded, Port, read
 from soapjms.protocol.wsdl.documents import MAX_OCTETS
-from soapjms.protocol.wsdl.write import NewPort, add_port
+from soapjms.protocol.wsdl.write import NewPort, add_port, with_address
 
 
 def read_wsdl(path: str | Path, *, allow: Iterable[str | Path] = ()) -> Description:
@@ -55,13 +55,42 @@ def add_jms_port(path: str | Path, out: str | Path, port: NewPort, *, allow: Ite
     before, after = _Files(Path(path), allow), _Files(Path(out), allow)
     octets = add_port(before.first(), port, str(path), before.load)
     described = read(octets, str(out), after.load)  # from there: what it imports has to be there too
+    _write(out, octets)
+    return described
+
+
+def move_jms_port(path: str | Path, out: str | Path, port: Port, address: str | None) -> Description:
+    """Write a WSDL with another address for a SOAP/JMS port.
+
+    Args:
+        path: of the file.
+        out: the file to write, which may be the same; it is replaced in one go.
+        port: as it was read from the file.
+        address: a `jms:` URI, right in the strict grammar; None leaves the port where it is.
+
+    Returns:
+        What is in the new file.
+
+    Raises:
+        InvalidWsdlError: the file cannot be read, or not what it imports from where `out` is; the port is not in it.
+        InvalidUriError: the address is not as it must be.
+        OSError: `out` cannot be written.
+    """
+    octets = _Files(Path(path), ()).first()
+    if address is not None:
+        octets = with_address(octets, port, address, str(path))
+    described = read(octets, str(out), _Files(Path(out), ()).load)
+    _write(out, octets)
+    return described
+
+
+def _write(out: str | Path, octets: bytes) -> None:
     unfinished = Path(f"{out}.part")
     try:
         unfinished.write_bytes(octets)
         unfinished.replace(out)
     finally:
         unfinished.unlink(missing_ok=True)
-    return described
 
 
 class _Files:

@@ -62,7 +62,6 @@ class TestUsage:
         [
             ([], "Missing argument 'MODULE:SERVICE'"),
             (["a:b"], "Missing option '--connection'"),
-            (["a:b", "--connection", "embedded:"], "give either --uri or --wsdl"),
             (["a:b", *EMBEDDED, "--wsdl", "x.wsdl"], "give either --uri or --wsdl"),
             (["a:b", *EMBEDDED, "--port", "x"], "--port is for a WSDL"),
             (["a:b", *EMBEDDED, "--workers", "0"], "0 is not in the range x>=1"),
@@ -86,6 +85,10 @@ class TestUsage:
             (["bank", *EMBEDDED], "'bank' is not MODULE:NAME, such as bank.service:service"),
             (["nowhere:service", *EMBEDDED], "the module nowhere cannot be imported: No module named 'nowhere'"),
             (["bank:nobody", *EMBEDDED], "bank:nobody is no soapjms.Service; the module has: bank:service"),
+            (
+                ["bank:service", "--connection", "embedded:"],
+                "give either --uri or --wsdl; only a service that was made",
+            ),
             (["bank:service", "--connection", "embedded:", "--uri", "jms"], "a JMS URI begins with jms:"),
             (["bank:service", "--connection", "x:secret", "--uri", "jms:queue:a"], "no broker adapter"),
             (["bank:service", "--connection", "stomp://u:secret@h/x", "--uri", "jms:queue:a"], "a stomp URL ends with"),

@@ -63,11 +63,34 @@ def test_greeter(capsys: pytest.CaptureFixture[str]) -> None:
     assert service < set(shown)
 
 
-@pytest.mark.parametrize("name", ["greeter_service", "greeter_client"])
+def test_typed_service(capsys: pytest.CaptureFixture[str]) -> None:
+    """The typed greeter, called through zeep by the same WSDL, in both SOAP versions."""
+    url, stop, shown = f"embedded:{fresh('broker')}", Event(), list[str]()
+
+    def is_pinged() -> bool:
+        shown.extend(capsys.readouterr().out.splitlines())
+        return "pinged by World" in shown
+
+    with soapjms.connect(url), ThreadPoolExecutor(1) as other:
+        served = other.submit(example("typed_service").main, [url], stop)
+        try:
+            assert example("zeep_client").main([url]) == 0
+            eventually(is_pinged, "the ping arrived")
+        finally:
+            stop.set()
+        assert served.result(PATIENCE) == 0
+    shown.extend(capsys.readouterr().out.splitlines())
+    assert {"greeting World in SOAP 1.1", "greeting World in SOAP 1.2", "a fault: whom shall I greet? (env:Client)"} < {
+        *shown
+    }
+    assert [each for each in shown if each.startswith("at once")] == SHOWN.splitlines()[2:5]
+
+
+@pytest.mark.parametrize("name", ["greeter_service", "greeter_client", "typed_service"])
 def test_usage(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Without the URL of a broker, an example says how it is run."""
     main = example(name).main
-    assert (main([], Event()) if name == "greeter_service" else main([])) == 2
+    assert (main([], Event()) if name.endswith("service") else main([])) == 2
     assert f"python examples/{name}.py stomp://" in capsys.readouterr().err
 
 

@@ -19,7 +19,7 @@ from soapjms.protocol.properties import Origin
 from soapjms.protocol.uri import build
 from soapjms.protocol.wsdl import Loaded, Port, read
 from soapjms.protocol.wsdl.lint import lint
-from soapjms.protocol.wsdl.write import NewPort, add_port
+from soapjms.protocol.wsdl.write import NewPort, add_port, with_address
 
 HTTP = "http://schemas.xmlsoap.org/soap/http"
 
@@ -475,3 +475,39 @@ def test_what_is_no_wsdl_is_refused() -> None:
 def test_versions_are_strings() -> None:
     """The kit's versions are those of the model."""
     assert [read(wsdl(each).encode()).version for each in (WSDL_11, WSDL_20)] == [WSDL_11, WSDL_20]
+
+
+ADDRESSES = """<definitions targetNamespace="u" xmlns="http://schemas.xmlsoap.org/wsdl/" xmlns:t="u"
+    xmlns:soap="http://schemas.xmlsoap.org/wsdl/soap/"><!-- <port name="P"/> -->
+  <service name="O"><port name="P" binding="t:B"><soap:address location="jms:queue:o"/></port></service>
+  <service name="S"><port name="N" binding="t:B"/>
+    <port name="E" binding="t:B"><soap:address/></port>
+    <port name="P" binding="t:B"><soap:address alt=' location="x"'
+        location = 'jms:queue:a?priority=1&amp;timeToLive=2'/></port>
+  </service></definitions>"""
+
+
+class TestAddress:
+    """Another address for a port."""
+
+    def test_written(self) -> None:
+        """It is read back; nothing else changes."""
+        port = read(ADDRESSES.encode()).port("S/P")
+        made = with_address(ADDRESSES.encode(), port, "jms:queue:b?priority=3&timeToLive=4").decode()
+        assert made == ADDRESSES.replace(
+            "'jms:queue:a?priority=1&amp;timeToLive=2'", '"jms:queue:b?priority=3&amp;timeToLive=4"'
+        )
+        assert port_of(made, "S/P").address == "jms:queue:b?priority=3&timeToLive=4"
+
+    @pytest.mark.parametrize("name", ["N", "E"])
+    def test_no_address(self, name: str) -> None:
+        """A port without an address, or of another document, gets none."""
+        port = read(ADDRESSES.encode()).port(name)
+        with pytest.raises(InvalidWsdlError, match=f"S/{name} has no address in this document"):
+            with_address(ADDRESSES.encode(), port, "jms:queue:b")
+
+    def test_no_uri(self) -> None:
+        """What is no `jms:` URI is refused."""
+        port = read(ADDRESSES.encode()).port("S/P")
+        with pytest.raises(InvalidUriError):
+            with_address(ADDRESSES.encode(), port, "queue:b")

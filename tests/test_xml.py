@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
+from lxml import etree
 
 from soapjms.protocol import xml
 
@@ -68,3 +71,65 @@ def test_what_is_not_well_formed_is_named(text: str) -> None:
     """Any other mistake is what libxml2 says it is."""
     with pytest.raises(ValueError, match=r"^not well-formed XML: "):
         xml.parse(text.encode())
+
+
+XS = 'xmlns:xs="http://www.w3.org/2001/XMLSchema"'
+SCHEMA = {
+    "first": f"""<xs:schema {XS} targetNamespace="urn:a" elementFormDefault="qualified" xmlns:b="urn:b">
+        <xs:import namespace="urn:b" schemaLocation="second"/>
+        <xs:element name="list"><xs:complexType><xs:sequence>
+        <xs:element name="item" type="b:number" maxOccurs="unbounded"/></xs:sequence></xs:complexType></xs:element>
+        </xs:schema>""".encode(),
+    "second": f"""<xs:schema {XS} targetNamespace="urn:b"><xs:complexType name="number"><xs:simpleContent>
+        <xs:extension base="xs:int"/></xs:simpleContent></xs:complexType></xs:schema>""".encode(),
+}
+
+
+class TestSchema:
+    """Validation: `xml.Schema`."""
+
+    @pytest.mark.parametrize(
+        ("inside", "path", "text"),
+        [
+            ("<item>1</item><item> 2 </item>", None, None),
+            (
+                "<item>1</item><item>x</item><item>y</item>",
+                "list item[2]",
+                "'x' is not a valid value of the atomic type",
+            ),
+            ("<item>1</item><item a='1'>2</item>", "list item[2]", "attribute 'a': The attribute 'a' is not allowed."),
+            ("<item>1</item><more/>", "list more", "This element is not expected. Expected is ( {urn:a}item )."),
+            ("", "list", "Missing child element(s). Expected is ( {urn:a}item )."),
+            ("<item>1</item>text", "list", "Character content other than whitespace is not allowed"),
+        ],
+    )
+    def test_misfit(self, inside: str, path: str | None, text: str | None) -> None:
+        """The first mistake, with its place and what libxml2 says of it."""
+        root = etree.fromstring(f'<x><list xmlns="urn:a">{inside}</list>behind</x>')
+        found = xml.Schema(SCHEMA, "first").misfit(root[0])
+        if path is None or text is None:
+            assert found is None
+        else:
+            assert found is not None
+            assert found.path == tuple(path.split())
+            assert found.text.startswith(text)
+
+    def test_other_root(self) -> None:
+        """An element that the schema does not have."""
+        found = xml.Schema(SCHEMA, "first").misfit(etree.Element("{urn:c}list"))
+        assert found is not None
+        assert found.text == "No matching global declaration available for the validation root."
+
+    def test_stops(self) -> None:
+        """Of a hundred thousand mistakes one is looked at."""
+        root = etree.fromstring('<list xmlns="urn:a">' + "<item a='1'>x</item>" * 100_000 + "</list>")
+        begun = time.process_time()
+        found = xml.Schema(SCHEMA, "first").misfit(root)
+        assert found is not None
+        assert found.path == ("list", "item")
+        assert time.process_time() - begun < 5
+
+    def test_no_schema(self) -> None:
+        """Documents that make no schema are refused with the reason."""
+        with pytest.raises(ValueError, match="does not resolve to a\\(n\\) type definition"):
+            xml.Schema(SCHEMA | {"second": f'<xs:schema {XS} targetNamespace="urn:b"/>'.encode()}, "first")

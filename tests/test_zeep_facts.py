@@ -19,16 +19,20 @@ import requests
 import zeep
 import zeep.exceptions
 from lxml import etree
+from typed_kit import shop_wsdl
 from wsdl_kit import DATA
 from zeep import plugins
+from zeep.loader import absolute_location
 from zeep.proxy import AsyncServiceProxy, ServiceProxy
 from zeep.wsdl import Document, bindings
 from zeep.wsdl.attachments import MessagePack
 from zeep.wsdl.messages import DocumentMessage
 from zeep.wsse import UsernameToken
 from zeep.xsd import AnyObject, AnySimpleType, ComplexType, Element
-from zeep_kit import BINDING, HTTP, NS, gallery_wsdl, written
+from zeep_kit import BINDING, HTTP, NS, TYPES, gallery_wsdl, written
 from zeep_kit import binding as binding_of
+
+from soapjms.protocol.names import REC_NAMESPACE
 
 ECHO = DATA / "echo-soap11.wsdl"
 REPLY = f"""<e:Envelope xmlns:e="http://schemas.xmlsoap.org/soap/envelope/"><e:Body>
@@ -389,3 +393,58 @@ def test_zeep_needs_no_httpx() -> None:
     program = "import sys; sys.modules['httpx'] = None; import zeep; print(zeep.AsyncClient.__name__)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout == "AsyncClient\n"
+
+
+class TestTypedServices:
+    """What `soapjms.typed` takes for granted."""
+
+    def test_reading(self, http: Document) -> None:
+        """Input and headers are elements that read XML by themselves; without headers they make an empty object."""
+        message: Any = http.bindings[BINDING].get("frame").input
+        body = etree.fromstring(f'<frame xmlns="{NS}"><title>Dusk</title><picture>cGlj</picture></frame>')
+        found = message.body.parse(body, http.types)
+        assert found.__values__ == {"title": "Dusk", "picture": [b"pic"]}
+        header = etree.fromstring(f'<e:Header xmlns:e="urn:e" xmlns="{NS}"><other/><visitor>Ann</visitor></e:Header>')
+        assert message.header.parse(header, http.types).visitor == "Ann"
+        assert message.header.type().visitor is None
+        assert message.header.parse(header.makeelement("Header"), http.types).visitor is None
+
+    def test_values(self, http: Document) -> None:
+        """What a message consists of is known by name; one of a simple type has no elements."""
+        operations = http.bindings[BINDING].all()
+        body: Any = operations["frame"].input.body
+        assert [name for name, _ in body.type.elements] == ["title", "picture"]
+        assert body.type.attributes == []
+        assert not isinstance(operations["note"].input.body.type, ComplexType)
+        assert [element.qname.text for _, element in operations["frame"].input.header.type.elements] == [
+            f"{{{NS}}}visitor"
+        ]
+
+    def test_writing(self, http: Document) -> None:
+        """Output is written as input is; headers by name or as elements; what it lacks is said."""
+        message: Any = http.bindings[BINDING].get("frame").output
+        made = message.serialize(title="Dusk", picture=b"pic", _soapheaders={"guard": "Bob"}).content
+        assert made.findtext(f".//{{{NS}}}guard") == "Bob"
+        assert made.findtext(f".//{{{NS}}}picture") == "cGlj"
+        made = message.serialize(title="Dusk", _soapheaders=[etree.Element("{urn:other}block")]).content
+        assert made.find(".//{urn:other}block") is not None
+        with pytest.raises(zeep.exceptions.ValidationError, match="Missing element title"):
+            message.serialize()
+
+    def test_rpc_wrapper(self, tmp_path: Path) -> None:
+        """The wrapper of an RPC response is named after its message, which WS-I has otherwise: we rename it."""
+        path = written(tmp_path, shop_wsdl().replace(REC_NAMESPACE, HTTP))
+        document = Document(str(path), Files())  # type: ignore[arg-type]
+        message: Any = document.bindings["{urn:shop}Shop"].get("move").output
+        assert message.body.qname.text == "{urn:shop:rpc}moved"
+
+    def test_documents(self, tmp_path: Path) -> None:
+        """Documents are loaded by absolute paths, against that of the document that names them."""
+        schema = '<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema" targetNamespace="urn:more"/>'
+        (tmp_path / "more.xsd").write_text(schema)
+        types = f'<xs:import namespace="urn:more" schemaLocation="more.xsd"/>{TYPES}'
+        files = Files()
+        path = written(tmp_path, gallery_wsdl(types=types, bindings=binding_of("Jms", "soap", HTTP)))
+        Document(str(path), files)  # type: ignore[arg-type]
+        assert files.asked == [str(path), absolute_location("more.xsd", str(path))]
+        assert files.asked[1] == str(tmp_path / "more.xsd")

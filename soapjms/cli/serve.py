@@ -34,7 +34,7 @@ def _option(name: str, text: str, variable: str = "", **rest: Any) -> Callable[[
 @click.command("serve")
 @click.argument("target", metavar="MODULE:SERVICE")
 @_option("--connection", "URL of the broker. With a password, better in the environment.", required=True, metavar="URL")
-@_option("--uri", "Where requests come to: a jms: URI.", metavar="URI")
+@_option("--uri", "Where requests come to: a jms: URI.  [default: the port of a typed service]", metavar="URI")
 @_option("--wsdl", "Or a WSDL that says it.", metavar="FILE")
 @_option("--port", "Port of the WSDL, or SERVICE/PORT.  [default: the only SOAP/JMS port]", "WSDL_PORT", metavar="PORT")
 @_option("--names", "JNDI names: jndi.properties, or a .toml file.", metavar="FILE")
@@ -79,7 +79,7 @@ def command(target: str, processes: int, health: str | None, metrics: str | None
 
     Exit status: 0 ended as told, 1 something was left undone or failed, 2 usage, 130 interrupted a second time.
     """
-    if (options["uri"] is None) == (options["wsdl"] is None):
+    if options["uri"] is not None and options["wsdl"] is not None:
         raise click.UsageError("give either --uri or --wsdl")
     if options["port"] is not None and options["wsdl"] is None:
         raise click.UsageError("--port is for a WSDL; a URI has no ports")

@@ -82,7 +82,7 @@ def run(serving: Serving, stop: Event, report: Report) -> int:
 
 def _serve(serving: Serving, stop: Event, report: Report) -> int:
     service = find_service(serving.target)
-    where, profile = _place(serving)
+    where, profile = _place(serving, service)
     names = _names(serving.names)
     with ExitStack() as stack:
         connection = _connect(serving.connection)
@@ -159,14 +159,22 @@ def find_service(target: str) -> Service:
     return found
 
 
-def _place(serving: Serving) -> tuple[str | Port, Profile | str]:
-    """Return where requests come to, and the profile: the one given, else the WSDL's, else the default."""
-    if serving.wsdl is None:
-        return serving.uri or "", serving.profile or DEFAULT_PROFILE
+def _place(serving: Serving, service: Service) -> tuple[str | Port, Profile | str]:
+    """Return where requests come to, and the profile: the one given, else the WSDL's, else the default.
+
+    Raises:
+        UsageError: nothing says where; the WSDL cannot be read.
+    """
+    if serving.uri is not None:
+        return serving.uri, serving.profile or DEFAULT_PROFILE
     try:
-        port = read_wsdl(serving.wsdl).port(serving.port)
+        port = service.port if serving.wsdl is None else read_wsdl(serving.wsdl).port(serving.port)
     except OSError as error:
         raise UsageError(f"the WSDL cannot be read: {error}") from error
+    if port is None:
+        raise UsageError(
+            "give either --uri or --wsdl; only a service that was made from a WSDL says where it is served"
+        )
     return port, serving.profile or port.profile or DEFAULT_PROFILE
 
 

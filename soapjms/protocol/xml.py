@@ -8,8 +8,9 @@ libxml2 was built. No other module of soapjms makes a parser.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from lxml import etree
 
@@ -83,3 +84,123 @@ def parse(document: bytes | str, charset: str | None = None, limits: Limits = DE
     if len(octets) > 7 * limits.depth + 3 and _deeper_than(limits.depth)(root):  # a level takes 7 octets or more
         raise too_deep(limits)
     return root
+
+
+# Validation
+
+
+class Misfit(NamedTuple):
+    """Where an element does not fit its schema, and why.
+
+    Attributes:
+        path: local names from the outermost element on; the second and later ones of a name with their number, as in
+            `item[2]`.
+        text: what is wrong there, for people.
+    """
+
+    path: tuple[str, ...]
+    text: str
+
+
+class Schema:
+    """XML Schema documents, compiled. Thread-safe.
+
+    Args:
+        documents: by location; all that they import and include has to be among them, nothing is loaded from elsewhere.
+        first: the location of the one to begin with.
+
+    Raises:
+        ValueError: they make no schema; the text says why.
+    """
+
+    def __init__(self, documents: Mapping[str, bytes], first: str) -> None:
+        parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False)
+        parser.resolvers.add(_Documents(documents))
+        try:
+            self._schema = etree.XMLSchema(etree.fromstring(documents[first], parser))
+        except etree.XMLSchemaParseError as error:
+            raise ValueError(named(error)) from None
+
+    def misfit(self, element: etree._Element) -> Misfit | None:
+        """Say where an element does not fit, None if it does: the first place, found without looking at the rest.
+
+        libxml2 would go on and note every place, with a path that takes time proportional to the number of elements
+        before it. So the element is written and read again, and reading stops at the first.
+        """
+        watch: Any = _Watch()
+        parser = etree.XMLParser(
+            target=watch, schema=self._schema, huge_tree=True, resolve_entities=False, no_network=True, load_dtd=False
+        )
+        watch.parser = parser
+        try:
+            parser.feed(etree.tostring(element, encoding="utf-8", with_tail=False))
+            parser.close()
+            watch.look()
+        except _MisfitFoundError:
+            return Misfit(watch.path, named(_ELEMENT.sub("", watch.found, count=1)))
+        return None
+
+
+_ELEMENT: Final = re.compile(r"^Element '[^']*'(?:: |, (?=attribute))")
+"""What an error of libxml2 begins with, which the path says."""
+
+
+class _Documents(etree.Resolver):
+    """Hands out the documents of a schema."""
+
+    def __init__(self, documents: Mapping[str, bytes]) -> None:
+        self._documents = documents
+
+    def resolve(self, url: str | None, public_id: str | None, context: Any) -> Any:
+        return self.resolve_string(self._documents[str(url)], context)
+
+
+class _MisfitFoundError(Exception):
+    """Ends the reading."""
+
+
+class _Watch:
+    """Follows a parser that validates, and stops it after the first event that brought an error.
+
+    Attributes:
+        parser: whose errors are looked at.
+        path: where the last event was.
+        found: the error.
+    """
+
+    def __init__(self) -> None:
+        self.parser: Any = None
+        self.path: tuple[str, ...] = ()
+        self.found = ""
+        self._open: list[str] = []
+        self._counts: list[dict[str, int]] = [{}]
+
+    def look(self) -> None:
+        """Stop if there is an error."""
+        if log := self.parser.feed_error_log:
+            self.found = log[0].message
+            raise _MisfitFoundError
+
+    def start(self, tag: str, attributes: object) -> None:
+        """Enter an element."""
+        self.look()
+        name, counts = etree.QName(tag).localname, self._counts[-1]
+        counts[tag] = number = counts.get(tag, 0) + 1
+        self._open.append(name if number == 1 else f"{name}[{number}]")
+        self._counts.append({})
+        self.path = tuple(self._open)
+
+    def data(self, text: str) -> None:
+        """Take text, which is of the element around it."""
+        self.look()
+        self.path = tuple(self._open)
+
+    def end(self, tag: str) -> None:
+        """Leave an element."""
+        self.look()
+        self.path = tuple(self._open)
+        self._open.pop()
+        self._counts.pop()
+
+    def close(self) -> None:
+        """End the document."""

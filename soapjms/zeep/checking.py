@@ -67,6 +67,11 @@ def _name(type_: Any) -> str:
 
 
 def _path(node: etree._Element) -> str:
-    """Say where an element is below the body."""
-    names = [etree.QName(each).localname for each in (node, *node.iterancestors())]
+    """Say where an element is below the body; the second and later ones of a name with their number."""
+    names = [_numbered(each) for each in (node, *node.iterancestors())]
     return ".".join(reversed(names[:-2]))
+
+
+def _numbered(node: etree._Element) -> str:
+    number = 1 + sum(1 for _ in node.itersiblings(str(node.tag), preceding=True))
+    return etree.QName(node).localname + (f"[{number}]" if number > 1 else "")

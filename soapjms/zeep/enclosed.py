@@ -10,7 +10,7 @@ Spec: SOAP/JMS 2.4; XOP 1.0 2, 3; SOAP Messages with Attachments.
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from uuid import uuid4
@@ -51,21 +51,7 @@ class Enclosed:
 
     def marked(self, value: Any) -> Any:
         """Return a value with a mark in the place of each attachment; the same object if it has none."""
-        if isinstance(value, Attachment):
-            return self._mark(value)
-        if isinstance(value, dict):
-            items = {name: self.marked(each) for name, each in value.items()}
-            return value if _same(items.values(), value.values()) else items
-        if isinstance(value, list | tuple):
-            parts = [self.marked(each) for each in value]
-            return value if _same(parts, value) else type(value)(parts)
-        if isinstance(value, CompoundValue):
-            inner = self.marked(value.__values__)
-            return value if inner is value.__values__ else _with_values(value, inner)
-        if isinstance(value, AnyObject):
-            inner = self.marked(value.value)
-            return value if inner is value.value else AnyObject(value.xsd_obj, inner)
-        return value
+        return replaced(value, lambda each: self._mark(each) if isinstance(each, Attachment) else each)
 
     def _mark(self, given: Attachment) -> str:
         for mark, known, _ in self._marked:
@@ -124,6 +110,25 @@ class Enclosed:
             else:
                 self.attachments = [each for each in self.attachments if each is not attachment]
         self._elements.clear()
+
+
+def replaced(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Return a value of zeep's with what `change` makes of each part of it; the same object if nothing changes."""
+    if (new := change(value)) is not value:
+        return new
+    if isinstance(value, dict):
+        items = {name: replaced(each, change) for name, each in value.items()}
+        return value if _same(items.values(), value.values()) else items
+    if isinstance(value, list | tuple):
+        parts = [replaced(each, change) for each in value]
+        return value if _same(parts, value) else type(value)(parts)
+    if isinstance(value, CompoundValue):
+        inner = replaced(value.__values__, change)
+        return value if inner is value.__values__ else _with_values(value, inner)
+    if isinstance(value, AnyObject):
+        inner = replaced(value.value, change)
+        return value if inner is value.value else AnyObject(value.xsd_obj, inner)
+    return value
 
 
 def _same(new: Iterable[Any], old: Iterable[Any]) -> bool:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
+from xml.sax.saxutils import quoteattr
 
 from lxml import etree
 
@@ -23,9 +24,10 @@ from soapjms.protocol.values import Value
 from soapjms.protocol.wsdl.documents import WSDL11, WSDL20, Document, Load, load_documents, load_nothing
 from soapjms.protocol.wsdl.levels import without_repeats
 from soapjms.protocol.wsdl.markup import Edit, Node, Scope, Text, is_xml
-from soapjms.protocol.wsdl.model import Binding, Description, WsdlVersion
+from soapjms.protocol.wsdl.model import Binding, Description, Port, WsdlVersion
 from soapjms.protocol.wsdl.nodes import binding11_node, binding20_node, endpoint_node, extension_nodes, port_node
 from soapjms.protocol.wsdl.reading import read
+from soapjms.protocol.wsdl.wsdl11 import soap_element
 
 _NAME: Final = re.compile(r"[^\W\d][\w.-]*")
 LEVELS: Final = (Origin.PORT, Origin.SERVICE, Origin.BINDING)
@@ -85,6 +87,40 @@ def add_port(octets: bytes, new: NewPort, file: str = "WSDL", load: Load = load_
     except ValueError as error:
         raise InvalidWsdlError(f"{file}: with the port it would be {error}") from None
     return result
+
+
+def with_address(octets: bytes, port: Port, address: str, file: str = "WSDL") -> bytes:
+    """Write another address for a port into a WSDL 1.1, and return the WSDL.
+
+    Args:
+        octets: the document that the port stands in.
+        port: as it was read.
+        address: the jms: URI, right in the strict grammar.
+        file: the document's name, for errors.
+
+    Raises:
+        InvalidWsdlError: the port does not stand in the document, or has no address there.
+        InvalidUriError: the address is not as it must be.
+    """
+    checked(address, Mode.STRICT)
+    root = xml.parse(octets)
+    text = Text(octets, root)
+    for element in root.iterfind(f"{{{WSDL11}}}service/{{{WSDL11}}}port"):
+        parent, (soap, _) = element.getparent(), soap_element(element, "address")
+        if (
+            parent is None
+            or soap is None
+            or (parent.get("name"), element.get("name")) != (port.service.name, port.name)
+        ):
+            continue
+        span = text.span(soap)
+        for found in _ATTRIBUTE.finditer(text.text, span.start, span.inside):
+            if found["name"] == "location":
+                return text.edited([Edit(found.start("value"), found.end("value"), quoteattr(address))])
+    raise InvalidWsdlError(f"{file}: the port {port.service.name}/{port.name} has no address in this document")
+
+
+_ATTRIBUTE: Final = re.compile(r"""\s(?P<name>[^\s="'<>]+)\s*=\s*(?P<value>"[^"]*"|'[^']*')""")
 
 
 def _written(level: Origin, properties: Mapping[str, Value]) -> dict[str, str]:

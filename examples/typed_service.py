@@ -1,0 +1,58 @@
+"""A service by its WSDL: functions get Python values and return them. Both SOAP versions, a fault, a one-way message.
+
+python examples/typed_service.py stomp://admin:admin@localhost:61613
+
+examples/zeep_client.py calls it. Ends with Ctrl-C, once what it is working on is answered. The same from the command
+line, in this folder: soapjms serve typed_service:service --connection stomp://admin:admin@localhost:61613
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from threading import Event
+
+import soapjms
+
+WSDL = Path(__file__).parent / "greeter.wsdl"
+
+service = soapjms.Service.from_wsdl(WSDL, port="GreeterPort")
+
+
+@service.operation("greetMe")
+async def greet(name: str, _request: soapjms.Request) -> str:
+    """Say hello to the name in the request; an empty one is answered with a fault."""
+    if not name:
+        raise soapjms.SoapFaultError("whom shall I greet?", blame="Sender")
+    print(f"greeting {name} in SOAP {_request.envelope.version}", flush=True)
+    return f"Hello {name}"
+
+
+@service.operation("pingMe")
+def ping(name: str) -> None:
+    """Note that somebody was here."""
+    print(f"pinged by {name}", flush=True)
+
+
+def main(arguments: Sequence[str], stop: Event) -> int:
+    """Serve at the broker whose URL is given until `stop` is set."""
+    if len(arguments) != 1:
+        print(__doc__, file=sys.stderr)
+        return 2
+    with (
+        soapjms.connect(arguments[0]) as connection,
+        soapjms.Dispatcher(connection, service.port, service, workers=4) as serving,
+    ):
+        print(f"serving {service.port.address} at {connection.capabilities.broker}", flush=True)
+        stop.wait()
+    print(f"answered {serving.counts['answered']} requests")
+    return 0
+
+
+if __name__ == "__main__":
+    ending = Event()
+    signal.signal(signal.SIGINT, lambda *_: ending.set())
+    signal.signal(signal.SIGTERM, lambda *_: ending.set())
+    sys.exit(main(sys.argv[1:], ending))

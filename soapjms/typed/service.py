@@ -1,0 +1,148 @@
+"""A service by its WSDL: functions get Python values and return them, in the types that the WSDL has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any, TypeVar
+
+from soapjms.policy import DEFAULT, Policy
+from soapjms.protocol.errors import SoapFaultError, UsageError
+from soapjms.protocol.wsdl import Description, Port
+from soapjms.protocol.wsdl.write import NewPort
+from soapjms.routing import Route
+from soapjms.service import Service
+from soapjms.typed.description import Described
+from soapjms.typed.operation import TypedOperation, element_of
+from soapjms.typed.writing import element_with
+from soapjms.wsdl import add_jms_port, move_jms_port
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class TypedService(Service):
+    """A service by its WSDL; see `Service.from_wsdl`, which makes one.
+
+    Attributes:
+        port: the port of the WSDL, to give to a Dispatcher as where requests come to.
+        types: zeep's schema: `service.types.get_type("{urn:bank}Account")(…)` makes an object of a type.
+    """
+
+    def __init__(
+        self,
+        described: Described,
+        *,
+        policy: Policy = DEFAULT,
+        understands: Collection[str] = (),
+        roles: Collection[str] = (),
+    ) -> None:
+        super().__init__(policy=policy, understands=understands, roles=roles)
+        self._described = described
+        self.port: Port = described.port
+        self.types = described.document.types
+
+    def operation(
+        self, name: str, *, action: str | None = None, policy: Policy | None = None, lazy: bool = False
+    ) -> Callable[[F], F]:
+        """Register the decorated function for an operation of the WSDL. It may be `async`.
+
+        It is called as a zeep client calls the operation: with the elements of the request by name, None for those that
+        did not come; with one value, if the request is of a simple type. It returns what that client gets: the value,
+        if the response consists of one element, else a dict of its elements by name; nothing, if there is no response.
+
+        Args:
+            name: of the operation.
+            action: None; the WSDL says it.
+            policy: what becomes of a request for which it fails; the service's where it is None.
+            lazy: give what is attached in the place of a value (MTOM) as a `Part`, which is a view of the message, and
+                not as bytes; and send attachments without looking at them. What is attached is not held to the schema
+                then.
+
+        Raises:
+            UsageError: the WSDL has no such operation, or it has a function already; the function cannot be called with
+                what the WSDL says.
+        """
+        if action is not None:
+            raise UsageError(f"the action of {name!r} is what the WSDL says; leave out action={action!r}")
+        found = self._described.operations.get(name) if isinstance(name, str) else None
+        if found is None:
+            known = ", ".join(self._described.operations) or "none"
+            raise UsageError(f"the port {self.port.name} has no operation {name!r}; there are: {known}")
+        chosen = self._chosen(policy)
+
+        def route(function: Callable[..., Any]) -> Route:
+            run = TypedOperation(self._described, found, function, lazy=lazy)
+            return Route(
+                name, element_of(found.input), found.soapaction or None, function, run, chosen, run.understands
+            )
+
+        return self._registering(route)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The operations of the port that have no function; requests for them are answered with a fault."""
+        return tuple(name for name in self._described.operations if name not in self.operations)
+
+    def fault(
+        self, name: str, /, *detail: Any, _message: object = None, _blame: str = "Receiver", **values: Any
+    ) -> SoapFaultError:
+        """Make a fault that the WSDL declares, to be raised.
+
+        Args:
+            name: of the fault; `OPERATION/FAULT` where several operations have different faults of one name.
+            detail, values: what is in it: its elements by name, or in their order; or the value of a simple type.
+            _message: text for people; the name of the fault where it is None.
+            _blame: whose mistake it was: "Sender" or "Receiver".
+
+        Raises:
+            UsageError: the WSDL has no such fault, or has it otherwise.
+        """
+        element = self._fault_element(name)
+        made = element_with(element, detail, values, self._described, f"the fault {name}")
+        return SoapFaultError(name if _message is None else _message, blame=_blame, detail=made)
+
+    def _fault_element(self, name: str) -> Any:
+        declared = {
+            f"{operation}/{fault}": message
+            for operation, each in self._described.operations.items()
+            for fault, message in each.abstract.fault_messages.items()
+        }
+        found = {key: message for key, message in declared.items() if name in (key, key.partition("/")[2])}
+        elements = {
+            part.element.qname.text: part.element
+            for message in found.values()
+            for part in message.parts.values()
+            if part.element is not None
+        }
+        if len(elements) == 1:
+            return next(iter(elements.values()))
+        if elements:
+            raise UsageError(f"several operations have a fault {name!r}; choose one of: {', '.join(found)}")
+        if found:
+            raise UsageError(f"the fault {name!r} has no part with an element in the WSDL, so it has no detail")
+        raise UsageError(f"the port {self.port.name} has no fault {name!r}; there are: {', '.join(declared) or 'none'}")
+
+    def write_wsdl(self, path: str | Path, address: str | None = None) -> Description:
+        """Write the WSDL with the port and its address, for those who call the service.
+
+        Where the port of this service is not SOAP over JMS, a port that is gets added to its service.
+
+        Args:
+            path: of the file, which is replaced; what the WSDL imports by relative names has to be beside it.
+            address: a `jms:` URI; None leaves that of the port.
+
+        Returns:
+            What is in the file.
+
+        Raises:
+            InvalidUriError: the address is no `jms:` URI in the strict grammar.
+            InvalidWsdlError: the port stands in a document that the WSDL imports; what is imported is not there.
+            UsageError: the port has no `jms:` address, and none is given.
+            OSError: the file cannot be written.
+        """
+        if self.port.profile is not None:
+            return move_jms_port(self._described.path, path, self.port, address)
+        if address is None:
+            raise UsageError(f"the port {self.port.name} has no jms: address; give one")
+        new = NewPort(address=address, service=self.port.service.name, soap_version=self.port.soap_version)
+        return add_jms_port(self._described.path, path, new)
