@@ -80,7 +80,7 @@ def test_a_command_within_a_command(folder: Path) -> None:
     [
         ("nonsense", "soapjms.toml is no TOML: "),
         ("a = 1", "soapjms.toml: 'a' is no option for all commands; there are: connection, names, profile"),
-        ("[cal]", "soapjms.toml: 'cal' is no command; there are: broker, call, "),
+        ("[cal]", "soapjms.toml: 'cal' is no command; there are: "),
         ("[uri.pars]", "soapjms.toml, [uri]: 'pars' is no command; there are: parse"),
         ("[uri.parse]\nmod = 1", "soapjms.toml, [uri.parse]: 'mod' is no option; there are: json, mode"),
         ("[uri.parse]\nmode = [1]", "mode is [1]; it is text, a number, true or false"),
