@@ -71,6 +71,7 @@ class Database:
 
     def __init__(self, path: str | Path) -> None:
         self._path = str(path)
+        self._is_undone = False
         try:
             if self._path != ":memory:":
                 with suppress(FileExistsError):
@@ -122,12 +123,20 @@ class Database:
             self.execute("BEGIN IMMEDIATE")
 
     def commit(self) -> None:
-        """Make what was written last."""
+        """Make what was written last.
+
+        Raises:
+            sqlite3.Error: nothing of it does.
+        """
+        if self._is_undone:
+            self._is_undone = False
+            raise sqlite3.OperationalError("an error of the database has undone the transaction")
         if self._connection.in_transaction:
             self.execute("COMMIT")
 
     def rollback(self) -> None:
         """Undo what was not committed."""
+        self._is_undone = False
         if self._connection.in_transaction:
             self.execute("ROLLBACK")
 
@@ -142,6 +151,8 @@ class Database:
             if self._connection.in_transaction:
                 self.execute("ROLLBACK TO one")
                 self.execute("RELEASE one")
+            else:  # what came before within the transaction is undone too
+                self._is_undone = True
             raise
         self.execute("RELEASE one")
 

@@ -224,6 +224,12 @@ class Server:
         """A notify connection ended."""
         self._notifies.pop(protocol.key, None)
 
+    def drained(self, protocol: CommandProtocol) -> None:
+        """What was written to a client went out: answer what it asked meanwhile."""
+        if protocol.is_drained and self.engine.is_full(protocol.number):
+            self.engine.drained(protocol.number)
+            self.flush_soon()
+
     def flush_soon(self) -> None:
         """Flush once all that has arrived by now was heard."""
         if not self._is_flushing:
@@ -260,6 +266,8 @@ class Server:
             return
         if isinstance(action, Write):
             protocol.write(action.data)
+            if protocol.is_drained and self.engine.is_full(action.session):
+                self._loop.call_soon(self.drained, protocol)
         elif isinstance(action, Close):
             protocol.close()
         else:

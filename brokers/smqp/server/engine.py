@@ -120,7 +120,20 @@ class Engine:
     def is_busy(self, number: int) -> bool:
         """Say whether no octets of a client are to be read now; `Resume` says when they are again."""
         session = self.core.sessions.get(number)
-        return session is not None and session.is_busy
+        return session is not None and (session.is_busy or session.is_full)
+
+    def is_full(self, number: int) -> bool:
+        """Say whether `drained` is to be called once all that was written went out."""
+        session = self.core.sessions.get(number)
+        return session is not None and session.is_full
+
+    def drained(self, number: int) -> None:
+        """What was written to a client went out."""
+        session = self.core.sessions.get(number)
+        if session is not None:
+            session.unsent = 0
+            self.core.do(Resume(number))
+            self._read(session)
 
     def received(self, number: int, data: bytes) -> None:
         """Octets came from a client."""
@@ -174,7 +187,11 @@ class Engine:
 
     def wait(self) -> float:
         """Say for how many seconds nothing will be due."""
-        timer, expiry = self.core.timers.next(), self.core.messages.next_due()
+        timer = self.core.timers.next()
+        try:
+            expiry = self.core.messages.next_due()
+        except sqlite3.Error:  # which the next commit tells
+            expiry = None
         seconds = [LONGEST_WAIT]
         if timer is not None:
             seconds.append(timer - self.core.ticks())
@@ -202,30 +219,39 @@ class Engine:
         """End all sessions and close the store."""
         for session in list(self.core.sessions.values()):
             self.closed(session.number)
-        self.core.database.commit()
-        self.core.database.close()
+        try:
+            self.core.database.commit()
+            self.core.database.close()
+        except sqlite3.Error as error:
+            log.error("the store could not be closed: %s", error)
 
     def _abandon(self) -> list[Action]:
         """Close every connection: the clients take what was not answered for not done."""
         core = self.core
-        core.database.rollback()
         core.take_actions()
         for session in list(core.sessions.values()):
             session.channel.end()
             core.do(Close(session.number))
         core.forget_sessions()
-        self._guarded(core.reload)
-        self._guarded(core.recover)
+        try:
+            core.database.rollback()
+            core.reload()
+            core.recover()
+        except sqlite3.Error as error:
+            log.error("the store cannot be used: %s", error)
         return core.take_actions()
 
     # Commands
 
     def _read(self, session: Session) -> None:
-        while not session.is_busy and session.stage is not Stage.ENDED and (heard := session.reader.next()) is not None:
+        while self._is_open(session) and (heard := session.reader.next()) is not None:
             self._refresh(session)
             self._answer(session, lambda heard=heard: self._handle(session, heard))  # type: ignore[misc]
             if heard.command is not None and heard.command.kind is Kind.QUIT and heard.refusal is None:
                 self._end(session)
+
+    def _is_open(self, session: Session) -> bool:
+        return not (session.is_busy or session.is_full or session.stage is Stage.ENDED)
 
     def _handle(self, session: Session, heard: Heard) -> Answer | None:
         if heard.refusal is not None:
@@ -253,11 +279,11 @@ class Engine:
             answer = Answer(plain(error.code), ReplyForm.BARE if session.stage is Stage.STRANGER else ReplyForm.PLAIN)
         except sqlite3.Error:
             log.exception("a command of session %d failed in the store", session.number)
-            self.core.reload()
+            self._reload()
             answer = Answer(plain(Code.UNAVAILABLE))
         except Exception:
             log.exception("a command of session %d failed", session.number)
-            self.core.reload()
+            self._reload()
             answer = Answer(plain(Code.SERVER_ERROR))
         if answer is not None:
             self._write(session, answer)
@@ -275,7 +301,9 @@ class Engine:
         self._read(session)
 
     def _write(self, session: Session, answer: Answer) -> None:
-        self.core.do(Write(session.number, format_reply(answer.reply, answer.form) + answer.body))
+        octets = format_reply(answer.reply, answer.form) + answer.body
+        session.unsent += len(octets)
+        self.core.do(Write(session.number, octets))
 
     def _end(self, session: Session) -> None:
         self.core.do(Close(session.number))
@@ -312,4 +340,11 @@ class Engine:
                 function()
         except Exception:
             log.exception("the server could not do something that was due")
+            self._reload()
+
+    def _reload(self) -> None:
+        """Know again what the store says, if that can be read; else every commit fails until it can."""
+        try:
             self.core.reload()
+        except sqlite3.Error as error:
+            log.error("the store cannot be read: %s", error)

@@ -56,6 +56,11 @@ class _Connection(asyncio.Protocol):
         self._is_full = False
         self.resume()
 
+    @property
+    def is_drained(self) -> bool:
+        """Whether what was written went out, or is about to."""
+        return not self._is_full
+
     def pause(self) -> None:
         """Read no more for now."""
         if not self.transport.is_closing():
@@ -96,6 +101,11 @@ class CommandProtocol(_Connection):
         self._server.left(self)
         self._server.engine.closed(self.number)
         self._server.flush_soon()
+
+    def resume_writing(self) -> None:
+        """The client reads again: go on answering it."""
+        super().resume_writing()
+        self._server.drained(self)
 
     def resume(self) -> None:
         """Read again, unless an answer is still to come."""

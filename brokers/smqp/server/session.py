@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from brokers.smqp.dialogue import CommandReader
 from brokers.smqp.replies import Reply, ReplyForm
@@ -18,6 +18,10 @@ from brokers.smqp.topics import covers
 if TYPE_CHECKING:
     from brokers.smqp.server.channel import Channel
     from brokers.smqp.server.timers import Timer
+
+
+HIGH_WATER: Final = 256 * 1024
+"""Octets of answers after which a client has to read before it is answered further."""
 
 
 class Stage(StrEnum):
@@ -52,6 +56,7 @@ class Session:
         claimed: the account whose password is to follow.
         guid: of this login.
         failures: wrong passwords so far.
+        unsent: octets written since the connection had sent all.
         is_busy: the answer to a command is still to come, so no further one is read.
         interests: patterns of topics whose subscriptions last as long as the session.
         temporaries: topics that end with it.
@@ -70,6 +75,7 @@ class Session:
         self.claimed = ""
         self.guid = ""
         self.failures = 0
+        self.unsent = 0
         self.is_busy = False
         self.interests: dict[str, str] = {}
         self.temporaries: list[int] = []
@@ -77,6 +83,11 @@ class Session:
         self.idle: Timer | None = None
         self.finish: Callable[[Answer], None]
         self.channel: Channel
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much is to be written to the client that no further command is read before that went out."""
+        return self.unsent > HIGH_WATER
 
     @property
     def owner(self) -> Account:

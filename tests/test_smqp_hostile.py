@@ -1,0 +1,204 @@
+"""The server against clients that do what they should not, and with a store that fails."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from smqp_kit import CREATED, Raw, Running, Wire, eventually, publication, running
+
+from brokers import DestinationKind, MessageType, Property, PropertyType, topic
+from brokers.smqp.adapter.mapping import to_message
+from brokers.smqp.attributes import Attribute, Attributes
+from brokers.smqp.client import Received
+from brokers.smqp.content import Content, Section
+from brokers.smqp.dialect import STRICT
+from brokers.smqp.reading import Limits
+
+MEBIBYTE = 1024 * 1024
+
+
+@pytest.fixture
+def server() -> Iterator[Running]:
+    """Run a server with two accounts that may do everything."""
+    with running() as server:
+        server.accounts("alice", "bob")
+        server.topics("/t")
+        yield server
+
+
+def unharmed(server: Running) -> None:
+    """See that others are served as ever."""
+    other = server.client("bob")
+    other.data("SUB MESSAGE /t")
+    marker = other.publish("/t", "marker")
+    while other.smuid() != marker:
+        pass
+
+
+def test_a_line_of_a_mebibyte(server: Running) -> None:
+    """It is refused with 414, before a login and after, and the connection goes on."""
+    client = server.raw()
+    for _ in range(2):
+        client.send(b"x" * MEBIBYTE + b"\r\n")
+        assert client.reply() == ["414 Resource too large"]
+        if client.code("NOOP") == 200 and client.code("COUNT TOPIC /t") == 401:
+            client.login("alice", listen=False)
+    assert client.data("COUNT TOPIC /t") == ["0"]
+    head = ["PUB MESSAGE /t 1", CREATED, "X-Long: " + "x" * MEBIBYTE, "", "."]
+    assert client.code(*head) == 414
+    unharmed(server)
+
+
+@pytest.mark.parametrize("length", ["5", "7", "0", "-1", "6x", "99999999999999999999"])
+def test_wrong_lengths(server: Running, length: str) -> None:
+    """A length that is not that of the data is refused once the next end of a message came; then all goes on."""
+    client = server.client("alice", listen=False)
+    client.send(
+        f"PUB MESSAGE /t 1\r\n{CREATED}\r\n\r\nContent-Type: text/plain\r\nContent-Length: {length}\r\n\r\n"
+        "24.567\r\n.\r\n\r\nGARBAGE\r\n.\r\nNOOP\r\n"
+    )
+    assert client.reply() == ["400 Bad request"]
+    while client.reply() != ["200 OK"]:  # what was garbage may have been taken for commands
+        pass
+    assert client.data("COUNT MESSAGE /t") == ["0"]
+    unharmed(server)
+
+
+def test_a_message_that_is_too_large_is_not_kept_in_memory() -> None:
+    """It is refused when it has ended, however long it is."""
+    with running(limits=Limits(message=1000)) as server:
+        server.accounts("alice", "bob")
+        server.topics("/t")
+        client = server.client("alice", listen=False)
+        head = f"PUB MESSAGE /t 1\r\n{CREATED}\r\n\r\nContent-Type: x/y\r\nContent-Length: {8 * MEBIBYTE}\r\n\r\n"
+        client.send(head)
+        for _ in range(8):
+            client.send(b"\r\n.\r\n".ljust(MEBIBYTE, b"x"))
+            session = next(each for each in server.server.engine.core.sessions.values())
+            assert len(session.reader) < MEBIBYTE
+        client.send("\r\n.\r\n\r\n")
+        assert client.reply() == ["413 Entity too large"]
+        unharmed(server)
+
+
+def test_a_message_whose_client_leaves(server: Running) -> None:
+    """Half a message is no message."""
+    client = server.client("alice", listen=False)
+    client.send(f"PUB MESSAGE /t 1\r\n{CREATED}\r\n\r\nContent-Type: x/y\r\nContent-Length: 100\r\n\r\nhalf")
+    client.close()
+    eventually(lambda: not server.server.engine.core.sessions)
+    assert server.client("bob", listen=False).data("COUNT MESSAGE /t") == ["0"]
+
+
+def test_a_client_that_does_not_read(server: Running) -> None:
+    """It is not read from either, once what was written to it does not go out: answers do not pile up."""
+    client = server.client("alice", listen=False)
+    for number in range(20):
+        client.publish("/t", str(number), data="x" * 100_000)
+    client.socket.settimeout(0.5)
+    with pytest.raises(TimeoutError):
+        client.socket.sendall(b"GET MESSAGE /t *\r\n" * 1_000_000)
+    unharmed(server)
+    client.close()
+    unharmed(server)
+
+
+def test_a_flood_of_acknowledgements(server: Running) -> None:
+    """They count for nothing, and are answered."""
+    client = server.client("alice")
+    client.data("SUB MESSAGE /t")
+    client.notify.send("310 ACK\r\n" * 1000)
+    for _ in range(1000):
+        assert (client.notify.line() or client.notify.line()) == "310 ACK"
+    assert client.publish("/t", "1") == client.smuid()
+
+
+def test_many_connections_that_say_nothing(server: Running) -> None:
+    """They hold up nobody; they are sent away when it is time."""
+    silent = [Wire(Raw.connect(server.address)) for _ in range(100)]
+    unharmed(server)
+    for each in silent:
+        each.close()
+
+
+def test_a_full_store(tmp_path: Path) -> None:
+    """What does not fit is refused with 503, or its connection closed without an answer; what was answered stays, and
+    all goes on once there is room."""
+    with running(tmp_path / "store") as server:
+        server.accounts("alice", "bob")
+        server.topics("/t")
+        database = server.server.engine.core.database
+        client = server.client("alice", listen=False)
+        kept = [client.publish("/t", str(number), data="x" * 10_000) for number in range(3)]
+        pages = server.server.call(lambda: database.row("PRAGMA page_count")[0]).result()
+        server.server.call(lambda: database.row(f"PRAGMA max_page_count = {pages + 2}")).result()
+        try:
+            assert client.code(*publication("PUB MESSAGE /t big", data="x" * 100_000)) == 503
+        except EOFError:
+            client = server.client("alice", listen=False)
+        server.server.call(lambda: database.row("PRAGMA max_page_count = 1000000")).result()
+        client = server.client("alice", listen=False)
+        kept.append(client.publish("/t", "after", data="x" * 100_000))
+        assert client.data("LIST MESSAGE /t") == [f"{kept[0]}-{kept[2]},{kept[3]}" if kept[3] > 4 else "1-4"]
+        unharmed(server)
+
+
+def test_a_store_that_is_gone() -> None:
+    """Nobody is told that something was done which was not kept: the connections are closed."""
+    with running() as server:
+        server.accounts("alice")
+        server.topics("/t")
+        client = server.client("alice", listen=False)
+        database = server.server.engine.core.database
+        server.server.call(database._connection.close).result()
+        answer = b""
+        with suppress(ConnectionError):  # the server may be quicker to close than the client to send
+            client.send("\r\n".join([*publication("PUB MESSAGE /t 1"), ""]))
+            while data := client.socket.recv(65536):
+                answer += data
+        assert b"200" not in answer
+
+
+def test_what_others_send_as_jms() -> None:
+    """Headers and properties that cannot be are as if they were not there; nothing raises."""
+
+    def read(*attributes: tuple[str, str], sections: tuple[Section, ...] = ()) -> object:
+        content = Content(Attributes(Attribute(*each) for each in attributes), sections)
+        return to_message(Received("/topic/t", content), topic("t"), STRICT)
+
+    strange = read(
+        ("Created", "yesterday"),
+        ("Priority", "x"),
+        ("X-JMS-Expiration", "9" * 30),
+        ("X-JMS-Delivery-Mode", "٣"),
+        ("X-JMS-Reply-To", "telephone:123"),
+        ("X-JMS-Property-n", "int many"),
+        ("X-JMS-Property-m", "color red"),
+        ("X-Delivery-Count", "often"),
+        sections=(Section("text/plain", b"\xff\xfe"),),
+    )
+    assert strange.timestamp is None  # type: ignore[attr-defined]
+    assert strange.reply_to is None  # type: ignore[attr-defined]
+    assert (strange.priority, strange.expiration, strange.delivery_mode) == (4, 0, None)  # type: ignore[attr-defined]
+    assert strange.properties == (  # type: ignore[attr-defined]
+        Property("n", PropertyType.STRING, "int many"),
+        Property("m", PropertyType.STRING, "color red"),
+    )
+    assert (strange.message_type, strange.body) == (MessageType.BYTES, b"\xff\xfe")  # type: ignore[attr-defined]
+    empty = read(("X-JMS-Reply-To", "queue:a"))
+    assert (empty.body, empty.reply_to.kind) == (None, DestinationKind.QUEUE)  # type: ignore[attr-defined]
+
+
+def test_sockets_that_reset(server: Running) -> None:
+    """Connections that end by a reset, at any moment, leave nothing behind."""
+    for sent in ("", "LOGIN alice CLEAR/1.0\r\n", "LOGIN alice CLEAR/1.0\r\nPASS alice pw\r\n", "PUB MESSAGE /t 1\r\n"):
+        wire = Wire(Raw.connect(server.address))
+        wire.send(sent)
+        wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        wire.close()
+    eventually(lambda: not server.server.engine.core.sessions)
+    unharmed(server)
