@@ -133,6 +133,10 @@ class Ledger:
                 self._connection.execute("ROLLBACK")
             raise
 
+    def hurry(self, seconds: float) -> None:
+        """From now on wait no longer than that for others who write."""
+        self._connection.execute(f"PRAGMA busy_timeout = {round(seconds * 1000)}")
+
     def end(self) -> None:
         """Close the connection."""
         self._connection.close()

@@ -38,6 +38,9 @@ SWEEP: Final = 30.0
 BATCH: Final = 200
 """Entries removed in one transaction, so that calls wait next to nothing for it."""
 
+LEAVING: Final = 1.0
+"""Seconds that closing waits for whoever writes; then it is left to them to close the file."""
+
 MOST: Final = 10_000
 """Entries to be removed that are listed at once."""
 
@@ -81,6 +84,7 @@ class SqliteStore(Store):
         self._held: set[tuple[int, int]] = set()
         self._lock = Lock()  # who writes in this process, as SQLite's own queue has no order and long naps
         self._closing = Event()
+        self._is_ended = False
         self._effects: Effects | None = None
         self._ledger = Ledger.open(self.path, timeout)
         self._file = identity(self.path)
@@ -127,7 +131,7 @@ class SqliteStore(Store):
             self._effects.begin()
             return self._effects
         except BaseException as error:
-            self._lock.release()
+            self._release()
             if isinstance(error, sqlite3.Error):
                 raise StoreError(f"{self.path}: {error}") from error
             raise
@@ -142,7 +146,7 @@ class SqliteStore(Store):
             with suppress(sqlite3.Error):
                 effects.end()
         finally:
-            self._lock.release()
+            self._release()
 
     def finish(self, claim: SqliteClaim, response: Message | None, effects: Effects | None) -> None:
         """Commit a finished request, in the transaction of its service if there is one."""
@@ -187,14 +191,21 @@ class SqliteStore(Store):
     def _take_lock(self) -> None:
         if not self._lock.acquire(timeout=self._timeout):
             raise StoreError(f"{self.path}: somebody else has been writing for {self._timeout} s")
-        if self._closing.is_set():
-            self._lock.release()
-            raise StoreError(f"{self.path}: the store is closed")
         try:
+            if self._closing.is_set():
+                raise StoreError(f"{self.path}: the store is closed")
             self._require_file()
         except StoreError:
-            self._lock.release()
+            self._release()
             raise
+
+    def _release(self) -> None:
+        """Let others write; who does so after `close` closes the file."""
+        try:
+            if self._closing.is_set():
+                self._end()
+        finally:
+            self._lock.release()
 
     @contextmanager
     def _writing(self) -> Iterator[Ledger]:
@@ -206,7 +217,7 @@ class SqliteStore(Store):
         except sqlite3.Error as error:
             raise StoreError(f"{self.path}: {error}") from error
         finally:
-            self._lock.release()
+            self._release()
 
     # Looking after the file, on a thread of its own
 
@@ -259,20 +270,34 @@ class SqliteStore(Store):
         return Ledger(connected(self.path, self._timeout, sqlite3.Connection, "NORMAL"))
 
     def close(self) -> None:
-        """Close the file; what is being worked on counts as let go of. Idempotent."""
+        """Close the file; what is being worked on counts as let go of. Idempotent.
+
+        A function that is writing may still commit. It is not waited for: the file is closed when it ends.
+        """
         if self._closing.is_set():
             return
-        try:
-            with self._writing() as ledger:
-                ledger.leave(self._owner)
-        except StoreError as error:
-            log.warning("%s", error)
         self._closing.set()
-        self._keeper.join()
-        with self._lock:
-            self._ledger.end()
-            if self._effects is not None:
-                self._effects.end()
+        if self._lock.acquire(timeout=LEAVING):
+            self._release()
+        else:
+            log.warning("%s: closed while somebody writes, and so when that ends", self.path)
+        self._keeper.join(LEAVING)
+
+    def _end(self) -> None:
+        """Take leave of the others who share the file, and close it. Idempotent; the lock is held."""
+        if self._is_ended:
+            return
+        self._is_ended = True
+        try:
+            self._require_file()
+            self._ledger.hurry(LEAVING)
+            with self._ledger.writing():
+                self._ledger.leave(self._owner)
+        except (StoreError, sqlite3.Error) as error:
+            log.warning("%s: nobody could be told that it was closed: %s", self.path, error)
+        self._ledger.end()
+        if self._effects is not None:
+            self._effects.end()
 
     def __enter__(self) -> Self:
         return self

@@ -182,6 +182,17 @@ class TestFaults(OnEachBroker):
             other.send(answer_to(found.next(), "in time"))
             assert text_of(following.result(PATIENCE)) == "in time"
 
+    def test_ping_in_the_next_session(self, proxy: Proxy, connection: Connection, uri: str) -> None:
+        """It takes a queue of that session; so a service that was cut off is ready again."""
+        with Dispatcher(connection, uri, greeter()) as dispatcher, Client(connection, uri) as client:
+            assert client.ping(PATIENCE) > 0
+            assert dispatcher.health(PATIENCE).ready
+            proxy.cut()
+            eventually(lambda: connection.generation == 2, "there is another session")
+            connection.wait_connected(PATIENCE)
+            assert client.ping(PATIENCE) > 0
+            assert dispatcher.health(PATIENCE).ready
+
     @pytest.mark.parametrize("mode", ["PERSISTENT", "NON_PERSISTENT"])
     def test_frame_above_the_limit(self, activemq: RealBroker, uri: str, mode: str) -> None:
         """Whose call ends the connection is told by the broker why, and so is who called meanwhile."""

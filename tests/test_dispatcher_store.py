@@ -32,6 +32,7 @@ from brokers import Capabilities, Connection, Transaction, queue
 from brokers.embedded import Broker
 from soapjms import Client, Dispatcher, Policy, Request, Service, SoapFaultError, SqliteStore, StoreError, UsageError
 from soapjms.idempotency import Claim, Store
+from soapjms.sqlitestore import LEAVING
 from soapjms.working import FIRST_NAP
 
 GREET = f"{{{NS}}}greetMe"
@@ -421,6 +422,49 @@ class TestFailingStore(WithStore):
             assert dispatcher.counts["store failed"] == 1
         assert greeted(path) == ["Ann"]
         assert [each.delivery_count for each in seen] == [1, 1, 2]
+
+
+class TestClosing(WithStore):
+    """A function that is in the middle of its transaction when its dispatcher is closed."""
+
+    def test_not_waited_for(self, client: Client, broker: Broker, path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        """Closing ends within its deadline, or nearly; what the function writes is kept, and answered later."""
+        is_writing, may_end, service = Event(), Event(), Service()
+
+        @service.operation(GREET)
+        def greet(request: Request) -> etree._Element:
+            write(request)
+            is_writing.set()
+            assert may_end.wait(PATIENCE)
+            return element("greetMeResponse", f"Hello {request.element.text}")
+
+        store = SqliteStore(path)
+        with broker.connect() as first:
+            dispatcher = Dispatcher(first, URI, service, store=store).start()
+            future = client.submit(envelope("Ann"))
+            assert is_writing.wait(PATIENCE)
+            began = time.monotonic()
+            assert not dispatcher.close(0.1)
+            store.close()
+            assert time.monotonic() - began < 0.1 + 3 * LEAVING
+            assert "closed while somebody writes" in caplog.text
+        may_end.set()
+        with broker.connect() as second, Dispatcher(second, URI, service, store=path) as following:
+            assert text_of(future.result(PATIENCE)) == "Hello Ann"
+            assert following.counts["repeated"] == 1
+        assert greeted(path) == ["Ann"]
+        with pytest.raises(StoreError, match="closed"):
+            store.begin(b"another")
+
+    def test_others_write(self, path: Path) -> None:
+        """Whoever shares the file and writes for long is not waited for either."""
+        holder = sqlite3.connect(path, isolation_level=None)
+        store = SqliteStore(path)
+        holder.execute("BEGIN IMMEDIATE")
+        began = time.monotonic()
+        store.close()
+        assert time.monotonic() - began < 4 * LEAVING
+        holder.close()
 
 
 def test_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

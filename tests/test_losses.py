@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
+from threading import Event
 
 import pytest
 from calling_kit import (
@@ -17,6 +18,7 @@ from calling_kit import (
     Wrapped,
     element,
     envelope,
+    eventually,
     request_message,
     take_one,
     text_of,
@@ -54,6 +56,19 @@ class Losing(Wrapped):
 
     def begin(self) -> Transaction:
         return LosingTransaction(super().begin())
+
+
+class Gated(Wrapped):
+    """A connection whose first transaction waits until the test lets it begin."""
+
+    def __init__(self, inner: Connection) -> None:
+        super().__init__(inner)
+        self.reached, self.open = Event(), Event()
+
+    def begin(self) -> Transaction:
+        self.reached.set()
+        assert self.open.wait(PATIENCE)
+        return super().begin()
 
 
 class LosingTransaction(Transaction):
@@ -107,6 +122,19 @@ class TestEmbedded(Peers):
         assert greeter.runs == ["big"] * (3 if store is None else 1) + ["Ann"]
         assert broker.depth(GREETER) == 0
         assert take_one(other, queue("DLQ.greeter")).correlation_id == response.message.correlation_id
+
+    def test_alone_after_that(self, client: Client, other: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A request that was lost so is in no transaction with others, which it might take along again."""
+        gate = Gated(other)
+        with Dispatcher(gate, URI, Greeter().service, workers=3) as dispatcher:
+            monkeypatch.setattr(dispatcher._committer.losses, "times", lambda request: 1)
+            futures = [client.submit(envelope("Ann"))]
+            assert gate.reached.wait(PATIENCE)
+            futures += [client.submit(envelope(text)) for text in ("Bob", "Eve")]
+            eventually(lambda: dispatcher._committer.waiting == 2, "both are finished")
+            gate.open.set()
+            assert [text_of(each.result(PATIENCE)) for each in futures] == ["Hello Ann", "Hello Bob", "Hello Eve"]
+        assert dispatcher.counts["commits"] == 3
 
 
 class TestActiveMQ(OnActiveMQ):
