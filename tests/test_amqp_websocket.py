@@ -28,7 +28,7 @@ import brokers
 from brokers import ConnectionFailedError, ConnectionLostError, ConnectionState, LoginRefusedError, TlsError, queue
 from brokers.amqp import sasl
 from brokers.amqp.address import Given, login_of
-from brokers.amqp.websocket import is_unit, units
+from brokers.amqp.websocketstream import is_unit, units
 
 
 @contextmanager

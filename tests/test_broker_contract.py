@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from uuid import uuid4
 
@@ -12,8 +13,9 @@ pytest.register_assert_rewrite("broker_contract_messages", "broker_contract_deli
 from broker_contract import BrokerContract  # noqa: E402 - after the line above, or its asserts explain nothing
 
 from brokers import Connection, connect  # noqa: E402 - follows the import above
-
-REAL_BROKERS = ("activemq", "artemis")
+from brokers.amqp.login import Binding  # noqa: E402
+from brokers.amqp.provider import Listener, Options  # noqa: E402
+from brokers.embedded import Broker  # noqa: E402
 
 
 @dataclass(frozen=True)
@@ -28,30 +30,29 @@ class ReachedByUrl:
         return connect(self.url)
 
 
-@pytest.fixture(
-    params=[
-        "embedded",
-        *(
-            pytest.param(name, marks=pytest.mark.broker)
-            for name in (
-                "activemq-stomp",
-                "artemis-stomp",
-                "activemq-amqp",
-                "artemis-amqp",
-                "activemq-ws",
-                "artemis-ws",
-            )
-        ),
-    ]
-)
-def broker(request: pytest.FixtureRequest) -> ReachedByUrl:
+REAL = [f"{product}-{protocol}" for protocol in ("stomp", "amqp", "ws") for product in ("activemq", "artemis")]
+
+OWN = {"own-amqp": None, "own-ws": Binding.LENIENT}
+"""The embedded broker, as clients over the network see it."""
+
+
+@pytest.fixture(params=["embedded", *OWN, *(pytest.param(name, marks=pytest.mark.broker) for name in REAL)])
+def broker(request: pytest.FixtureRequest) -> Iterator[ReachedByUrl]:
     """Give the broker of one adapter; a real one is started only if its tests are to run."""
     if request.param == "embedded":
-        return ReachedByUrl(f"embedded:contract-{uuid4().hex}")
-    product, protocol = request.param.split("-")
+        yield ReachedByUrl(f"embedded:contract-{uuid4().hex}")
+    elif request.param in OWN:
+        with Listener(Broker(), port=0, options=Options(binding=OWN[request.param])) as listener:
+            yield ReachedByUrl(listener.url)
+    else:
+        yield real(request, *request.param.split("-"))
+
+
+def real(request: pytest.FixtureRequest, product: str, protocol: str) -> ReachedByUrl:
+    """Start a real broker."""
     url: str = getattr(request.getfixturevalue(product), f"{protocol}_url")
     # As ActiveMQ Classic is configured here, and as the embedded broker does it.
-    if request.param == "artemis-stomp":
+    if (product, protocol) == ("artemis", "stomp"):
         return ReachedByUrl(f"{url}?deadLetters=DLQ.")
     return ReachedByUrl(url, "DLQ") if product == "artemis" else ReachedByUrl(url)
 

@@ -20,7 +20,7 @@ from brokers.amqp.engine import Engine
 from brokers.amqp.login import Login
 from brokers.amqp.mapping import to_amqp_message
 from brokers.amqp.receiving import Wishes
-from brokers.amqp.sending import Outboxes, Posting, Settle
+from brokers.amqp.sending import Outboxes, Posting, settle
 from brokers.amqp.temporary import TemporaryNode
 from brokers.amqp.transaction import AmqpTransaction, Coordinator, Session
 from brokers.callbacks import Callbacks
@@ -173,12 +173,14 @@ class AmqpConnection(Connection):
         """Subscribe.
 
         Raises:
-            UnsupportedError: a `durable_name`, and no `client_id` was given to `connect`.
+            UnsupportedError: a `durable_name` without a `client_id` of `connect`, a selector that the broker lacks.
             StaleDestinationError: a temporary destination that this generation of the connection did not make.
             BrokerError: the broker refused, as it does a selector that it cannot read.
             ValueError: a `prefetch` below 1, or a `durable_name` for anything but a topic.
         """
         self._check_wishes(destination, prefetch, durable_name)
+        if selector is not None and not self._dialect.selectors:
+            raise UnsupportedError("the embedded broker has no selectors (capability `selectors`); ActiveMQ has")
         if destination.kind.is_temporary:
             self._require_own(destination)
         session = self._usable(to_begin=True)
@@ -385,16 +387,3 @@ class AmqpConnection(Connection):
         log.warning("%s%s", engine.lost(), "" if is_over else ", and is made again")
         if self._reconnector is not None and not is_over:
             self._reconnector.start()
-
-
-def settle(future: Completion[T], result: T) -> Settle:
-    """Return what completes `future` with `result`, or with an error if there is one; a cancelled one is left alone."""
-
-    def complete(error: BrokerError | None) -> None:
-        if future.set_running_or_notify_cancel():
-            if error is None:
-                future.set_result(result)
-            else:
-                future.set_exception(error)
-
-    return complete

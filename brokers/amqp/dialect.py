@@ -26,6 +26,7 @@ class Dialect:
             them for lasting ones.
         unannotated: kinds of destination of which a message does not say that its own is one. (Where a message to a
             temporary queue that is gone does, Artemis makes a lasting queue of that name, which nobody empties.)
+        selectors: a consumer may have one.
         tells_gone: a message to a temporary destination that is gone is refused; else it vanishes.
     """
 
@@ -34,6 +35,7 @@ class Dialect:
     temporary_names: Mapping[str, DestinationKind] = field(default_factory=dict)
     unannotated: frozenset[DestinationKind] = frozenset()
     tells_gone: bool = True
+    selectors: bool = True
 
 
 PLAIN: Final = Dialect()
@@ -58,7 +60,23 @@ ARTEMIS: Final = Dialect(
     tells_gone=False,
 )
 
-DIALECTS: Final[Mapping[str, Dialect]] = {"ActiveMQ": ACTIVEMQ_CLASSIC, "apache-activemq-artemis": ARTEMIS}
+EMBEDDED: Final = Dialect(
+    prefixes={
+        DestinationKind.TEMPORARY_QUEUE: "temp-queue://",
+        DestinationKind.TEMPORARY_TOPIC: "temp-topic://",
+    },
+    selectors=False,
+)
+"""Our own listener: temporary destinations say what they are, so that clients that know nothing of JMS can answer."""
+
+PRODUCT: Final = "brokers-embedded"
+"""What our own listener calls itself."""
+
+DIALECTS: Final[Mapping[str, Dialect]] = {
+    "ActiveMQ": ACTIVEMQ_CLASSIC,
+    "apache-activemq-artemis": ARTEMIS,
+    PRODUCT: EMBEDDED,
+}
 """By the `product` among the properties of the broker's `open`."""
 
 NAMED: Final[Mapping[str, Dialect]] = {"activemq": ACTIVEMQ_CLASSIC, "artemis": ARTEMIS, "plain": PLAIN}
@@ -93,7 +111,7 @@ def capabilities_of(dialect: Dialect, broker: str, *, has_client_id: bool, messa
         tells_gone=dialect.tells_gone,
         release=True,
         cumulative_accept=False,
-        selectors=True,
+        selectors=dialect.selectors,
         durable_topics=has_client_id,
     )
 

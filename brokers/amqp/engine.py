@@ -1,55 +1,31 @@
-"""One AMQP connection: proton, the socket under it, and the thread that reads.
-
-proton is not made for threads, so whoever uses it holds `lock`; what it wants written is written before the lock is
-let go. The reading thread takes what arrives, has the links look at it, and only then, without the lock, does what they
-asked for with `later`: it may lead into code that waits for others. Nothing about messages or consumers belongs here.
-"""
+"""A client's connection with a broker: dialling, greeting, one session, and who looks after which link."""
 
 from __future__ import annotations
 
-import logging
-import socket
-import ssl
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
-from selectors import EVENT_READ, EVENT_WRITE, DefaultSelector
-from threading import RLock, Thread, current_thread
 from time import monotonic
 from typing import Any, Final, NoReturn
 
-from proton import Condition, Event, ProtonException, Session
+from proton import Condition, Event, Session
 
 from brokers.amqp.detours import DetourError, redirected
 from brokers.amqp.dialling import Dial
+from brokers.amqp.driver import GOODBYE, Driver
 from brokers.amqp.links import Link
 from brokers.amqp.login import Login
-from brokers.amqp.machine import Handlers, Machine
+from brokers.amqp.machine import Handlers, client_machine
 from brokers.amqp.outcomes import text_of
-from brokers.amqp.waker import Waker
-from brokers.errors import BrokerError, ConnectionFailedError, ConnectionLostError
-
-log = logging.getLogger(__name__)
-
-CHUNK: Final = 65_536
-"""Octets that are read at once."""
-
-READS: Final = 16
-"""Chunks that are read before others get the lock."""
+from brokers.errors import BrokerError, ConnectionFailedError
 
 REDIRECT: Final = "amqp:connection:redirect"
 
 WINDOW: Final = 1 << 20
 """Octets that the peer may send before they are taken."""
 
-GOODBYE: Final = 0.5
-"""Seconds that the thread gets to end."""
 
-NOT_NOW: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
-
-
-class Engine:
+class Engine(Driver):
     """One connection with one broker, from `open` until it ends; it is never opened again.
 
     Args:
@@ -57,32 +33,23 @@ class Engine:
         on_end: told once when it has ended, by whichever thread notices; it must not block.
 
     Attributes:
-        lock: held while proton is used.
         login: where to, and who asks.
         product, version: what the broker calls itself.
     """
 
     def __init__(self, login: Login, on_end: Callable[[Engine], None]) -> None:
-        self.lock = RLock()
+        super().__init__(f"{login}")
         self.product: str | None = None
         self.version = ""
         self.login = login
         self._on_end = on_end
         self._dial = Dial(login)
-        self._machine: Machine | None = None
-        self._socket: socket.socket | None = None
-        self._waker = Waker()
-        self._thread: Thread | None = None
-        self._out = b""
-        self._deeds: deque[Callable[[], None]] = deque()
         self._links: dict[str, Link] = {}
         self._sessions: dict[Session, Callable[[Condition | None], None]] = {}
         self._names = 0
-        self._has_ended = False
-        self._why = ""
         self._greeting: SimpleQueue[BrokerError | None] = SimpleQueue()
         self._session: Session | None = None
-        self._handlers: Handlers = {
+        self._at: Handlers = {
             Event.CONNECTION_REMOTE_OPEN: self._on_connection_open,
             Event.CONNECTION_REMOTE_CLOSE: self._on_connection_close,
             Event.SESSION_REMOTE_OPEN: self._on_session_open,
@@ -95,13 +62,9 @@ class Engine:
             Event.TRANSPORT_ERROR: self._on_transport_error,
         }
 
-    def __str__(self) -> str:
-        return f"{self.login}"
-
     @property
-    def is_up(self) -> bool:
-        """Whether anything can still be written and answered."""
-        return not self._has_ended
+    def _handlers(self) -> Handlers:
+        return self._at
 
     @property
     def offers_relay(self) -> bool:
@@ -116,8 +79,13 @@ class Engine:
         """
         until = monotonic() + timeout
         try:
-            self._socket = self._dial.connect(timeout)
-            self._begin(Machine(self.login), self._socket)
+            connected = self._socket = self._dial.connect(timeout)
+            machine = client_machine(self.login)
+            machine.connection.open()
+            self._session = machine.connection.session()
+            self._session.incoming_capacity = WINDOW
+            self._session.open()
+            self._start(machine, connected)
             self._await_greeting(until, timeout)
         except OSError as error:
             self._abandon()
@@ -125,18 +93,6 @@ class Engine:
         except BaseException:
             self._abandon()
             raise
-
-    def _begin(self, machine: Machine, connected: socket.socket) -> None:
-        self._machine = machine
-        machine.connection.open()
-        self._session = machine.connection.session()
-        self._session.incoming_capacity = WINDOW
-        self._session.open()
-        with self.lock:
-            self._flush()
-        thread = Thread(target=self._run, args=(machine, connected), name=f"{self.login} reader", daemon=True)
-        self._thread = thread
-        thread.start()
 
     def _await_greeting(self, until: float, timeout: float) -> None:
         try:
@@ -161,12 +117,9 @@ class Engine:
         Raises:
             ConnectionLostError: the connection has ended.
         """
-        with self.lock:
-            if self._has_ended or self._session is None:
-                raise self.lost()
+        with self.held():
+            assert self._session is not None  # from `open` on
             yield self._session
-            if current_thread() is not self._thread:  # which does it when it is done with all that arrived
-                self._flush()
 
     def look_after(self, link: Link) -> str:
         """Return a name for a link that `link` is told about. With the lock held."""
@@ -192,148 +145,18 @@ class Engine:
         """Tell nobody about a link any more. With the lock held."""
         self._links.pop(name, None)
 
-    def later(self, deed: Callable[[], None]) -> None:
-        """Have the reading thread do something once it holds no lock; after the end it is done at once."""
-        if self._has_ended:
-            deed()
-        else:
-            self._deeds.append(deed)
-
-    def lost(self) -> ConnectionLostError:
-        """Make the error of those who find that the connection has ended."""
-        return ConnectionLostError(f"the connection to {self.login} was lost{self._why}")
-
-    def close(self, until: float) -> None:
-        """Take leave and end the thread before the monotonic clock shows `until`."""
-        if self.is_up and self.lock.acquire(timeout=max(0.0, until - monotonic())):
-            try:
-                if self.is_up and self._machine is not None:
-                    self._machine.connection.close()
-                    self._flush()
-            finally:
-                self.lock.release()
-            self._join(until)
-        self.drop()
-        self._join(max(until, monotonic() + GOODBYE))
-
     def drop(self) -> None:
         """End at once, waiting for nothing. Everybody who waits is told."""
         self._dial.drop()
-        self._end(ConnectionFailedError(f"{self.login}: closed meanwhile"))
+        super().drop()
 
-    def _join(self, until: float) -> None:
-        thread = self._thread
-        if thread is not None and thread is not current_thread():
-            thread.join(max(0.0, until - monotonic()))
-
-    def _end(self, error: BrokerError) -> None:
+    def _ended(self, error: BrokerError) -> None:
         with self.lock:
-            if self._has_ended:
-                return
-            self._has_ended = True
             links, self._links = list(self._links.values()), {}
-        self._waker.wake()
         self._greeting.put(error)
         for link in links:
             link.lost(self.lost())
         self._on_end(self)
-
-    # Writing, with the lock held
-
-    def _flush(self) -> None:
-        """Write what there is to write, as far as the socket takes it; the reading thread writes the rest."""
-        while not self._has_ended and self._machine is not None and self._socket is not None:
-            self._out = self._out or self._machine.take()
-            if not self._out:
-                return
-            try:
-                self._out = self._out[self._socket.send(self._out) :]
-            except OSError:  # no room now, or never again: the reading thread finds out
-                self._waker.wake()
-                return
-
-    # Reading
-
-    def _run(self, machine: Machine, connected: socket.socket) -> None:
-        error: BrokerError = ConnectionFailedError(f"{self.login} closed the connection at login")
-        try:
-            with DefaultSelector() as selector:
-                selector.register(self._waker, EVENT_READ)
-                selector.register(connected, EVENT_READ)
-                self._read_on(machine, selector, connected)
-        except BrokerError as failed:
-            error = failed
-        except (OSError, ProtonException) as failed:
-            error = ConnectionFailedError(f"{self.login}: {failed}")
-        except Exception as failed:
-            log.exception("%s: the reading thread failed", self.login)
-            error = ConnectionFailedError(f"{self.login}: {failed!r}")
-        self._do_deeds()
-        self._end(error)
-        self._do_deeds()
-        self._hang_up()
-
-    def _read_on(self, machine: Machine, selector: DefaultSelector, connected: socket.socket) -> None:
-        goes_on = True
-        while goes_on and not self._has_ended:
-            with self.lock:
-                wait = self._tick(machine)
-                selector.modify(connected, EVENT_READ | (EVENT_WRITE if self._out else 0))
-            selector.select(wait)
-            self._waker.rest()
-            with self.lock:
-                try:
-                    goes_on = self._read(machine, connected)
-                finally:
-                    self._flush()
-            self._do_deeds()
-        self._await_leave(machine, connected)
-
-    def _await_leave(self, machine: Machine, connected: socket.socket) -> None:
-        """Let the peer take leave of what is below AMQP, so that it finds no broken socket."""
-        until = monotonic() + GOODBYE
-        connected.settimeout(GOODBYE)
-        while not machine.may_hang_up and monotonic() < until and (octets := connected.recv(CHUNK)):
-            machine.feed(octets, self._handlers)
-
-    def _tick(self, machine: Machine) -> float | None:
-        """Let proton look at its clock, and return the seconds until it wants to do so again; None for never."""
-        now = monotonic()
-        due = machine.tick(now)
-        machine.dispatch(self._handlers)
-        self._flush()
-        return None if due is None else max(0.0, due - now)
-
-    def _read(self, machine: Machine, connected: socket.socket) -> bool:
-        """Take what arrived; False at the end."""
-        for _ in range(READS):
-            try:
-                octets = connected.recv(CHUNK)
-            except NOT_NOW:
-                return True
-            machine.feed(octets, self._handlers)
-            if not octets or machine.is_over:
-                return False
-            if len(octets) < CHUNK and not isinstance(connected, ssl.SSLSocket):
-                return True
-        self._waker.wake()
-        return True
-
-    def _do_deeds(self) -> None:
-        while self._deeds:
-            deed = self._deeds.popleft()
-            try:
-                deed()
-            except Exception:
-                log.exception("%s: what arrived could not be handled", self.login)
-
-    def _hang_up(self) -> None:
-        with self.lock:
-            if self._socket is not None:
-                self._socket.close()
-            self._waker.close()
-            if self._machine is not None:
-                self._machine.end()
 
     # What proton tells
 

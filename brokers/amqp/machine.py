@@ -6,12 +6,14 @@ in what was read, hands proton's events on, and takes what is to be written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, Protocol
 
 from proton import Collector, Connection, Transport, symbol
 
-from brokers.amqp.login import Login, Mechanism
+from brokers.amqp.login import Login as ClientLogin
+from brokers.amqp.login import Mechanism
 from brokers.amqp.sasl import SaslClient
 from brokers.amqp.streams import Stream, stream_for
 
@@ -21,35 +23,56 @@ RELAY: Final = "ANONYMOUS-RELAY"
 MAX_FRAME: Final = 65_536
 """Octets of a frame; over WebSocket some peers take no larger messages."""
 
+log = logging.getLogger(__name__)
+
+
+def _trace(transport: Transport, message: str) -> None:
+    log.debug("%s", message)
+
+
 Handlers = Mapping[Any, Callable[[Any], None]]
 """What to do at each of proton's events; others are passed over."""
 
 
+class Login(Protocol):
+    """SASL, of either side."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether AMQP may begin."""
+
+    @property
+    def rest(self) -> bytes:
+        """What came after the last frame."""
+
+    def begin(self) -> bytes:
+        """Return what to write first."""
+
+    def receive(self, octets: bytes) -> Iterator[bytes]:
+        """Take what was read, and yield what to write."""
+
+
 class Machine:
-    """The layers of one connection, as a client has them.
+    """The layers of one connection.
+
+    Args:
+        connection: proton's, as one side describes itself.
+        transport: of that side.
+        login: SASL; None for none.
+        stream: what carries AMQP.
 
     Attributes:
-        connection: proton's.
+        connection: likewise.
     """
 
-    def __init__(self, login: Login) -> None:
-        """Ask for user and password.
-
-        Raises:
-            ConnectionFailedError: they cannot be had.
-        """
-        self.connection = Connection()
-        self._sasl = None if login.mechanism is Mechanism.NONE else SaslClient(login)
-        self._stream: Stream = stream_for(login)
-        self._is_plain = login.binding is None
-        self._transport = Transport()
+    def __init__(self, connection: Connection, transport: Transport, login: Login | None, stream: Stream) -> None:
+        self.connection = connection
+        self._sasl = login
+        self._stream = stream
+        self._transport = transport
         self._collector = Collector()
         self._transport.max_frame_size = MAX_FRAME
-        self._transport.idle_timeout = login.idle
-        self.connection.container = login.container
-        self.connection.hostname = login.virtual_host
-        if login.relay:
-            self.connection.desired_capabilities = [symbol(RELAY)]
+        self._transport.tracer = _trace  # else proton writes to standard error what peers do wrong
         self.connection.collect(self._collector)
         self._transport.bind(self.connection)
         self._stream.begin()
@@ -63,8 +86,12 @@ class Machine:
 
     @property
     def may_hang_up(self) -> bool:
-        """Whether the peer has nothing more to say."""
-        return self._is_plain or self._stream.is_over
+        """Whether the peer took its leave of all layers."""
+        return self._transport.closed and (self._stream.is_over or not self._stream.has_leave)
+
+    def leave(self) -> None:
+        """Take leave of what is below AMQP."""
+        self._stream.end()
 
     @property
     def error(self) -> Any:
@@ -132,3 +159,19 @@ class Machine:
         for answer in self._sasl.receive(octets):
             self._stream.send(answer)
         return self._sasl.rest if self._sasl.is_done else b""
+
+
+def client_machine(login: ClientLogin) -> Machine:
+    """Make the layers of a client; asks for user and password.
+
+    Raises:
+        ConnectionFailedError: they cannot be had.
+    """
+    connection, transport = Connection(), Transport()
+    transport.idle_timeout = login.idle
+    connection.container = login.container
+    connection.hostname = login.virtual_host
+    if login.relay:
+        connection.desired_capabilities = [symbol(RELAY)]
+    sasl = None if login.mechanism is Mechanism.NONE else SaslClient(login)
+    return Machine(connection, transport, sasl, stream_for(login))

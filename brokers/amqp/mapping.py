@@ -78,7 +78,7 @@ class Arrived(NamedTuple):
 # To AMQP
 
 
-def to_amqp_message(message: Message, dialect: Dialect = PLAIN) -> bytes:
+def to_amqp_message(message: Message, dialect: Dialect = PLAIN, *, with_header: bool = True) -> bytes:
     """Return the octets of the AMQP message that carries `message`.
 
     Message id and timestamp go out as they stand there; a time to live is made of the expiration if there is a
@@ -92,7 +92,7 @@ def to_amqp_message(message: Message, dialect: Dialect = PLAIN) -> bytes:
     if message.destination is None:
         raise ValueError("the message has no destination")
     pieces: Pieces = [
-        encode(Section.HEADER, _header(message)),
+        encode(Section.HEADER, _header(message)) if with_header else b"",
         encode(Section.MESSAGE_ANNOTATIONS, _annotations(message, dialect)),
         encode(Section.PROPERTIES, _properties(message, spell(message.destination, dialect), dialect)),
     ]

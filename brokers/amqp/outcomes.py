@@ -20,6 +20,7 @@ REDIRECTS: Final = frozenset({"amqp:link:redirect", "amqp:connection:redirect"})
 TRANSACTIONAL: Final = 0x34
 """The delivery state of what belongs to a transaction: its id, and what the outcome will be."""
 
+ACCEPTED_CODES: Final = frozenset({0x24, "amqp:accepted:list"})
 REJECTED: Final = frozenset({0x25, "amqp:rejected:list"})
 RELEASED: Final = frozenset({0x26, "amqp:released:list"})
 MODIFIED: Final = frozenset({0x27, "amqp:modified:list"})

@@ -134,6 +134,8 @@ def _owned(value: Any) -> Any:
     match value:
         case memoryview():
             return bytes(value)
+        case Described():
+            return Described(value.descriptor, _owned(value.value))
         case list():
             return [_owned(each) for each in value]
         case dict():

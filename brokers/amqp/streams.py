@@ -18,8 +18,12 @@ class Stream(Protocol):
         """Whether AMQP may begin."""
 
     @property
+    def has_leave(self) -> bool:
+        """Whether there is a leave to take of it."""
+
+    @property
     def is_over(self) -> bool:
-        """Whether the peer took leave of it; over TCP there is no leave to take."""
+        """Whether the peer took leave of it."""
 
     def receive(self, octets: bytes) -> bytes:
         """Take what was read, and return what of it is AMQP's; nothing read is the end.
@@ -43,6 +47,7 @@ class Plain:
 
     is_open = True
     is_over = False
+    has_leave = False
 
     def __init__(self) -> None:
         self._out = bytearray()

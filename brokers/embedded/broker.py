@@ -72,6 +72,10 @@ class Broker:
         """Count the messages that a destination has waiting, or handed over and not settled."""
         return self._core.depth(destination)
 
+    def has(self, destination: Destination) -> bool:
+        """Say whether there is such a destination; one that lasts is there once it is used."""
+        return self._core.has(destination)
+
     def destinations(self) -> list[Destination]:
         """List the destinations in use: with messages, consumers or a durable subscription, and temporary ones."""
         return self._core.destinations()

@@ -106,6 +106,15 @@ class EmbeddedConsumer(Consumer):
         """Start no further `on_delivery`; what is held may still be settled."""
         self._core.stop(self._subscription)
 
+    def allow(self, prefetch: int) -> None:
+        """Hold so many from now on; 0 to pause."""
+        self._core.allow(self._subscription, prefetch)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to take, or nothing may be taken."""
+        return self._core.is_idle(self._subscription)
+
     def join(self, deadline: float) -> None:
         """Wait for the `on_delivery` under way, until the monotonic clock shows `deadline`; not for one's own."""
         if self._thread is not current_thread():
@@ -279,6 +288,21 @@ class EmbeddedConnection(Connection):
             raise ValueError(f"a durable subscription needs a topic, and {destination} is none")
         if auto_accept:
             on_delivery = partial(_accept_first, on_delivery)
+        return self._subscribe(destination, on_delivery, prefetch, durable_name)
+
+    def consume_on_credit(
+        self, destination: Destination, on_delivery: OnDelivery, durable_name: str | None
+    ) -> EmbeddedConsumer:
+        """Subscribe, for a listener whose client says how much it takes: nothing until the consumer is told to `allow`.
+
+        Raises:
+            StaleDestinationError: a temporary destination that is not this connection's.
+        """
+        return self._subscribe(destination, on_delivery, 0, durable_name)
+
+    def _subscribe(
+        self, destination: Destination, on_delivery: OnDelivery, prefetch: int, durable_name: str | None
+    ) -> EmbeddedConsumer:
         with self._lock:
             self._require_not_closing()
             subscription = self._core.subscribe(destination, self, prefetch, durable_name)

@@ -100,6 +100,11 @@ class Core:
             node = self._nodes.get(_key(destination))
             return sum(len(outlet.store) for outlet in node.outlets) if node else 0
 
+    def has(self, destination: Destination) -> bool:
+        """Say whether there is such a destination; one that lasts is there once it is used."""
+        with self._lock:
+            return _key(destination) in self._nodes
+
     def destinations(self) -> list[Destination]:
         """List the destinations in use: with messages, consumers, a durable subscription or an owner."""
         with self._lock:
@@ -134,6 +139,17 @@ class Core:
                     return holding
                 subscription.changed.wait()
             return None
+
+    def allow(self, subscription: Subscription, prefetch: int) -> None:
+        """Let a subscription hold so many from now on; what it holds beyond that it keeps."""
+        with self._lock:
+            subscription.prefetch = prefetch
+            subscription.changed.notify()
+
+    def is_idle(self, subscription: Subscription) -> bool:
+        """Say whether a subscription found nothing to take, or may take nothing."""
+        with self._lock:
+            return subscription in subscription.outlet.idle or len(subscription.held) >= subscription.prefetch
 
     def stop(self, subscription: Subscription) -> None:
         """Hand over nothing more; what is held may still be settled."""

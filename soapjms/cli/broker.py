@@ -1,4 +1,4 @@
-"""`soapjms broker`: run an SMQP server."""
+"""`soapjms broker`: run an SMQP server, and an embedded broker that listens for AMQP."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from brokers.smqp.dialect import LENIENT, STRICT
 from brokers.smqp.server import Options, Server
 from brokers.smqp.server.setup import Setup, SetupError
 from soapjms.cli import USAGE
+from soapjms.cli.amqplisteners import amqp_options, listen
 
 
 def _address(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> list[tuple[str, int]]:
@@ -38,7 +39,7 @@ ADDRESS: Final = {"multiple": True, "callback": _address, "metavar": "HOST:PORT"
 @click.command("broker")
 @click.option("--smqp", help="Listen there for SMQP; repeatable.", **ADDRESS)  # type: ignore[arg-type]
 @click.option("--smqps", help="Listen there for SMQP over TLS; repeatable.", **ADDRESS)  # type: ignore[arg-type]
-@click.option("--cert", type=FILE, metavar="FILE", help="PEM, the server's certificate, for --smqps.")
+@click.option("--cert", type=FILE, metavar="FILE", help="PEM, the server's certificate, for TLS.")
 @click.option("--key", type=FILE, metavar="FILE", help="PEM, its key, if it is not in the same file.")
 @click.option(
     "--store", type=FILE, metavar="FILE", help="Keep everything in this file.  [default: in memory, until it ends]"
@@ -47,6 +48,7 @@ ADDRESS: Final = {"multiple": True, "callback": _address, "metavar": "HOST:PORT"
 @click.option("--context", metavar="NAME", help="The server's own name.  [default: of --setup, else localhost]")
 @click.option("--jms/--no-jms", default=True, show_default=True, help="Have the topics that smqp:// URLs need.")
 @click.option("--lenient", is_flag=True, help="Read what implementers of the draft's examples would send, too.")
+@amqp_options(ADDRESS, FILE)
 def command(
     smqp: list[tuple[str, int]],
     smqps: list[tuple[str, int]],
@@ -57,34 +59,41 @@ def command(
     context: str | None,
     jms: bool,
     lenient: bool,
+    users: Path | None,
+    **amqp: list[tuple[str, int]],
 ) -> None:
-    """Run an SMQP server until SIGTERM or Ctrl-C.
+    """Run an SMQP server, a broker for AMQP, or both, until SIGTERM or Ctrl-C.
 
-    What it answered is kept in the file of --store, whatever ends it. Where it listens is written to standard output,
-    a line for each address.
+    What the SMQP server answered is kept in the file of --store, whatever ends it; the broker for AMQP keeps all in
+    memory. They know nothing of each other. Where they listen is written to standard output, a line for each address.
 
     Exit status: 0 ended as told, 2 usage, or it could not listen or use the store.
     """
-    if not smqp and not smqps:
-        raise click.UsageError("say where to listen, as --smqp localhost:7200")
-    if smqps and cert is None:
-        raise click.UsageError("--smqps needs a certificate: --cert FILE")
+    if not (smqp or smqps or any(amqp.values())):
+        raise click.UsageError("say where to listen, as --smqp localhost:7200 or --amqp localhost:5672")
+    given = {"smqps": smqps, **amqp}
+    needs_tls = [each for each in ("smqps", "amqps", "wss") if given[each]]
+    if needs_tls and cert is None:
+        raise click.UsageError(f"--{needs_tls[0]} needs a certificate: --cert FILE")
     try:
-        wanted = Setup() if setup is None else Setup.read(setup)
-        tls = _tls(cert, key) if smqps else None
+        setting = Setup() if setup is None else Setup.read(setup)
+        tls = _tls(cert, key) if needs_tls else None
     except (SetupError, OSError) as error:
         raise click.UsageError(str(error)) from error
-    name = context or wanted.context or "localhost"
+    name = context or setting.context or "localhost"
     options = Options(context=name, dialect=LENIENT if lenient else STRICT)
     ended = _ending()
     try:
         with ExitStack() as stack:
-            server = stack.enter_context(Server(":memory:" if store is None else store, options))
-            _prepare(server, wanted, jms=jms)
-            for scheme, addresses, context_of in (("smqp", smqp, None), ("smqps", smqps, tls)):
-                for host, port in addresses:
-                    taken = server.listen(host, port, tls=context_of)
-                    click.echo(f"{name} listens at {scheme}://{taken[0]}:{taken[1]}")
+            if smqp or smqps:
+                server = stack.enter_context(Server(":memory:" if store is None else store, options))
+                _prepare(server, setting, jms=jms)
+                for address in smqp:
+                    _tell(name, "smqp", *server.listen(*address))
+                for address in smqps:
+                    _tell(name, "smqps", *server.listen(*address, tls=tls))
+            for place in listen(stack, amqp, users, tls):
+                _tell(name, *place)
             ended.wait()
     except (BrokerError, OSError, ValueError) as error:
         click.echo(f"soapjms broker: {error}", err=True)
@@ -96,6 +105,10 @@ def _tls(cert: Path | None, key: Path | None) -> ssl.SSLContext:
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(cert, key)
     return tls
+
+
+def _tell(name: str, scheme: str, host: str, port: int) -> None:
+    click.echo(f"{name} listens at {scheme}://{host}:{port}")
 
 
 def _prepare(server: Server, wanted: Setup, *, jms: bool) -> None:

@@ -1,0 +1,252 @@
+"""One AMQP connection, of whichever side: a machine, the socket under it, and the thread that reads.
+
+proton is not made for threads, so whoever uses it holds `lock`; what it wants written is written before the lock is
+let go. The reading thread takes what arrives, has the handlers look at it, and only then, without the lock, does what
+they asked for with `later`: it may lead into code that waits for others. No object of proton's leaves the lock.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import ssl
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from selectors import EVENT_READ, EVENT_WRITE, DefaultSelector
+from threading import Condition as Signal
+from threading import RLock, Thread, current_thread
+from time import monotonic
+from typing import Final
+
+from proton import ProtonException
+
+from brokers.amqp.machine import Handlers, Machine
+from brokers.amqp.waker import Waker
+from brokers.errors import BrokerError, ConnectionFailedError, ConnectionLostError
+
+log = logging.getLogger(__name__)
+
+CHUNK: Final = 65_536
+"""Octets that are read at once."""
+
+READS: Final = 16
+"""Chunks that are read before others get the lock."""
+
+GOODBYE: Final = 0.5
+"""Seconds that the thread gets to end."""
+
+NOT_NOW: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+class Driver(ABC):
+    """One connection, from `_start` until it ends; it never starts again.
+
+    Attributes:
+        lock: held while proton is used.
+        written: signalled when something was written, with the lock held.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.lock = RLock()
+        self.written = Signal(self.lock)
+        self._name = name
+        self._machine: Machine | None = None
+        self._socket: socket.socket | None = None
+        self._waker = Waker()
+        self._thread: Thread | None = None
+        self._out = b""
+        self._deeds: deque[Callable[[], None]] = deque()
+        self._has_ended = False
+        self._why = ""
+
+    def __str__(self) -> str:
+        return self._name
+
+    @property
+    @abstractmethod
+    def _handlers(self) -> Handlers:
+        """What to do at each of proton's events; called with the lock held, by the reading thread."""
+
+    @abstractmethod
+    def _ended(self, error: BrokerError) -> None:
+        """Tell everybody who waits that this has ended. Called once, without the lock, by any thread."""
+
+    @property
+    def is_up(self) -> bool:
+        """Whether anything can still be written and answered."""
+        return not self._has_ended
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the lock and have what proton wants written afterwards.
+
+        Raises:
+            ConnectionLostError: the connection has ended.
+        """
+        with self.lock:
+            if self._has_ended:
+                raise self.lost()
+            yield
+            if current_thread() is not self._thread:  # which does it when it is done with all that arrived
+                self._flush()
+
+    def later(self, deed: Callable[[], None]) -> None:
+        """Have the reading thread do something once it holds no lock; after the end it is done at once."""
+        if self._has_ended:
+            deed()
+        else:
+            self._deeds.append(deed)
+
+    def lost(self) -> ConnectionLostError:
+        """Make the error of those who find that the connection has ended."""
+        return ConnectionLostError(f"the connection to {self} was lost{self._why}")
+
+    def close(self, until: float) -> None:
+        """Take leave and end the thread before the monotonic clock shows `until`."""
+        if self.is_up and self.lock.acquire(timeout=max(0.0, until - monotonic())):
+            try:
+                if self.is_up and self._machine is not None:
+                    self._machine.connection.close()
+                    self._flush()
+            finally:
+                self.lock.release()
+            self._join(until)
+        self.drop()
+        self._join(max(until, monotonic() + GOODBYE))
+
+    def drop(self) -> None:
+        """End at once, waiting for nothing. Everybody who waits is told."""
+        self._end(ConnectionFailedError(f"{self}: closed meanwhile"))
+
+    def _start(self, machine: Machine, connected: socket.socket) -> None:
+        """Begin to write and to read; the socket does not block."""
+        self._machine, self._socket = machine, connected
+        with self.lock:
+            self._flush()
+        thread = Thread(target=self._run, args=(machine, connected), name=f"{self} reader", daemon=True)
+        self._thread = thread
+        thread.start()
+
+    def _join(self, until: float) -> None:
+        thread = self._thread
+        if thread is not None and thread is not current_thread():
+            thread.join(max(0.0, until - monotonic()))
+
+    def _end(self, error: BrokerError) -> None:
+        with self.lock:
+            if self._has_ended:
+                return
+            self._has_ended = True
+            self.written.notify_all()
+        self._waker.wake()
+        self._ended(error)
+
+    # Writing, with the lock held
+
+    def _flush(self) -> None:
+        """Write what there is to write, as far as the socket takes it; the reading thread writes the rest."""
+        while not self._has_ended and self._machine is not None and self._socket is not None:
+            self._out = self._out or self._machine.take()
+            if not self._out:
+                return
+            try:
+                self._out = self._out[self._socket.send(self._out) :]
+                self.written.notify_all()
+            except OSError:  # no room now, or never again: the reading thread finds out
+                if current_thread() is not self._thread:
+                    self._waker.wake()
+                return
+
+    # Reading
+
+    def _run(self, machine: Machine, connected: socket.socket) -> None:
+        error: BrokerError = ConnectionFailedError(f"{self} closed the connection at login")
+        try:
+            with DefaultSelector() as selector:
+                selector.register(self._waker, EVENT_READ)
+                selector.register(connected, EVENT_READ)
+                self._read_on(machine, selector, connected)
+        except BrokerError as failed:
+            error = failed
+        except (OSError, ProtonException, UnicodeError) as failed:  # the last: names that are no text
+            error = ConnectionFailedError(f"{self}: {failed}")
+        except Exception as failed:
+            log.exception("%s: the reading thread failed", self)
+            error = ConnectionFailedError(f"{self}: {failed!r}")
+        self._do_deeds()
+        with self.lock:
+            has_more_to_say = not (self._has_ended or machine.may_hang_up)
+            if has_more_to_say:
+                machine.leave()
+                self._flush()
+        self._end(error)
+        self._do_deeds()
+        if has_more_to_say:
+            self._part(connected)
+        self._hang_up()
+
+    @staticmethod
+    def _part(connected: socket.socket) -> None:
+        """Give the peer a moment to read the last words: else the system would take them back."""
+        with suppress(OSError):
+            socket.socket.shutdown(connected, socket.SHUT_WR)
+            connected.settimeout(GOODBYE)
+            until = monotonic() + GOODBYE
+            while monotonic() < until and connected.recv(CHUNK):
+                pass
+
+    def _read_on(self, machine: Machine, selector: DefaultSelector, connected: socket.socket) -> None:
+        goes_on = True
+        while goes_on and not self._has_ended:
+            with self.lock:
+                wait = self._tick(machine)
+                selector.modify(connected, EVENT_READ | (EVENT_WRITE if self._out else 0))
+            selector.select(wait)
+            self._waker.rest()
+            with self.lock:
+                try:
+                    goes_on = self._read(machine, connected)
+                finally:
+                    self._flush()
+            self._do_deeds()
+
+    def _tick(self, machine: Machine) -> float | None:
+        """Let proton look at its clock, and return the seconds until it wants to do so again; None for never."""
+        now = monotonic()
+        due = machine.tick(now)
+        machine.dispatch(self._handlers)
+        self._flush()
+        return None if due is None else max(0.0, due - now)
+
+    def _read(self, machine: Machine, connected: socket.socket) -> bool:
+        """Take what arrived; False at the end."""
+        for _ in range(READS):
+            try:
+                octets = connected.recv(CHUNK)
+            except NOT_NOW:
+                return True
+            machine.feed(octets, self._handlers)
+            if not octets or machine.is_over:
+                return False
+            if len(octets) < CHUNK and not isinstance(connected, ssl.SSLSocket):
+                return True
+        self._waker.wake()
+        return True
+
+    def _do_deeds(self) -> None:
+        while self._deeds:
+            deed = self._deeds.popleft()
+            try:
+                deed()
+            except Exception:
+                log.exception("%s: what arrived could not be handled", self)
+
+    def _hang_up(self) -> None:
+        with self.lock:
+            if self._socket is not None:
+                self._socket.close()
+            self._waker.close()
+            if self._machine is not None:
+                self._machine.end()

@@ -1,0 +1,139 @@
+"""AMQP 1.0 for others: the embedded broker listens, over TCP and over WebSocket.
+
+    with Listener(broker, "127.0.0.1", 5672) as listener: ...
+
+The clients may be of anybody's making; docs/amqp.md says what they find.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from contextlib import suppress
+from secrets import token_hex
+from threading import Lock, Thread
+from time import monotonic
+from types import TracebackType
+from typing import Final, Self
+
+from brokers.amqp.provider.guest import Guest
+from brokers.amqp.provider.nodes import Nodes
+from brokers.amqp.provider.options import Action, Options
+from brokers.embedded import Broker
+from brokers.embedded.broker import epoch_milliseconds
+
+__all__ = ["Action", "Listener", "Options"]
+
+log = logging.getLogger(__name__)
+
+BACKLOG: Final = 128
+
+
+class Listener:
+    """Listens at one address for clients of an embedded broker. Usable in a `with` statement, which closes it.
+
+    Attributes:
+        broker, options: whose clients, and how they are treated.
+        name: what the broker calls itself to them.
+        port: where it listens.
+    """
+
+    def __init__(
+        self, broker: Broker, host: str = "127.0.0.1", port: int = 5672, options: Options | None = None
+    ) -> None:
+        """Begin to listen.
+
+        Args:
+            broker: whose clients.
+            host: the interface; an empty one for all.
+            port: 0 for any that is free.
+            options: how they are treated.
+
+        Raises:
+            OSError: that address cannot be had.
+        """
+        self.broker = broker
+        self.options = options or Options()
+        self.name = broker.name or f"embedded-{token_hex(4)}"
+        self.nodes = Nodes(broker, self.options)
+        self._host = host
+        self._lock = Lock()
+        self._guests: set[Guest] = set()
+        self._is_closed = False
+        self._socket = socket.create_server((host, port), backlog=BACKLOG)
+        self.port: int = self._socket.getsockname()[1]
+        self._thread = Thread(target=self._accept, name=f"{self} listener", daemon=True)
+        self._thread.start()
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self._host or '*'}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        """For `brokers.connect`, without user and password."""
+        return f"{self.scheme}://{self._host or '127.0.0.1'}:{self.port}"
+
+    @property
+    def scheme(self) -> str:
+        """What URLs of this listener begin with."""
+        if self.options.binding is None:
+            return "amqp" if self.options.tls is None else "amqps"
+        return "amqp+ws" if self.options.tls is None else "amqp+wss"
+
+    @property
+    def guests(self) -> int:
+        """Count the clients that are connected."""
+        with self._lock:
+            return len(self._guests)
+
+    def now(self) -> int:
+        """Milliseconds since 1970."""
+        return epoch_milliseconds()
+
+    def close(self, deadline: float = 5.0) -> None:
+        """Take leave of all clients, within `deadline` seconds, and listen no more. Idempotent."""
+        until = monotonic() + deadline
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            guests = list(self._guests)
+        with suppress(OSError):  # was not connected, as some systems say
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        self._thread.join(max(0.0, until - monotonic()))
+        for guest in guests:
+            guest.close(until)
+
+    def gone(self, guest: Guest) -> None:
+        """Note that a client has left."""
+        with self._lock:
+            self._guests.discard(guest)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _accept(self) -> None:
+        while not self._is_closed:
+            try:
+                accepted, address = self._socket.accept()
+            except OSError:  # closed, or a client that left at once
+                continue
+            self._welcome(accepted, f"{address[0]}:{address[1]}")
+
+    def _welcome(self, accepted: socket.socket, place: str) -> None:
+        with self._lock:
+            is_full = len(self._guests) >= self.options.max_connections
+            if self._is_closed or is_full:
+                accepted.close()
+                if is_full:
+                    log.warning("%s: %d clients are connected, so %s is turned away", self, len(self._guests), place)
+                return
+            guest = Guest(self, accepted, f"{self.scheme}://{place}")
+            self._guests.add(guest)
+        guest.start()

@@ -1,0 +1,195 @@
+"""Answering a client that attaches a link: what it leads to, and what is agreed.
+
+Spec: AMQP 1.0 part 2, section 2.6.3; part 3, section 3.5; anonymous terminus 2.2.1 and 2.3 (AT-04, AT-15, AT-24).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Final, Protocol
+
+from proton import Data, Receiver, Terminus
+
+from brokers.amqp.dialect import CAPABILITIES
+from brokers.amqp.provider.incoming import CREDIT, Incoming, Posts
+from brokers.amqp.provider.nodes import (
+    INVALID,
+    LIMIT,
+    NOT_IMPLEMENTED,
+    Nodes,
+    RefusalError,
+    kind_of,
+    refusal_of,
+)
+from brokers.amqp.provider.options import Action, Options
+from brokers.amqp.provider.outgoing import Desk, Outgoing
+from brokers.amqp.provider.transactions import CoordinatorLink, Works
+from brokers.amqp.sending import put_symbols
+from brokers.embedded import Broker
+from brokers.embedded.connection import EmbeddedConnection
+from brokers.errors import BrokerError
+from brokers.message import Destination, DestinationKind
+
+LOCAL_TRANSACTIONS: Final = "amqp:local-transactions"
+REJECTED: Final = "amqp:rejected:list"
+
+MAX_TEMPORARIES: Final = 10_000
+"""Temporary destinations that one client may make; they last as long as it is connected."""
+
+
+class Client(Desk, Protocol):
+    """What a link's far end is told of its client."""
+
+    @property
+    def user(self) -> str | None:
+        """Who it is."""
+
+    @property
+    def container(self) -> str:
+        """What it calls itself."""
+
+    @property
+    def nodes(self) -> Nodes:
+        """The destinations that it may use."""
+
+    @property
+    def connection(self) -> EmbeddedConnection:
+        """Its place in the broker."""
+
+    @property
+    def works(self) -> Works:
+        """Its transactions."""
+
+
+class Shared(Protocol):
+    """What all clients share."""
+
+    broker: Broker
+    options: Options
+
+
+class Attaching:
+    """Makes our ends of a client's links. With the lock held."""
+
+    def __init__(self, client: Client, shared: Shared) -> None:
+        self._client = client
+        self._broker = shared.broker
+        self._options = shared.options
+        self._temporaries = 0
+
+    def attach(self, link: Any) -> Incoming | Outgoing:
+        """Attach our end.
+
+        Raises:
+            RefusalError: there is nothing that it could lead to.
+        """
+        return self._attach_incoming(link) if isinstance(link, Receiver) else self._attach_outgoing(link)
+
+    def _attach_incoming(self, link: Any) -> Incoming:
+        target = link.remote_target
+        outcomes = symbols(link.remote_source.outcomes)
+        understands = REJECTED in outcomes if outcomes else self._options.assume_rejected
+        incoming = Incoming(link, self._options.max_message, understands_rejected=understands)
+        if target.type == Terminus.COORDINATOR:
+            coordinator = CoordinatorLink(self._client.works, incoming)
+            incoming.take, incoming.end = coordinator.take, coordinator.end
+            self._agree(link, link.target, [LOCAL_TRANSACTIONS])
+        elif target.type != Terminus.TARGET:
+            raise RefusalError(INVALID, "the link has no target")
+        else:
+            wanted = symbols(target.capabilities)
+            destination = self._target(target, wanted)
+            known = [each for each in wanted if each in CAPABILITIES.values()]
+            if destination is not None:
+                known = [each for each in known if each == CAPABILITIES[destination.kind]]
+            incoming.take = Posts(incoming, self._client, destination, frozenset(known)).take
+            self._agree(link, link.target, known)
+            link.target.address = None if destination is None else self._client.nodes.address_of(destination)
+        link.max_message_size = self._options.max_message
+        link.open()
+        link.flow(CREDIT)
+        return incoming
+
+    def _target(self, target: Any, capabilities: list[str]) -> Destination | None:
+        """Return where a link leads; None for the anonymous terminus."""
+        if target.dynamic:
+            return self._temporary(capabilities)
+        if not target.address:  # an empty one is no address either
+            return None
+        kind = kind_of(capabilities)
+        return self._client.nodes.resolve(target.address, kind, self._client.user, Action.SEND)
+
+    def _attach_outgoing(self, link: Any) -> Outgoing:
+        source = link.remote_source
+        if source.type != Terminus.SOURCE:
+            raise RefusalError(INVALID, "the link has no source")
+        if source.distribution_mode == Terminus.DIST_MODE_COPY:
+            raise RefusalError(NOT_IMPLEMENTED, "queues cannot be browsed")
+        wanted = symbols(source.capabilities)
+        if source.dynamic:
+            destination = self._temporary(wanted)
+        else:
+            user = self._client.user
+            destination = self._client.nodes.resolve(source.address, kind_of(wanted), user, Action.RECEIVE)
+        durable = self._durable_name(link, destination)
+        subscribe = partial(self._client.connection.consume_on_credit, destination, durable_name=durable)
+        forget = partial(self._forget, destination, durable)
+        try:
+            outgoing = Outgoing(link, self._client, subscribe, forget)
+        except BrokerError as error:
+            raise refusal_of(error) from error
+        self._agree(link, link.source, [each for each in wanted if each == CAPABILITIES[destination.kind]])
+        link.source.address = self._client.nodes.address_of(destination)
+        link.source.filter.clear()  # there are none
+        link.snd_settle_mode = link.remote_snd_settle_mode
+        link.open()
+        return outgoing
+
+    def _durable_name(self, link: Any, destination: Destination) -> str | None:
+        """Return what a subscription is called that outlives its link; None for others."""
+        is_durable = link.remote_source.durability != Terminus.NONDURABLE
+        if destination.kind is not DestinationKind.TOPIC or not is_durable:
+            return None
+        return f"{self._client.container}:{link.name}"
+
+    def _forget(self, destination: Destination, durable: str | None) -> None:
+        if durable is not None:
+            self._broker.forget_durable(destination, durable)
+
+    def _temporary(self, capabilities: list[str]) -> Destination:
+        self._temporaries += 1
+        if self._temporaries > MAX_TEMPORARIES:
+            raise RefusalError(LIMIT, f"a client makes at most {MAX_TEMPORARIES} temporary destinations")
+        kind = kind_of(capabilities)
+        is_topic = kind is not None and kind.is_topic
+        made = DestinationKind.TEMPORARY_TOPIC if is_topic else DestinationKind.TEMPORARY_QUEUE
+        return self._client.connection.temporary(made)
+
+    @staticmethod
+    def _agree(link: Any, terminus: Any, capabilities: list[str]) -> None:
+        """Repeat what the client said of the link, with the capabilities that there are."""
+        link.source.copy(link.remote_source)
+        link.target.copy(link.remote_target)
+        terminus.capabilities.clear()
+        if capabilities:
+            put_symbols(terminus.capabilities, *capabilities)
+
+
+def refuse(link: Any, refusal: RefusalError) -> None:
+    """Answer without the terminus that was asked for, and detach with the reason. Spec: core 2.6.3 (AT-24)."""
+    terminus = link.target if isinstance(link, Receiver) else link.source
+    terminus.type = Terminus.UNSPECIFIED
+    link.open()
+    link.condition = refusal.told()
+    link.close()
+
+
+def symbols(data: Data) -> list[str]:
+    """Read a field that is a symbol or an array of symbols."""
+    data.rewind()
+    if not data.next():
+        return []
+    value: Any = data.get_object()
+    if value is None:
+        return []
+    return [str(each) for each in getattr(value, "elements", [value])]

@@ -1,0 +1,92 @@
+"""AMQP messages on their way through the embedded broker.
+
+The broker moves JMS messages. One that came over AMQP keeps its octets beside them, and leaves over AMQP as it came:
+what an intermediary must not touch is not touched, and what JMS has no word for is not lost.
+
+Spec: AMQP 1.0 part 3, section 3.2 (bare message); anonymous terminus 2.2 (AT-02).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+
+from proton import ubyte, uint
+
+from brokers.amqp.dialect import EMBEDDED
+from brokers.amqp.mapping import PRIORITIES, UINT, from_amqp_message, to_amqp_message
+from brokers.amqp.sections import MalformedError, Section, decode, encode
+from brokers.message import DEFAULT_PRIORITY, DeliveryMode, Destination, Message, MessageType
+
+HOP_BY_HOP = frozenset({Section.HEADER, Section.DELIVERY_ANNOTATIONS})
+"""Sections that each hop writes anew."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CarriedMessage(Message):
+    """A message that came over AMQP.
+
+    Attributes:
+        kept: its octets, but for those that each hop writes anew.
+        taken_for: where it was sent; elsewhere, as a dead letter, it is written anew.
+    """
+
+    kept: bytes = b""
+    taken_for: Destination | None = None
+
+
+def carry(octets: bytes, destination: Destination | None, now: int) -> CarriedMessage:
+    """Read what a client sent.
+
+    Args:
+        octets: the AMQP message.
+        destination: where the link leads; None to go by `to` of the message, which is then in `destination`.
+        now: milliseconds since 1970, from which a time to live counts.
+
+    Raises:
+        MalformedError: it is none.
+    """
+    sections = list(decode(octets))  # raises, where reading for JMS would go on
+    message = from_amqp_message(octets, EMBEDDED, destination).message
+    header: object = next((each.value for each in sections if each.section is Section.HEADER), [])
+    if not isinstance(header, list):
+        raise MalformedError("the header is no list")
+    time_to_live = header[2] if len(header) > 2 else None
+    expiration = message.expiration
+    if expiration is None or (expiration == 0 and time_to_live):
+        expiration = now + int(time_to_live) if isinstance(time_to_live, int) else 0
+    priority = message.priority if message.priority in PRIORITIES else DEFAULT_PRIORITY
+    changed = replace(message, expiration=expiration, priority=priority, redelivered=False)
+    values = {each.name: getattr(changed, each.name) for each in fields(Message)}
+    kept = b"".join(each.octets for each in sections if each.section not in HOP_BY_HOP)
+    return CarriedMessage(**values, kept=kept)
+
+
+def bound_for(message: CarriedMessage, destination: Destination) -> CarriedMessage:
+    """Send a message to a destination."""
+    return replace(message, destination=destination, taken_for=destination)
+
+
+def uncarried(message: Message, delivery_count: int, now: int) -> bytes:
+    """Write what a client gets.
+
+    Args:
+        message: as the broker has it.
+        delivery_count: of this delivery, from 1.
+        now: milliseconds since 1970.
+    """
+    left = None
+    if message.expiration:
+        left = uint(min(max(1, message.expiration - now), UINT))
+    header = [
+        message.delivery_mode != DeliveryMode.NON_PERSISTENT,
+        ubyte(DEFAULT_PRIORITY if message.priority is None else message.priority),
+        left,
+        delivery_count == 1,
+        uint(delivery_count - 1),
+    ]
+    if isinstance(message, CarriedMessage) and message.destination == message.taken_for:
+        return encode(Section.HEADER, header) + message.kept
+    if message.message_type is MessageType.UNKNOWN:  # octets that no message type fits are octets
+        body = message.body if isinstance(message.body, bytes) else str(message.body or "").encode()
+        message = replace(message, message_type=MessageType.BYTES, body=body)
+    return encode(Section.HEADER, header) + to_amqp_message(message, EMBEDDED, with_header=False)

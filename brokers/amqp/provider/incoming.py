@@ -1,0 +1,209 @@
+"""Links that clients send on: to one destination, through the anonymous terminus, or to the coordinator.
+
+How a message that goes nowhere is answered depends on three things, as rows of the specification's matrix: whether the
+client has settled it, whether it understands `rejected`, and whether it belongs to a transaction.
+
+Spec: anonymous terminus 2.2 (AT-01 to AT-14).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+import cproton
+from proton import Delivery, Receiver
+
+from brokers.amqp.dialect import CAPABILITIES
+from brokers.amqp.provider.carried import CarriedMessage, bound_for, carry
+from brokers.amqp.provider.nodes import DECODE, NOT_IMPLEMENTED, Nodes, RefusalError, refusal_of
+from brokers.amqp.provider.options import Action
+from brokers.amqp.provider.transactions import Works, provisional, transaction_of
+from brokers.amqp.sections import MalformedError
+from brokers.embedded.connection import EmbeddedConnection
+from brokers.errors import BrokerError
+from brokers.message import Destination
+
+CREDIT: Final = 200
+"""Messages that a client may send before they are answered."""
+
+RENEW: Final = 50
+"""After so many it gets new credit."""
+
+OVERSIZED: Final = "amqp:link:message-size-exceeded"
+
+ACCEPTED, REJECTED = 0x24, 0x25
+
+Take = Callable[[Any, bytes], None]
+
+
+def tag_of(delivery: Any) -> bytes:
+    """Return the tag of a delivery. The binding reads it as text, which the tags of many clients are not."""
+    found = cproton.lib.pn_delivery_tag(delivery._impl)
+    return bytes(cproton.ffi.unpack(found.start, found.size)) if found.size else b""
+
+
+class Incoming:
+    """One receiving end: collects messages, and answers for those that are refused.
+
+    Args:
+        link: proton's.
+        understands_rejected: the client's source lists that outcome.
+        max_message: octets of a message.
+    """
+
+    def __init__(self, link: Receiver, max_message: int, *, understands_rejected: bool) -> None:
+        self.take: Take = lambda delivery, octets: None
+        self.end: Callable[[], None] = lambda: None
+        self._link = link
+        self._understands_rejected = understands_rejected
+        self._max_message = max_message
+        self._buffer = bytearray()
+        self._taken = 0
+
+    def delivered(self, delivery: Any) -> None:
+        """Collect octets, and take a message once it is whole. With the lock held."""
+        link = self._link
+        if delivery.aborted:
+            self._buffer.clear()
+            delivery.settle()
+            self._renew()
+            return
+        if not delivery.readable:
+            return
+        if delivery.pending:
+            self._buffer += link.recv(delivery.pending) or b""
+        if len(self._buffer) > self._max_message:
+            self._buffer.clear()
+            self.detach(RefusalError(OVERSIZED, f"a message has at most {self._max_message} octets here"))
+            return
+        if delivery.partial:
+            return
+        octets = bytes(self._buffer)
+        self._buffer.clear()
+        link.advance()
+        self._renew()
+        self.take(delivery, octets)
+
+    def _renew(self) -> None:
+        self._taken += 1
+        if self._taken % RENEW == 0:
+            self._link.flow(RENEW)
+
+    def detach(self, refusal: RefusalError, tag: bytes | None = None) -> None:
+        """End the link, with the error. Spec: 2.2.2 (AT-12 to AT-14)."""
+        self._link.condition = refusal.told(tag)
+        self._link.close()
+
+    def reject(self, delivery: Any, refusal: RefusalError) -> None:
+        """Tell the error of one delivery outside of a transaction: rows 1 to 4."""
+        tag = tag_of(delivery)
+        if delivery.settled or not self._understands_rejected:
+            self.detach(refusal, tag)
+            return
+        delivery.local.condition = refusal.told(tag)
+        delivery.update(Delivery.REJECTED)
+        delivery.settle()
+
+    def reject_in(self, delivery: Any, refusal: RefusalError, transaction: bytes, works: Works) -> None:
+        """Tell the error of one delivery of a transaction: rows 5 to 8."""
+        if not delivery.settled and self._understands_rejected:
+            provisional(delivery, transaction, REJECTED, refusal.told(tag_of(delivery)))
+            return
+        works.find(transaction).poison = refusal
+        if not delivery.settled:
+            self.detach(refusal, tag_of(delivery))
+
+
+class Sink(Protocol):
+    """What the messages of a link go into."""
+
+    @property
+    def user(self) -> str | None:
+        """Who sends."""
+
+    @property
+    def nodes(self) -> Nodes:
+        """Where to."""
+
+    @property
+    def connection(self) -> EmbeddedConnection:
+        """By which way."""
+
+    @property
+    def works(self) -> Works:
+        """In which transaction."""
+
+    def now(self) -> int:
+        """Milliseconds since 1970."""
+
+
+class Posts:
+    """Puts the messages of a link where they belong.
+
+    Args:
+        incoming: the link.
+        sink: the client's place in the broker.
+        destination: where the link leads; None for the anonymous terminus.
+        capabilities: what the link promised; a destination without any of them is refused. Spec: 2.2.1 (AT-06).
+    """
+
+    def __init__(
+        self, incoming: Incoming, sink: Sink, destination: Destination | None, capabilities: frozenset[str]
+    ) -> None:
+        self._incoming = incoming
+        self._sink = sink
+        self._destination = destination
+        self._capabilities = capabilities
+
+    def take(self, delivery: Any, octets: bytes) -> None:
+        """Send one message on, and tell its sender what became of it. With the lock held."""
+        transaction = transaction_of(delivery)
+        if transaction is None:
+            self._take_alone(delivery, octets)
+            return
+        try:
+            work = self._sink.works.find(transaction)
+        except RefusalError as refusal:
+            self._incoming.detach(refusal, tag_of(delivery))
+            return
+        try:
+            work.send(self._addressed(octets))
+        except RefusalError as refusal:
+            self._incoming.reject_in(delivery, refusal, transaction, self._sink.works)
+            return
+        if not delivery.settled:
+            provisional(delivery, transaction, ACCEPTED)
+        else:
+            delivery.settle()
+
+    def _take_alone(self, delivery: Any, octets: bytes) -> None:
+        try:
+            error = self._sink.connection.send(self._addressed(octets)).exception()
+            if isinstance(error, BrokerError):
+                raise refusal_of(error)
+        except RefusalError as refusal:
+            self._incoming.reject(delivery, refusal)
+            return
+        delivery.update(Delivery.ACCEPTED)
+        delivery.settle()
+
+    def _addressed(self, octets: bytes) -> CarriedMessage:
+        """Read a message and find its destination.
+
+        Raises:
+            RefusalError: it is no message, or there is no such destination.
+        """
+        try:
+            message = carry(octets, self._destination, self._sink.now())
+        except MalformedError as error:
+            raise RefusalError(DECODE, str(error)) from error
+        if self._destination is not None:
+            return bound_for(message, self._destination)
+        named = message.destination
+        address = None if named is None else self._sink.nodes.address_of(named)
+        kind = None if named is None else named.kind
+        found = self._sink.nodes.resolve(address, kind, self._sink.user, Action.SEND)
+        if self._capabilities and CAPABILITIES[found.kind] not in self._capabilities:
+            raise RefusalError(NOT_IMPLEMENTED, f"{found} has none of {', '.join(sorted(self._capabilities))}")
+        return bound_for(message, found)

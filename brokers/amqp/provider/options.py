@@ -1,0 +1,81 @@
+"""What a listener takes, from whom, and how much of it."""
+
+from __future__ import annotations
+
+import hmac
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, TypeAlias
+
+from brokers.amqp.login import Binding
+from brokers.message import Destination
+
+Check: TypeAlias = Callable[[str, str], bool]
+"""Says whether a password is that of a user."""
+
+
+class Action(StrEnum):
+    """What a client may want of a destination."""
+
+    SEND = "send"
+    RECEIVE = "receive"
+
+
+May: TypeAlias = Callable[[str | None, Action, Destination], bool]
+"""Says whether a user, None for somebody anonymous, may do something with a destination."""
+
+MEBIBYTE: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How a listener treats its clients.
+
+    Attributes:
+        users: passwords by user, or what checks them; None to let everybody in without. Not shown.
+        anonymous: let clients in that give no user; unless said, where there are no `users`.
+        may: says who may use which destination; everybody everything unless given.
+        destinations: the queues and topics there are; None to make them when they are used.
+        assume_rejected: take a client that lists no outcomes for one that understands `rejected`, as most do.
+        tls: the listener's certificate; None for plain text.
+        binding: listen for WebSocket, in this edition; None for TCP.
+        paths: request targets over WebSocket; None for any.
+        origins: where pages may come from whose scripts connect; programs send none and are let in. None for any.
+        idle: seconds after which a silent client is given up.
+        patience: seconds that logging in may take.
+        max_connections: clients at once.
+        max_links: links of one client.
+        max_message: octets of a message.
+    """
+
+    users: Mapping[str, str] | Check | None = field(default=None, repr=False)
+    anonymous: bool | None = None
+    may: May | None = None
+    destinations: frozenset[Destination] | None = None
+    assume_rejected: bool = True
+    tls: ssl.SSLContext | None = None
+    binding: Binding | None = None
+    paths: frozenset[str] | None = None
+    origins: frozenset[str] | None = frozenset()
+    idle: float = 60.0
+    patience: float = 10.0
+    max_connections: int = 1000
+    max_links: int = 1000
+    max_message: int = 64 * MEBIBYTE
+
+    @property
+    def lets_in_anybody(self) -> bool:
+        """Whether a client without a user is let in."""
+        return self.users is None if self.anonymous is None else self.anonymous
+
+    def knows(self, user: str, password: str) -> bool:
+        """Say whether that is the user's password; takes as long for a user that there is not."""
+        if self.users is None:
+            return False
+        if callable(self.users):
+            return self.users(user, password)
+        known = self.users.get(user)
+        is_same = hmac.compare_digest((known or "").encode(), password.encode())
+        return is_same and known is not None

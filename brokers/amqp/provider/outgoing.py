@@ -1,0 +1,164 @@
+"""Links that clients receive on: the broker hands over as much as the client gave credit for.
+
+Spec: AMQP 1.0 part 2, section 2.6.7; part 3, section 3.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+from itertools import count
+from threading import Condition as Signal
+from typing import Any, Final, Protocol
+
+from proton import Delivery, Described, Link, Sender
+
+from brokers.amqp.outcomes import ACCEPTED_CODES, is_final
+from brokers.amqp.provider.carried import uncarried
+from brokers.amqp.provider.transactions import Works, transaction_of
+from brokers.connection import Delivery as BrokerDelivery
+from brokers.embedded.connection import EmbeddedConsumer, EmbeddedDelivery
+from brokers.errors import ConnectionLostError
+
+MAX_UNWRITTEN: Final = 1 << 20
+"""Octets that wait for a client to read before no more messages are taken out of their queues for it."""
+
+
+class Desk(Protocol):
+    """What a link needs of its connection."""
+
+    written: Signal
+
+    def held(self) -> AbstractContextManager[None]:
+        """Hold the lock, and have written what is to be written."""
+
+    @property
+    def is_up(self) -> bool:
+        """Whether anything can still be written."""
+
+    @property
+    def works(self) -> Works:
+        """The client's transactions."""
+
+    def now(self) -> int:
+        """Milliseconds since 1970."""
+
+
+class Outgoing:
+    """One sending end.
+
+    Args:
+        link: proton's.
+        desk: the client's connection.
+        subscribe: makes the consumer.
+        forget: ends a durable subscription for good.
+    """
+
+    def __init__(
+        self,
+        link: Sender,
+        desk: Desk,
+        subscribe: Callable[[Callable[[BrokerDelivery], None]], EmbeddedConsumer],
+        forget: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._link: Sender | None = link
+        self._desk = desk
+        self._forget = forget
+        self._tags = count(1)
+        self._held: dict[str, EmbeddedDelivery] = {}
+        self._is_settled = link.remote_snd_settle_mode == Link.SND_SETTLED
+        self._consumer = subscribe(self._on_delivery)
+
+    # On the consumer's thread
+
+    def _on_delivery(self, delivery: BrokerDelivery) -> None:
+        """Send one message to the client."""
+        assert isinstance(delivery, EmbeddedDelivery)
+        octets = uncarried(delivery.message, delivery.delivery_count or 1, self._desk.now())
+        with suppress(ConnectionLostError), self._desk.held():
+            while self._link is not None and self._link.session.outgoing_bytes > MAX_UNWRITTEN and self._desk.is_up:
+                self._desk.written.wait()
+            if self._link is None or not self._desk.is_up:
+                return  # the consumer is ending, and gives back what it holds
+            if self._link.credit <= 0:  # taken back meanwhile
+                delivery.release()
+                return
+            self._send(self._link, delivery, octets)
+
+    def _send(self, link: Sender, delivery: EmbeddedDelivery, octets: bytes) -> None:
+        tag = str(next(self._tags))
+        transfer = link.delivery(tag)
+        link.stream(octets)
+        link.advance()
+        if self._is_settled:
+            transfer.settle()
+            self._allow()
+            delivery.accept()
+        else:
+            self._held[tag] = delivery
+
+    # With the lock held
+
+    def flowed(self) -> None:
+        """Let the broker hand over as much as there is credit for."""
+        self._allow()
+
+    def drain(self) -> bool:
+        """Give back the credit that nothing is there for; False while that is not known yet."""
+        link = self._link
+        if link is None or not link.drain_mode or link.credit <= 0:
+            return True
+        if not self._consumer.is_idle:
+            return False
+        link.drained()
+        self._allow()
+        return True
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether the client asked for what there is, and no more."""
+        return self._link is not None and bool(self._link.drain_mode) and self._link.credit > 0
+
+    def delivered(self, delivery: Any) -> None:
+        """Do with a message what the client decided."""
+        if not is_final(delivery):
+            return
+        held = self._held.pop(delivery.tag, None)
+        if held is None:
+            return
+        self._allow()
+        self._settle(delivery, held)
+        delivery.settle()
+
+    def _settle(self, delivery: Any, held: EmbeddedDelivery) -> None:
+        transaction = transaction_of(delivery)
+        if transaction is not None:
+            outcome = delivery.remote.data[1] if len(delivery.remote.data or ()) > 1 else None
+            if isinstance(outcome, Described) and outcome.descriptor in ACCEPTED_CODES:
+                self._desk.works.find(transaction).accept(held)
+            else:
+                held.release()
+            return
+        match delivery.remote_state:
+            case Delivery.ACCEPTED:
+                held.accept()
+            case Delivery.REJECTED:
+                condition = delivery.remote.condition
+                held.reject("rejected" if condition is None else f"{condition.description or condition.name}")
+            case Delivery.MODIFIED if delivery.remote.undeliverable:
+                held.reject("modified: not deliverable here")
+            case _:
+                held.release()
+
+    def _allow(self) -> None:
+        if self._link is not None:
+            self._consumer.allow(len(self._held) + max(0, self._link.credit))
+
+    def end(self, *, for_good: bool) -> None:
+        """Give back what is held; a durable subscription stays, unless that is for good."""
+        self._link = None
+        self._held.clear()
+        self._desk.written.notify_all()
+        self._consumer.close()
+        if for_good:
+            self._forget()

@@ -1,0 +1,385 @@
+"""brokers.amqp.provider: the embedded broker as a provider of the anonymous terminus, to clients of anybody's making.
+
+The names AT-xx are those of `docs/conformance-amqp.md`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from amqp_raw import ACCEPTED, MODIFIED, REJECTED, RELEASED, Raw
+from proton import Message, Terminus, byte, symbol, ulong
+
+from brokers import Destination, queue, topic
+from brokers.amqp.provider import Action, Listener, Options
+from brokers.embedded import Broker
+
+GONE = "temp-queue://ID:nobody"
+"""An address that a direct link cannot be attached to."""
+
+
+def may(user: str | None, action: Action, destination: Destination) -> bool:
+    """Let nobody use what is forbidden."""
+    return not str(destination.name).startswith("forbidden")
+
+
+@pytest.fixture
+def broker() -> Broker:
+    """Make a broker."""
+    return Broker()
+
+
+@pytest.fixture
+def listener(broker: Broker) -> Iterator[Listener]:
+    """Listen."""
+    with Listener(broker, port=0, options=Options(may=may)) as listening:
+        yield listening
+
+
+@pytest.fixture
+def raw(listener: Listener) -> Iterator[Raw]:
+    """Connect."""
+    with Raw(listener.port) as client:
+        yield client
+
+
+def to(address: str | None, body: str = "x", **more: object) -> Message:
+    """Make a message."""
+    message = Message(body=body, **more)
+    if address is not None:
+        message.address = address
+    return message
+
+
+def direct(raw: Raw, address: str) -> tuple[str | None, str | None]:
+    """Learn the error that a direct link to an address has."""
+    link = raw.attach(address)
+    assert link.remote_target.type == Terminus.UNSPECIFIED
+    end = raw.end_of(link)
+    assert end.state == "closed"
+    return end.condition, end.description
+
+
+def test_at16_the_capability_is_offered(raw: Raw) -> None:
+    """AT-16: the connection says that the rest holds."""
+    assert "ANONYMOUS-RELAY" in raw.offered
+
+
+@pytest.mark.parametrize("address", [None, ""])
+def test_at15_a_target_without_address(raw: Raw, address: str | None) -> None:
+    """AT-15: it is answered with a target, without address, and with credit."""
+    link = raw.attach(address)
+    assert (link.remote_target.type, link.remote_target.address) == (Terminus.TARGET, None)
+    assert link.credit > 0
+
+
+def test_at02_messages_arrive_as_over_a_direct_link(raw: Raw) -> None:
+    """AT-02: the bare message is the same octet for octet, the outcome too, whichever way it came."""
+    raw.receive("q")
+    message = to("q", "body", id=ulong(7), correlation_id=b"\x00\xff", content_type="x/y", properties={"a": byte(1)})
+    message.annotations = {symbol("x-opt-mine"): 5}
+    message.reply_to_group_id = "g"
+    octets = bytes(message.encode())
+    for link in (raw.attach(None), raw.attach("q")):
+        assert raw.outcome(raw.send(link, octets)).state == ACCEPTED
+    raw.until(lambda: len(raw.received) == 2)
+    at = octets.index(b"\x00\x53\x72")  # the annotations, and after them the bare message
+    for _, received in raw.received:
+        assert received[received.index(b"\x00\x53\x72") :] == octets[at:]
+
+
+def test_at01_at03_one_link_for_all_destinations(raw: Raw) -> None:
+    """AT-01, AT-03: each message goes where its `to` says, in order, and has an outcome of its own."""
+    first, second = raw.receive("a"), raw.receive("b")
+    link = raw.attach(None)
+    tags = [raw.send(link, to(name, body)) for name, body in (("a", "1"), ("b", "2"), ("a", "3"), (GONE, "4"))]
+    assert [raw.outcome(tag).state for tag in tags] == [ACCEPTED, ACCEPTED, ACCEPTED, REJECTED]
+    raw.until(lambda: len(raw.received) == 3)
+    bodies: dict[str, list[str]] = {first.name: [], second.name: []}
+    for name, octets in raw.received:
+        message = Message()
+        message.decode(octets)
+        bodies[name].append(str(message.body))
+    assert bodies == {first.name: ["1", "3"], second.name: ["2"]}
+
+
+def test_at04_capabilities_that_some_node_has(raw: Raw) -> None:
+    """AT-04: of what was asked for the answer repeats what some destination has."""
+    from amqp_kit import symbols
+
+    link = raw.attach(None, capabilities=("queue", "x-none"))
+    assert symbols(link.remote_target.capabilities) == ["queue"]
+
+
+@pytest.mark.parametrize(
+    ("settled", "outcomes"), [(False, ("accepted", "rejected")), (False, ("accepted",)), (True, ())]
+)
+def test_at06_a_node_without_what_was_promised(raw: Raw, settled: bool, outcomes: tuple[str, ...]) -> None:
+    """AT-06: a topic, where the link was for queues, is amqp:not-implemented: rejected, or the link is detached."""
+    link = raw.attach(None, capabilities=("queue",), outcomes=outcomes or ("accepted", "rejected"))
+    tag = raw.send(link, to("topic://t"), settled=settled)
+    told = raw.outcome(tag) if not settled and "rejected" in outcomes else raw.end_of(link)
+    assert told.condition == "amqp:not-implemented"
+
+
+CELLS = [(settled, rejects, in_transaction) for in_transaction in (0, 1) for settled in (0, 1) for rejects in (1, 0)]
+
+
+@pytest.mark.parametrize("address", [GONE, "forbidden.q", None])
+@pytest.mark.parametrize(("settled", "rejects", "in_transaction"), CELLS)
+def test_at07_to_at14_the_matrix_of_outcomes(
+    broker: Broker, raw: Raw, address: str | None, settled: int, rejects: int, in_transaction: int
+) -> None:
+    """AT-07 to AT-14, AT-21 to AT-23: in each of the eight cells one error, that of a direct link, with the tag."""
+    expected = direct(raw, address) if address is not None else ("amqp:precondition-failed", None)
+    link = raw.attach(None, outcomes=("accepted", "rejected") if rejects else ("accepted",))
+    control = raw.control() if in_transaction else None
+    transaction = raw.declare(control) if in_transaction else None
+    if transaction is not None:
+        raw.send(link, to("kept", "good"), transaction=transaction)
+    tag = raw.send(link, to(address), settled=bool(settled), transaction=transaction, tag="the-tag")
+
+    if not settled and rejects:  # rows 1 and 5
+        told = raw.outcome(tag)
+        assert (told.state, told.transaction) == (REJECTED, transaction)
+        assert link.name not in raw.detached
+    elif transaction is None or not settled:  # rows 2, 3, 4 and 6
+        told = raw.end_of(link)
+        assert told.state == "closed"
+    else:  # rows 7 and 8
+        raw.settle_down()
+        assert link.name not in raw.detached
+        told = None
+    if told is not None:
+        assert told.condition == expected[0]
+        assert expected[1] is None or told.description == expected[1]
+        assert told.info == {"delivery-tag": b"the-tag"}
+
+    if transaction is not None:
+        assert broker.depth(queue("kept")) == 0  # AT-22
+        ended = raw.discharge(control, transaction, fail=False)
+        if not settled and rejects:
+            assert ended.state == ACCEPTED
+            assert broker.depth(queue("kept")) == 1
+        else:
+            assert (ended.state, ended.condition) == (REJECTED, "amqp:transaction:rollback")
+            assert broker.depth(queue("kept")) == 0
+    if not settled and rejects:  # the link goes on
+        assert raw.outcome(raw.send(link, to("after"))).state == ACCEPTED
+
+
+def test_at12_only_the_link_is_detached(raw: Raw) -> None:
+    """AT-12, AT-14: session, connection and other links are as before; of two bad ones the first is named."""
+    bad, good = raw.attach(None), raw.attach(None)
+    raw.send(bad, to(GONE), settled=True, tag="first")
+    raw.send(bad, to(GONE), settled=True, tag="second")
+    assert raw.end_of(bad).info == {"delivery-tag": b"first"}
+    assert raw.outcome(raw.send(good, to("q"))).state == ACCEPTED
+    assert raw.closed is None
+
+
+def test_at23_a_rollback_always_succeeds(raw: Raw) -> None:
+    """AT-23: of a transaction that went wrong too; what was in it is nowhere."""
+    link, control = raw.attach(None), raw.control()
+    transaction = raw.declare(control)
+    raw.send(link, to(GONE), settled=True, transaction=transaction)
+    assert raw.discharge(control, transaction, fail=True).state == ACCEPTED
+    ended = raw.discharge(control, transaction, fail=True)
+    assert (ended.state, ended.condition) == (REJECTED, "amqp:transaction:unknown-id")
+
+
+@pytest.mark.parametrize("settled", [False, True])
+def test_at21_at22_a_routable_message_in_a_transaction(broker: Broker, raw: Raw, settled: bool) -> None:
+    """AT-21, AT-22: accepted for the time being, and seen by nobody before the discharge."""
+    link, control = raw.attach(None), raw.control()
+    raw.receive("q")
+    transaction = raw.declare(control)
+    tag = raw.send(link, to("q", "in"), settled=settled, transaction=transaction)
+    if not settled:
+        told = raw.outcome(tag)
+        assert (told.state, told.transaction) == (ACCEPTED, transaction)
+    assert raw.outcome(raw.send(link, to("q", "outside"))).state == ACCEPTED
+    assert raw.take(1) == ["outside"]
+    assert raw.discharge(control, transaction, fail=False).state == ACCEPTED
+    assert raw.take(1) == ["in"]
+
+
+def test_acceptances_in_a_transaction(broker: Broker, raw: Raw) -> None:
+    """After a rollback the message is delivered again; after a commit it is gone."""
+    link, control = raw.attach(None), raw.control()
+    raw.receive("q")
+    raw.outcome(raw.send(link, to("q", "request")))
+    for fail, left in ((True, 1), (False, 0)):
+        raw.until(lambda: raw.deliveries)
+        transaction = raw.declare(control)
+        raw.settle(raw.deliveries.pop(), ACCEPTED, transaction=transaction)
+        assert raw.discharge(control, transaction, fail=fail).state == ACCEPTED
+        if left:
+            assert raw.take(2) == ["request", "request"]
+    assert broker.depth(queue("q")) == 0
+
+
+def test_the_end_of_the_control_link_rolls_back(broker: Broker, raw: Raw) -> None:
+    """A client that lost interest leaves nothing open."""
+    link, control = raw.attach(None), raw.control()
+    transaction = raw.declare(control)
+    raw.outcome(raw.send(link, to("q"), transaction=transaction))
+    control.close()
+    raw.end_of(control)
+    again = raw.control()
+    assert raw.discharge(again, transaction, fail=False).condition == "amqp:transaction:unknown-id"
+    assert broker.depth(queue("q")) == 0
+
+
+def test_at24_refused_links(raw: Raw) -> None:
+    """AT-24: the answer has no terminus, and the reason follows; for receivers as for senders."""
+    assert direct(raw, GONE)[0] == "amqp:not-found"
+    assert direct(raw, "forbidden.q")[0] == "amqp:unauthorized-access"
+    link = raw.receive("forbidden.q")
+    assert raw.end_of(link).condition == "amqp:unauthorized-access"
+
+
+def test_outcomes_that_are_not_listed(broker: Broker) -> None:
+    """Clients that list none understand `rejected`, as most do; a strict listener goes by the letter."""
+    for assume, expected in ((True, REJECTED), (False, "closed")):
+        with Listener(broker, port=0, options=Options(assume_rejected=assume)) as listening, Raw(listening.port) as raw:
+            link = raw.attach(None, outcomes=None)
+            tag = raw.send(link, to(GONE))
+            told = raw.outcome(tag) if assume else raw.end_of(link)
+            assert told.state == expected
+
+
+def test_credit_is_all_that_a_client_gets(raw: Raw) -> None:
+    """Never more than the credit; others get the rest; settling alone brings no more."""
+    sender = raw.attach("q")
+    for body in "abcde":
+        raw.outcome(raw.send(sender, to(None, body)))
+    few = raw.receive("q", credit=2)
+    assert raw.take(2) == ["a", "b"]
+    others = raw.receive("q", credit=10)
+    assert raw.take(3) == ["c", "d", "e"]
+    raw.settle(raw.deliveries[0], ACCEPTED)
+    raw.outcome(raw.send(sender, to(None, "f")))
+    raw.until(lambda: raw.received)
+    assert raw.received[0][0] == others.name
+    few.flow(1)
+    raw.outcome(raw.send(sender, to(None, "g")))
+    raw.until(lambda: len(raw.received) == 2)
+
+
+def test_a_drained_link_has_no_credit_left(raw: Raw) -> None:
+    """What is there is sent, and the rest of the credit given back."""
+    sender = raw.attach("q")
+    raw.outcome(raw.send(sender, to(None, "a")))
+    link = raw.receive("q", credit=0)
+    link.drain(10)
+    raw.until(lambda: link.credit == 0 and raw.received)
+    assert raw.take(1) == ["a"]
+
+
+@pytest.mark.parametrize(("state", "count"), [(RELEASED, 1), (MODIFIED, 1)])
+def test_what_is_given_back_is_delivered_again(raw: Raw, state: int, count: int) -> None:
+    """With a count of the deliveries that failed."""
+    sender = raw.attach("q")
+    raw.outcome(raw.send(sender, to(None, "a")))
+    raw.receive("q")
+    raw.until(lambda: raw.deliveries)
+    raw.settle(raw.deliveries.pop(), state)
+    raw.until(lambda: len(raw.received) == 2)
+    counts = []
+    for _, octets in raw.received:
+        message = Message()
+        message.decode(octets)
+        counts.append(message.delivery_count)
+    assert counts == [0, count]
+
+
+def test_a_rejected_message_is_a_dead_letter(broker: Broker, raw: Raw) -> None:
+    """With the client's reason."""
+    sender = raw.attach("q")
+    raw.outcome(raw.send(sender, to(None, "a")))
+    raw.receive("q")
+    raw.until(lambda: raw.deliveries)
+    raw.settle(raw.deliveries.pop(), REJECTED)
+    raw.receive("DLQ.q")
+    raw.until(lambda: len(raw.received) == 2)
+    message = Message()
+    message.decode(raw.received[1][1])
+    assert (message.body, message.properties["dead_letter_reason"]) == ("a", "rejected")
+
+
+def test_settled_deliveries_are_gone(broker: Broker, raw: Raw) -> None:
+    """A client that wants no settling gets each message once."""
+    sender = raw.attach("q")
+    raw.outcome(raw.send(sender, to(None, "a")))
+    raw.receive("q", settled=True)
+    assert raw.take(1) == ["a"]
+    raw.until(lambda: broker.depth(queue("q")) == 0)
+
+
+def test_temporary_nodes(raw: Raw, listener: Listener) -> None:
+    """Dynamic nodes have an address that says what they are; others may send there, until the client goes."""
+    link = raw.receive(None, dynamic=True)
+    address = link.remote_source.address
+    assert address.startswith("temp-queue://")
+    with Raw(listener.port, container="other") as other:
+        relay = other.attach(None)
+        assert other.outcome(other.send(relay, to(address, "reply"))).state == ACCEPTED
+        assert raw.take(1) == ["reply"]
+        foreign = other.receive(address)
+        assert other.end_of(foreign).condition == "amqp:not-allowed"
+        raw.__exit__(None, None, None)
+        other.until(lambda: listener.guests == 1)
+        assert other.outcome(other.send(relay, to(address))).condition == "amqp:not-found"
+
+
+def test_durable_subscriptions(broker: Broker, listener: Listener) -> None:
+    """They outlive a detached link, and end with a closed one."""
+    for ends, waiting in (("detach", ["kept"]), ("close", [])):
+        with Raw(listener.port, container=f"me-{ends}") as raw:
+            link = raw.receive("topic://t", durability=Terminus.DELIVERIES, name="mine")
+            getattr(link, ends)()
+            raw.until(lambda raw=raw: "mine" in raw.detached)
+        with Raw(listener.port, container=f"me-{ends}") as raw:
+            sender = raw.attach("topic://t")
+            raw.outcome(raw.send(sender, to(None, "kept")))
+            raw.receive("topic://t", durability=Terminus.DELIVERIES, name="mine")
+            raw.outcome(raw.send(sender, to(None, "later")))
+            assert raw.take(len(waiting) + 1) == [*waiting, "later"]
+    assert topic("t") in broker.destinations()
+
+
+def test_only_what_is_there() -> None:
+    """A listener may be told which destinations there are; others are not made."""
+    options = Options(destinations=frozenset({queue("a")}))
+    with Listener(Broker(), port=0, options=options) as listening, Raw(listening.port) as raw:
+        assert direct(raw, "b") == ("amqp:not-found", "there is no queue:b")
+        relay = raw.attach(None)
+        assert raw.outcome(raw.send(relay, to("a"))).state == ACCEPTED
+        assert raw.outcome(raw.send(relay, to("b"))).condition == "amqp:not-found"
+
+
+def test_limits() -> None:
+    """Links, messages and clients have an end; who goes beyond is told, and others go on."""
+    options = Options(max_links=2, max_message=1000, max_connections=2)
+    with Listener(Broker(max_messages=1), port=0, options=options) as listening, Raw(listening.port) as raw:
+        link = raw.attach("q")
+        assert raw.outcome(raw.send(link, to(None))).state == ACCEPTED
+        assert raw.outcome(raw.send(link, to(None))).condition == "amqp:resource-limit-exceeded"
+        raw.send(link, to(None, "x" * 2000))
+        assert raw.end_of(link).condition == "amqp:link:message-size-exceeded"
+        for _ in range(2):
+            last = raw.attach("q")
+        refused = raw.attach("q")
+        assert raw.end_of(refused).condition == "amqp:resource-limit-exceeded"
+        with Raw(listening.port, container="two"), pytest.raises((AssertionError, OSError)):
+            Raw(listening.port, container="three")
+        assert raw.outcome(raw.send(last, to(None))).condition == "amqp:resource-limit-exceeded"
+
+
+def test_what_is_no_message_is_rejected(raw: Raw) -> None:
+    """The octets of a transfer are read before they are taken."""
+    link = raw.attach("q")
+    told = raw.outcome(raw.send(link, b"\xff\xff"))
+    assert (told.state, told.condition) == (REJECTED, "amqp:decode-error")
