@@ -143,7 +143,7 @@ def test_a_user_who_may_not(artemis: RealBroker) -> None:
             raise error or AssertionError("it was taken")
         with pytest.raises(BrokerError, match=r"forbidden\.orders"):
             limited.consume(forbidden, lambda delivery: None)
-        allowed = Message(message_type=MessageType.TEXT, body="x", destination=queue(fresh()))
+        allowed = Message(message_type=MessageType.TEXT, body="x", destination=queue(f"limited.{fresh()}"))
         limited.send(allowed).result(PATIENCE)
 
 

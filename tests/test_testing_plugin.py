@@ -89,7 +89,7 @@ def test_it(soapjms_stubs, soapjms_client):
     told = lines_of(result)
     assert re.search(r"the stub at queue:soapjms-test\.test-it\.stub\.[0-9a-f]{32} did not get what was expected", told)
     assert "  {urn:greeter}greetMe (expected twice, came once)" in told
-    assert told.count("did not get what was expected") == 1
+    assert told.partition("short test summary")[0].count("did not get what was expected") == 1
     assert "broker: the embedded broker" in told
     assert re.search(r"\nmessages that passed: 2, see .*soapjms-capture\.jsonl", told)
     assert re.search(r"  \d\d:\d\d:\d\d\.\d{6} request to queue:soapjms-test\.\S+ <e:Envelope .*World", told)
