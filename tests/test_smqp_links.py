@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from threading import Thread
 
 import pytest
@@ -224,12 +224,15 @@ def _pipe(inner: socket.socket, address: tuple[str, int]) -> None:
             pass
         finally:
             for each in (source, target):
-                each.close()
+                with suppress(OSError):
+                    each.shutdown(socket.SHUT_RDWR)  # which ends what waits in another thread, as closing does not
 
     back = Thread(target=copy, args=(outer, inner), daemon=True)
     back.start()
     copy(inner, outer)
     back.join()
+    inner.close()
+    outer.close()
 
 
 def test_a_link_has_a_name_of_its_own(stack: ExitStack) -> None:

@@ -290,12 +290,11 @@ class SmqpConnection(Connection):
         return True
 
     def forget(self, consumer: SmqpConsumer, destination: Destination) -> None:
-        """A consumer ends: no subscription is left behind that would outlive its session."""
+        """A consumer ends: it is sent nothing more, and no subscription is left behind that would outlive it."""
         with self._lock:
             self._consumers.discard(consumer)
-        if is_raw(destination):
-            with suppress(BrokerError):
-                consumer.session.unsubscribed(Kind.UNSUBSCRIBE_MESSAGE, Kind.SUBSCRIBE_MESSAGE, topic_of(destination))
+        with suppress(BrokerError):
+            consumer.session.unsubscribed(Kind.UNSUBSCRIBE_MESSAGE, Kind.SUBSCRIBE_MESSAGE, topic_of(destination))
 
     def _require_open(self) -> None:
         if self._is_closing:

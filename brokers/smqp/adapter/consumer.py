@@ -188,8 +188,8 @@ class SmqpConsumer(Consumer):
         if self._is_closed:
             return
         self._is_closed = True
-        self._holding.leave(until)
         self._owner.forget(self, self._destination)
+        self._holding.leave(until)
         self.session.close()
 
     def _delivery(self, heard: Heard) -> SmqpDelivery:
