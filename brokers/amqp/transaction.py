@@ -1,8 +1,8 @@
 """Transactions over AMQP: everything is kept here and written at the commit.
 
 So an `abort` tells the broker nothing, and the deliveries of an aborted transaction are held as if nothing had been. At
-the commit a transaction is declared at the broker's coordinator; its id comes back, messages and acceptances go out
-with it, and the discharge after the last of them. A message that the broker refuses fails by itself.
+the commit a transaction is declared at the broker's coordinator, or was with the last commit; messages and acceptances
+go out with its id, and the discharge after the last of them. A message that the broker refuses fails by itself.
 
 Spec: AMQP 1.0 part 4.
 """
@@ -16,6 +16,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import count
 from threading import Lock
+from time import monotonic
 from typing import Any, Final, NamedTuple, Protocol
 
 from proton import Condition, Delivery, Described, Receiver, Sender, Terminus, ulong
@@ -36,6 +37,9 @@ DECLARE: Final = 0x31
 DISCHARGE: Final = 0x32
 DECLARED: Final = 0x33
 LOCAL: Final = "amqp:local-transactions"
+
+FRESH: Final = 10.0
+"""Seconds for which a transaction is kept that was declared ahead; brokers end those that nobody uses."""
 
 
 class Asked(NamedTuple):
@@ -58,10 +62,28 @@ class Coordinator:
         self._tags = count(1)
         self._waiting: list[tuple[bytes, Asked]] = []
         self._asked: dict[str, Asked] = {}
+        self._spare: tuple[bytes, float] | None = None
 
     def declare(self, tell: Callable[[bytes | None, BrokerError | None], None]) -> None:
         """Begin a transaction, and tell its id; with the engine's lock held, as `tell` is called."""
+        spare, self._spare = self._spare, None
+        if spare is not None and monotonic() - spare[1] < FRESH:
+            tell(spare[0], None)
+            return
+        if spare is not None:
+            self.discharge(spare[0], lambda _, __: None, fail=True)
         self._ask([DECLARE, [None]], tell)
+
+    def prepare(self) -> None:
+        """Have a transaction at hand for the next commit, which then does not wait for its id; likewise."""
+        if self._spare is None:
+            self._ask([DECLARE, [None]], self._keep)
+
+    def _keep(self, transaction: bytes | None, error: BrokerError | None) -> None:
+        if transaction is not None and self._spare is None:
+            self._spare = transaction, monotonic()
+        elif transaction is not None:
+            self.discharge(transaction, lambda _, __: None, fail=True)
 
     def discharge(
         self, transaction: bytes, tell: Callable[[bytes | None, BrokerError | None], None], *, fail: bool = False
@@ -124,6 +146,7 @@ class Coordinator:
     def closed(self, link: Sender | Receiver, condition: Condition | None) -> None:
         """Tell all who wait: every transaction that was open has failed."""
         was_open, self._is_open, self._link = self._is_open, False, None
+        self._spare = None
         error: BrokerError = refusal(condition, "the broker ended its transactions")
         if not was_open:
             error = self._refusal = UnsupportedError(f"the broker has no transactions: {error}")
@@ -310,6 +333,7 @@ class _Commit:
 
     def _discharge(self) -> None:
         self._coordinator.discharge(self._transaction, lambda _, error: self._conclude(error, discharged=True))
+        self._coordinator.prepare()
 
     def _note_refusal(self, position: int, message: Message, error: BrokerError | None) -> None:
         if isinstance(error, SendFailedError):
