@@ -644,3 +644,28 @@ def test_what_cannot_be_sent_is_the_callers_mistake(server: Running) -> None:
             with pytest.raises(ValueError, match=r"attribute|line break"):
                 call()
         client.noop()
+
+
+def test_a_server_that_resets_new_connections(server: Running) -> None:
+    """At whatever moment: the client goes on trying, until it is let in."""
+    with socket.create_server(("127.0.0.1", 0)) as door, ExitStack() as stack:
+        door.settimeout(PATIENCE)
+
+        def reset(times: int) -> None:
+            for _ in range(times):
+                stranger = door.accept()[0]
+                stranger.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+                stranger.close()
+
+        resetting = Thread(target=reset, args=(20,))
+        resetting.start()
+        states = Inbox()
+        client = stack.enter_context(connected(server.address))
+        client.watch(states)
+        good, client._address = client._address, client._address._replace(port=door.getsockname()[1])
+        client._line.close()
+        assert states.next() is False
+        resetting.join()
+        client._address = good
+        assert states.next() is True
+        client.noop()

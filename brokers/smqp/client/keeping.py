@@ -155,22 +155,22 @@ class KeptConnection(Questions):
             self._tell_watchers(False)
 
     def _keep(self) -> None:
-        """Look whether the connection is there, and make it anew when it was lost."""
+        """Look whether the connection is there, and make it anew when it was lost, until the client is closed."""
         tried = monotonic()
         while not self._closing.is_set():
             self._wake.wait(min(GLANCE, self.options.keepalive))
             is_called, now = self._wake.is_set(), monotonic()
             self._wake.clear()
-            if self._closing.is_set():
-                return
-            if self._is_lost.is_set():
-                self._renew()
-            elif is_called or now - tried > self.options.keepalive or self._has_ended():
-                tried = now
-                try:
+            try:
+                if self._is_lost.is_set():
+                    self._renew()
+                elif is_called or now - tried > self.options.keepalive or self._has_ended():
+                    tried = now
                     self.noop()
-                except BrokerError as error:
-                    log.info("the server does not answer: %s", error)
+            except BrokerError as error:
+                log.info("the server does not answer: %s", error)
+            except Exception:  # this thread is the only one that renews
+                log.exception("the connection to the server could not be looked after")
 
     def _has_ended(self) -> bool:
         """Say whether something comes that nobody asked for, which is the end of the connection."""
@@ -207,7 +207,10 @@ class KeptConnection(Questions):
 
     def _tell_watchers(self, is_connected: bool) -> None:
         for watcher in self._watchers:
-            watcher(is_connected)
+            try:
+                watcher(is_connected)
+            except Exception:
+                log.exception("a watcher of the connection failed")
 
     def close(self) -> None:
         """Log out; subscriptions stay (SM-181). Idempotent."""

@@ -80,11 +80,11 @@ class CommandLine:
         self._dialect = dialect
         self._reader = ReplyReader(limits, dialect)
         self._socket = _connected(address, timeout)
-        self.own_address: str = self._socket.getsockname()[0]
-        self.server_address: str = self._socket.getpeername()[0]
         try:
+            self.own_address: str = self._socket.getsockname()[0]
+            self.server_address: str = self._socket.getpeername()[0]  # there is none where it has ended already
             banner = parse_banner(self._until(self._reader.line))
-        except (ProtocolError, ConnectionLostError) as error:
+        except (ProtocolError, ConnectionLostError, OSError) as error:
             self.close()
             raise ConnectionFailedError(f"{address.host}:{address.port}: {error}") from error
         if not banner.is_available:
