@@ -204,6 +204,8 @@ def eventually_long(condition: object, what: str) -> None:
 def leftovers(broker: RealBroker) -> list[str]:
     """Name what is left in the broker and in this process that should not be."""
     eventually(lambda: not broker.counters().connections, "no client is connected")
+    # Artemis looks only now and then for what a client of its earlier life left behind.
+    eventually_long(lambda: not broker.counters().temporaries, "no temporary destination is left")
     found = broker.counters()
     left = [f"{count} messages in {name}" for name, count in found.messages.items()]
     left += [f"{count} consumers of {name}" for name, count in found.consumers.items()]

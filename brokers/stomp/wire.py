@@ -163,7 +163,10 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         if (left := until - monotonic()) <= 0:
             raise TimeoutError("the broker does not read")
         with DefaultSelector() as selector:  # its own: another thread may close the socket, and with it what waits
-            selector.register(self._socket, EVENT_WRITE)
+            try:
+                selector.register(self._socket, EVENT_WRITE)
+            except ValueError:  # it has no number any more
+                raise ConnectionAbortedError("the socket is closed") from None
             selector.select(min(LOOK, left))
 
     # What stomp.py calls, on its reading thread.
