@@ -8,9 +8,12 @@ import logging
 import time
 from collections.abc import Callable
 from threading import Condition, Thread, current_thread
-from typing import Final
+from typing import Final, TypeAlias
 
 log = logging.getLogger(__name__)
+
+Later: TypeAlias = Callable[[float, Callable[[], None]], None]
+"""Has a function run after so many seconds, where it may block; not at all once its owner is closed."""
 
 SWEEP_FROM: Final = 64
 """Forgotten deadlines that may lie about before the heap is swept."""

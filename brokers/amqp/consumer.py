@@ -10,23 +10,22 @@ from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum, auto
 from threading import Lock
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from proton import Condition
 from proton import Delivery as Transfer
 
-from brokers.amqp.dialect import Dialect
-from brokers.amqp.engine import Engine
 from brokers.amqp.mapping import Arrived, from_amqp_message
-from brokers.amqp.receiving import Arrival, Inlet, Wishes
-from brokers.connection import Consumer, Delivery, OnDelivery
-from brokers.crew import Crew, Turns, at_once
+from brokers.amqp.receiving import Arrival, Inlet
+from brokers.amqp.session import AmqpSession
+from brokers.connection import Delivery, OnDelivery
+from brokers.crew import Crew
+from brokers.deadlines import Later
 from brokers.errors import ConnectionLostError
+from brokers.sessions import LastingConsumer
+from brokers.wishes import Wishes
 
 log = logging.getLogger(__name__)
-
-Later: TypeAlias = Callable[[float, Callable[[], None]], None]
-"""Has a function run after so many seconds, where it may block; not at all once the connection is closed."""
 
 MAX_DELIVERIES: Final = 6
 """A message that comes back from this many deliveries is a dead letter, as with the embedded broker."""
@@ -123,36 +122,17 @@ class Shared(NamedTuple):
     on_close: Callable[[AmqpConsumer], None]
 
 
-class AmqpConsumer(Consumer):
-    """A subscription, and whose turn it is: `on_delivery` runs for one delivery at a time, on threads shared by all."""
+class AmqpConsumer(LastingConsumer[AmqpSession, Arrival, AmqpDelivery]):
+    """One receiving link in each generation of the connection."""
 
-    def __init__(self, wishes: Wishes, on_delivery: OnDelivery, *, owner: object, inline: bool, shared: Shared) -> None:
-        self.owner = owner
-        self.wishes = wishes
+    def __init__(self, wishes: Wishes, on_delivery: OnDelivery, *, owner: object, shared: Shared) -> None:
+        super().__init__(wishes, on_delivery, owner, shared.crew)
         self.later = shared.later
-        self._on_delivery = on_delivery
         self._shared = shared
-        self._turns: Turns[Arrival] = Turns(at_once if inline else shared.crew.submit, self._take)
         self._replacing = Lock()
-        self._is_stopped = False
         self._inlet: Inlet | None = None
 
-    @property
-    def is_temporary(self) -> bool:
-        """Whether it ends with the generation, as its destination does."""
-        return self.wishes.destination.kind.is_temporary
-
-    def start(self, engine: Engine, generation: int, dialect: Dialect) -> None:
-        """Attach a link, wait for the broker's answer, and begin to call `on_delivery`.
-
-        Raises:
-            BrokerError: the broker refused, as it does a selector that it cannot read.
-            ConnectionLostError: the connection was lost meanwhile.
-        """
-        if not self.resume(engine, generation, dialect):
-            raise ConnectionLostError(f"the connection to {engine} was lost")
-
-    def resume(self, engine: Engine, generation: int, dialect: Dialect) -> bool:
+    def resume(self, session: AmqpSession, generation: int) -> bool:
         """Attach a link in a generation; False if this was closed, or has one there by then.
 
         Raises:
@@ -162,7 +142,7 @@ class AmqpConsumer(Consumer):
             before = self._inlet
             if self._is_stopped or (before is not None and before.generation >= generation):
                 return False
-            inlet = self._inlet = Inlet(engine, generation, self.wishes, dialect, self._shared.max_message)
+            inlet = self._inlet = Inlet(session, generation, self.wishes, session.dialect, self._shared.max_message)
         inlet.attach(self._turns.put, self._note_detached)(self._shared.timeout)
         return True
 
@@ -188,15 +168,6 @@ class AmqpConsumer(Consumer):
         if self._inlet is not None:
             self._inlet.detach()
 
-    def stop(self) -> None:
-        """Start no further `on_delivery`; what is held may still be settled."""
-        self._is_stopped = True
-        self._turns.stop()
-
-    def join(self, until: float) -> None:
-        """Wait for the `on_delivery` under way, until the monotonic clock shows `until`; not for one's own."""
-        self._turns.join(until)
-
     def _note_detached(self, why: str) -> None:
         log.error("the broker ended the consumer of %s: %s", self.wishes.destination, why)
         self.stop()
@@ -210,12 +181,5 @@ class AmqpConsumer(Consumer):
         arrived = from_amqp_message(arrival.octets, inlet.dialect, self.wishes.destination)
         self._deliver(AmqpDelivery(self, arrival, arrived))
 
-    def _deliver(self, delivery: AmqpDelivery) -> None:
-        try:
-            self._on_delivery(delivery)
-        except BaseException:  # SystemExit too: it must not end the thread and leave the message held
-            log.exception("on_delivery failed, so message %s is released", delivery.message.message_id)
-            delivery.release()
-        finally:
-            if self.wishes.auto_accept:
-                delivery.conclude()
+    def _conclude(self, delivery: AmqpDelivery) -> None:
+        delivery.conclude()

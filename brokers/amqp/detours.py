@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from brokers.amqp.login import Login
-from brokers.endpoints import Endpoints
+from brokers.endpoints import Endpoints, LinkT
 from brokers.errors import ConnectionFailedError
-
-if TYPE_CHECKING:
-    from brokers.amqp.engine import Engine
 
 MAX_DETOURS: Final = 5
 """How often in a row a client lets itself be sent elsewhere."""
@@ -46,10 +43,10 @@ def redirected(login: Login, info: Any) -> Login | None:
     )
 
 
-class AmqpEndpoints(Endpoints[Login, "Engine"]):
+class AmqpEndpoints(Endpoints[Login, LinkT]):
     """The brokers of a connection, each reached in the way that it asks for."""
 
-    def _enter(self, login: Login, timeout: float) -> Engine:
+    def _enter(self, login: Login, timeout: float) -> LinkT:
         """Log in, wherever the broker sends us, at most a few times."""
         until = monotonic() + timeout
         trail = []

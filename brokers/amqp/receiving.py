@@ -23,7 +23,7 @@ from brokers.amqp.engine import Engine
 from brokers.amqp.outcomes import TRANSACTIONAL, text_of
 from brokers.amqp.sending import OUTCOMES, put_symbols
 from brokers.errors import BrokerError
-from brokers.message import Destination
+from brokers.wishes import Wishes
 
 SELECTOR: Final = "apache.org:selector-filter:string"
 SELECTOR_CODE: Final = 0x0000_468C_0000_0004
@@ -37,16 +37,6 @@ class Arrival(NamedTuple):
     inlet: Inlet
     number: int
     octets: bytes
-
-
-class Wishes(NamedTuple):
-    """What a consumer asked for."""
-
-    destination: Destination
-    prefetch: int
-    selector: str | None
-    durable_name: str | None
-    auto_accept: bool
 
 
 class Inlet:
@@ -97,14 +87,14 @@ class Inlet:
         return self._wait
 
     def _describe(self, link: Receiver) -> None:
-        destination, _, selector, durable_name, _ = self.wishes
+        destination, selector = self.wishes.destination, self.wishes.selector
         link.source.address = spell(destination, self.dialect)
         link.max_message_size = self._limit
         put_symbols(link.source.capabilities, CAPABILITIES[destination.kind])
         put_symbols(link.source.outcomes, *OUTCOMES)
         if selector is not None:
             link.source.filter.put_object({symbol(SELECTOR): Described(ulong(SELECTOR_CODE), selector)})
-        if durable_name is not None:
+        if self.wishes.durable_name is not None:
             link.source.durability = Terminus.DELIVERIES
             link.source.expiry_policy = Terminus.EXPIRE_NEVER
 

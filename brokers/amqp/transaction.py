@@ -10,166 +10,20 @@ Spec: AMQP 1.0 part 4.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from itertools import count
 from threading import Lock
-from time import monotonic
-from typing import Any, Final, NamedTuple, Protocol
-
-from proton import Condition, Delivery, Described, Receiver, Sender, Terminus, ulong
+from typing import Protocol
 
 from brokers.amqp.consumer import AmqpDelivery, Fate
-from brokers.amqp.engine import Engine
-from brokers.amqp.outcomes import failure_of, is_final, refusal
-from brokers.amqp.sections import Section, encode
-from brokers.amqp.sending import OUTCOMES, Outboxes, Posting, put_symbols
-from brokers.connection import Completion, RefusedSend, Transaction
-from brokers.connection import Delivery as BrokerDelivery
-from brokers.errors import BrokerError, ClosedError, ConnectionLostError, SendFailedError, UnsupportedError
+from brokers.amqp.sending import Posting
+from brokers.amqp.session import AmqpSession
+from brokers.connection import Completion, Delivery, RefusedSend, Transaction
+from brokers.errors import BrokerError, ClosedError, ConnectionLostError, SendFailedError
 from brokers.message import Destination, Message
 
 log = logging.getLogger(__name__)
-
-DECLARE: Final = 0x31
-DISCHARGE: Final = 0x32
-DECLARED: Final = 0x33
-LOCAL: Final = "amqp:local-transactions"
-
-FRESH: Final = 10.0
-"""Seconds for which a transaction is kept that was declared ahead; brokers end those that nobody uses."""
-
-
-class Asked(NamedTuple):
-    """Who waits for the coordinator's answer: for the id of a transaction, or None, and why it was refused."""
-
-    tell: Callable[[bytes | None, BrokerError | None], None]
-
-
-class Coordinator:
-    """The link to what looks after the broker's transactions.
-
-    It is attached when it is first needed; a broker without transactions refuses it.
-    """
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._link: Sender | None = None
-        self._is_open = False
-        self._refusal: BrokerError | None = None
-        self._tags = count(1)
-        self._waiting: list[tuple[bytes, Asked]] = []
-        self._asked: dict[str, Asked] = {}
-        self._spare: tuple[bytes, float] | None = None
-
-    def declare(self, tell: Callable[[bytes | None, BrokerError | None], None]) -> None:
-        """Begin a transaction, and tell its id; with the engine's lock held, as `tell` is called."""
-        spare, self._spare = self._spare, None
-        if spare is not None and monotonic() - spare[1] < FRESH:
-            tell(spare[0], None)
-            return
-        if spare is not None:
-            self.discharge(spare[0], lambda _, __: None, fail=True)
-        self._ask([DECLARE, [None]], tell)
-
-    def prepare(self) -> None:
-        """Have a transaction at hand for the next commit, which then does not wait for its id; likewise."""
-        if self._spare is None:
-            self._ask([DECLARE, [None]], self._keep)
-
-    def _keep(self, transaction: bytes | None, error: BrokerError | None) -> None:
-        if transaction is not None and self._spare is None:
-            self._spare = transaction, monotonic()
-        elif transaction is not None:
-            self.discharge(transaction, lambda _, __: None, fail=True)
-
-    def discharge(
-        self, transaction: bytes, tell: Callable[[bytes | None, BrokerError | None], None], *, fail: bool = False
-    ) -> None:
-        """End a transaction, and tell when that is done; likewise."""
-        self._ask([DISCHARGE, [transaction, fail]], tell)
-
-    def _ask(self, command: list[Any], tell: Callable[[bytes | None, BrokerError | None], None]) -> None:
-        if self._refusal is not None:
-            tell(None, self._refusal)
-            return
-        if self._link is None:
-            self._attach()
-        code, fields = command
-        self._waiting.append((encode(Section.VALUE, Described(ulong(code), fields)), Asked(tell)))
-        self._send_waiting()
-
-    def _attach(self) -> None:
-        with self._engine.working() as session:
-            link = self._link = session.sender(self._engine.look_after(self))
-            put_symbols(link.source.outcomes, *OUTCOMES)
-            link.target.type = Terminus.COORDINATOR
-            put_symbols(link.target.capabilities, LOCAL)
-            link.open()
-
-    def _send_waiting(self) -> None:
-        link = self._link
-        while link is not None and self._is_open and self._waiting and link.credit > 0:
-            octets, asked = self._waiting.pop(0)
-            tag = f"t{next(self._tags)}"
-            link.delivery(tag)
-            link.stream(octets)
-            link.advance()
-            self._asked[tag] = asked
-
-    # What the engine tells, with its lock held
-
-    def opened(self, link: Sender | Receiver) -> None:
-        """Begin to ask, unless the link is refused; then `closed` follows."""
-        self._is_open = link.remote_target.type == Terminus.COORDINATOR
-        self._send_waiting()
-
-    def flowed(self, link: Sender | Receiver) -> None:
-        """Ask what waits."""
-        self._send_waiting()
-
-    def delivered(self, delivery: Delivery) -> None:
-        """Pass on the coordinator's answer."""
-        if not is_final(delivery):
-            return
-        asked = self._asked.pop(delivery.tag, None)
-        transaction = None
-        if delivery.remote_state == DECLARED and delivery.remote.data:
-            transaction = bytes(delivery.remote.data[0])
-        error = failure_of(delivery)
-        delivery.settle()
-        if asked is not None:
-            asked.tell(transaction, error)
-
-    def closed(self, link: Sender | Receiver, condition: Condition | None) -> None:
-        """Tell all who wait: every transaction that was open has failed."""
-        was_open, self._is_open, self._link = self._is_open, False, None
-        self._spare = None
-        error: BrokerError = refusal(condition, "the broker ended its transactions")
-        if not was_open:
-            error = self._refusal = UnsupportedError(f"the broker has no transactions: {error}")
-        self._fail(error)
-
-    def lost(self, error: BrokerError) -> None:
-        """Tell all who wait."""
-        self._link = None
-        self._fail(error)
-
-    def _fail(self, error: BrokerError) -> None:
-        waiting, asked = self._waiting, list(self._asked.values())
-        self._waiting, self._asked = [], {}
-        for each in (*asked, *(who for _, who in waiting)):
-            each.tell(None, error)
-
-
-class Session(NamedTuple):
-    """What belongs to one generation of a connection."""
-
-    engine: Engine
-    outboxes: Outboxes
-    coordinator: Coordinator
 
 
 class Owner(Protocol):
@@ -178,20 +32,20 @@ class Owner(Protocol):
     def encode(self, message: Message) -> bytes:
         """Return the octets of a message."""
 
-    def failure(self, session: Session) -> BrokerError | None:
+    def failure(self, session: AmqpSession) -> BrokerError | None:
         """Say why nothing can be done in a generation any more, or None."""
 
     def completion(self) -> Completion[tuple[RefusedSend, ...]]:
         """Make a future."""
 
-    def owns(self, delivery: BrokerDelivery) -> bool:
+    def owns(self, delivery: Delivery) -> bool:
         """Say whether a delivery came by this connection."""
 
 
 class AmqpTransaction(Transaction):
     """Sends and accepts that are carried out together."""
 
-    def __init__(self, owner: Owner, session: Session) -> None:
+    def __init__(self, owner: Owner, session: AmqpSession) -> None:
         self.owner = owner
         self._session = session
         self._lock = Lock()
@@ -212,7 +66,7 @@ class AmqpTransaction(Transaction):
             self._require_open()
             self._sends.append((message, octets))
 
-    def accept(self, delivery: BrokerDelivery) -> None:
+    def accept(self, delivery: Delivery) -> None:
         """Add an acceptance.
 
         Raises:
@@ -242,7 +96,7 @@ class AmqpTransaction(Transaction):
         failure = self.owner.failure(self._session)
         if failure is None:
             try:
-                with self._session.engine.working():
+                with self._session.working():
                     failure = _Commit(self._session, self._sends, self._deliveries, future).begin()
             except ConnectionLostError as error:
                 failure = error
@@ -265,12 +119,12 @@ class _Commit:
 
     def __init__(
         self,
-        session: Session,
+        session: AmqpSession,
         sends: list[tuple[Message, bytes]],
         deliveries: list[AmqpDelivery],
         future: Completion[tuple[RefusedSend, ...]],
     ) -> None:
-        self._engine, self._outboxes, self._coordinator = session
+        self._session = session
         self._sends = sends
         self._deliveries = [each for each in dict.fromkeys(deliveries) if not each.is_accepted]
         self._future = future
@@ -287,7 +141,7 @@ class _Commit:
             return void
         for delivery in self._deliveries:
             delivery.fate = Fate.ACCEPTED
-        self._coordinator.declare(self._declared)
+        self._session.coordinator.declare(self._declared)
         return None
 
     def _void(self) -> ClosedError | None:
@@ -306,7 +160,7 @@ class _Commit:
             error = self._void()
         if transaction is None or error is not None:
             if transaction is not None:
-                self._coordinator.discharge(transaction, lambda _, __: None, fail=True)
+                self._session.coordinator.discharge(transaction, lambda _, __: None, fail=True)
             self._conclude(error or SendFailedError("the broker declared no transaction"))
             return
         for delivery in self._deliveries:
@@ -324,7 +178,7 @@ class _Commit:
             octets, partial(self._note_refusal, position, message), self._transaction, when_sent=self._one_sent
         )
         with suppress(ConnectionLostError):  # the coordinator tells
-            self._outboxes.to(destination).post(posting, patient=False)
+            self._session.outboxes.to(destination).post(posting, patient=False)
 
     def _one_sent(self) -> None:
         self._unsent -= 1
@@ -332,8 +186,8 @@ class _Commit:
             self._discharge()
 
     def _discharge(self) -> None:
-        self._coordinator.discharge(self._transaction, lambda _, error: self._conclude(error, discharged=True))
-        self._coordinator.prepare()
+        self._session.coordinator.discharge(self._transaction, lambda _, error: self._conclude(error, discharged=True))
+        self._session.coordinator.prepare()
 
     def _note_refusal(self, position: int, message: Message, error: BrokerError | None) -> None:
         if isinstance(error, SendFailedError):
@@ -342,7 +196,7 @@ class _Commit:
             self._settle(error, discharged=False)
 
     def _conclude(self, error: BrokerError | None, *, discharged: bool = False) -> None:
-        self._engine.later(partial(self._settle, error, discharged=discharged))
+        self._session.later(partial(self._settle, error, discharged=discharged))
 
     def _settle(self, error: BrokerError | None, *, discharged: bool) -> None:
         if not self._future.done() and self._future.set_running_or_notify_cancel():
@@ -352,4 +206,4 @@ class _Commit:
                 self._future.set_exception(error)
         if discharged and isinstance(error, SendFailedError):
             log.error("a commit was refused, so the connection is closed; the broker delivers again: %s", error)
-            self._engine.drop()
+            self._session.drop()

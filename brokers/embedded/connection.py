@@ -26,9 +26,10 @@ from brokers.connection import (
 )
 from brokers.embedded.core import Core
 from brokers.embedded.model import Batch, Holding, Subscription
-from brokers.errors import ClosedError, SendFailedError, UnsupportedError
+from brokers.errors import ClosedError, SendFailedError
 from brokers.life import Life
 from brokers.message import Destination, DestinationKind, Message
+from brokers.wishes import Wishes, temporary_kind
 
 log = logging.getLogger(__name__)
 
@@ -280,12 +281,9 @@ class EmbeddedConnection(Connection):
             StaleDestinationError: a temporary destination that is not this connection's.
             ValueError: a `prefetch` below 1, or a `durable_name` for anything but a topic.
         """
-        if selector is not None:
-            raise UnsupportedError("the embedded broker has no selectors (capability `selectors`); ActiveMQ has")
-        if prefetch < 1:
-            raise ValueError(f"a consumer with prefetch {prefetch} would never get a message")
-        if durable_name is not None and destination.kind is not DestinationKind.TOPIC:
-            raise ValueError(f"a durable subscription needs a topic, and {destination} is none")
+        Wishes(destination=destination, prefetch=prefetch, selector=selector, durable_name=durable_name).check(
+            CAPABILITIES
+        )
         if auto_accept:
             on_delivery = partial(_accept_first, on_delivery)
         return self._subscribe(destination, on_delivery, prefetch, durable_name)
@@ -325,11 +323,9 @@ class EmbeddedConnection(Connection):
         Raises:
             ValueError: a kind that is not temporary.
         """
-        if not kind.is_temporary:
-            raise ValueError(f"{kind} is no temporary kind of destination")
         with self._lock:
             self._require_not_closing()
-            return self._core.temporary(kind, self)
+            return self._core.temporary(temporary_kind(kind), self)
 
     def close(self, deadline: float = 5.0) -> None:
         """Close: let each `on_delivery` under way finish within `deadline` seconds, give back what is held, go.

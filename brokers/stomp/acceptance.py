@@ -12,15 +12,13 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from threading import Lock
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
+from brokers.deadlines import Later
 from brokers.errors import ConnectionLostError
 from brokers.stomp.dialect import SMALLEST_FRAME
 from brokers.stomp.frames import acknowledgement
 from brokers.stomp.link import Link, pack
-
-Later: TypeAlias = Callable[[float, Callable[[], None]], None]
-"""Has a function run after so many seconds, where it may block; not at all once the connection is closed."""
 
 PARTS: Final = 4
 """The broker is told when this part of what it may have on the way is done, so that it never runs dry."""

@@ -16,14 +16,17 @@ from functools import partial
 from threading import Lock
 from typing import NamedTuple
 
-from brokers.connection import Consumer, Delivery, OnDelivery
-from brokers.crew import Crew, Turns, at_once
+from brokers.connection import Delivery, OnDelivery
+from brokers.crew import Crew
+from brokers.deadlines import Later
 from brokers.errors import BrokerError, ConnectionLostError, SendFailedError
-from brokers.stomp.acceptance import Acceptances, Arrival, Later, Subscription
+from brokers.sessions import LastingConsumer
+from brokers.stomp.acceptance import Acceptances, Arrival, Subscription
+from brokers.stomp.dialect import Dialect
 from brokers.stomp.frames import Headers, acknowledgement, dead_letter, from_frame, subscribe_headers
 from brokers.stomp.link import SUBSCRIBE, Link, pack
 from brokers.stomp.releases import MAX_DELIVERIES, Releases, pause_after
-from brokers.stomp.wishes import Wishes
+from brokers.wishes import Wishes
 
 log = logging.getLogger(__name__)
 
@@ -150,8 +153,8 @@ class Shared(NamedTuple):
     on_close: Callable[[StompConsumer], None]
 
 
-class StompConsumer(Consumer):
-    """A subscription, and whose turn it is: `on_delivery` runs for one delivery at a time, on threads shared by all."""
+class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
+    """One subscription after the other to one destination."""
 
     def __init__(
         self,
@@ -161,24 +164,15 @@ class StompConsumer(Consumer):
         owner: object,
         shared: Shared,
     ) -> None:
-        self.owner = owner
+        super().__init__(wishes, on_delivery, owner, shared.crew)
         self.auto_accept = wishes.auto_accept
         self.releases = shared.releases
         self.origin: Hashable = self if wishes.destination.kind.is_topic else wishes.destination
-        self._wishes = wishes
         self._destination = wishes.destination
-        self._on_delivery = on_delivery
         self._shared = shared
-        self._turns: Turns[Arrival] = Turns(at_once if wishes.inline else shared.crew.submit, self._take)
         self._acceptances = Acceptances(wishes.prefetch, shared.crew.submit, shared.later)
         self._replacing = Lock()
-        self._is_stopped = False
         self._subscription: Subscription | None = None
-
-    @property
-    def is_temporary(self) -> bool:
-        """Whether it ends with the session, as its destination does."""
-        return self._destination.kind.is_temporary
 
     def start(self, link: Link, generation: int) -> None:
         """Subscribe, wait for the broker's receipt, and begin to call `on_delivery`.
@@ -188,8 +182,7 @@ class StompConsumer(Consumer):
             ConnectionLostError: the connection was lost meanwhile.
         """
         try:
-            if not self.resume(link, generation):
-                raise ConnectionLostError(f"the connection to {link} was lost")
+            super().start(link, generation)
         except SendFailedError as error:
             raise BrokerError(f"cannot consume from {self._destination}: {error}") from error
 
@@ -246,15 +239,6 @@ class StompConsumer(Consumer):
                 return b""
         return accepted + pack("UNSUBSCRIBE", {"id": subscription.id} | (headers or {}))
 
-    def stop(self) -> None:
-        """Start no further `on_delivery`; what is held may still be settled."""
-        self._is_stopped = True
-        self._turns.stop()
-
-    def join(self, until: float) -> None:
-        """Wait for the `on_delivery` under way, until the monotonic clock shows `until`; not for one's own."""
-        self._turns.join(until)
-
     def new_id(self, what: str) -> str:
         """Make an identifier that the connection used for nothing else."""
         return self._shared.new_id(what)
@@ -299,8 +283,8 @@ class StompConsumer(Consumer):
         return subscription
 
     def _headers(self, subscription: Subscription) -> Headers:
-        wishes, dialect = self._wishes, subscription.link.dialect
-        return {"id": subscription.id, "ack": wishes.acknowledgement(dialect)} | subscribe_headers(
+        wishes, dialect = self.wishes, subscription.link.dialect
+        return {"id": subscription.id, "ack": acknowledgement_mode(wishes, dialect)} | subscribe_headers(
             wishes.destination,
             dialect,
             prefetch=wishes.prefetch,
@@ -322,11 +306,14 @@ class StompConsumer(Consumer):
         owns = self._destination.kind in subscription.link.dialect.owns_copies
         return self.auto_accept and (owns or self.is_temporary)
 
-    def _deliver(self, delivery: StompDelivery) -> None:
-        try:
-            self._on_delivery(delivery)
-        except BaseException:  # SystemExit too: it must not end the thread and leave the message held
-            log.exception("on_delivery failed, so message %s is released", delivery.message.message_id)
-            delivery.release()
-        if self.auto_accept:
-            self._acceptances.note(delivery.arrival)
+    def _conclude(self, delivery: StompDelivery) -> None:
+        self._acceptances.note(delivery.arrival)
+
+
+def acknowledgement_mode(wishes: Wishes, dialect: Dialect) -> str:
+    """Say the `ack` of the SUBSCRIBE frame."""
+    if wishes.auto_accept:  # see `brokers.stomp.acceptance`
+        return "client" if dialect.accepts_earlier else "client-individual"
+    # Within transactions `client-individual` gets slower with every message on ActiveMQ Classic, and with a single
+    # message outstanding the cumulative `client` acknowledges no other.
+    return "client" if wishes.prefetch == 1 else "client-individual"

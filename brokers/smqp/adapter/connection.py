@@ -43,6 +43,7 @@ from brokers.smqp.commands import Command, Kind
 from brokers.smqp.dialect import Dialect
 from brokers.smqp.errors import RefusedError
 from brokers.smqp.replies import Code
+from brokers.wishes import Wishes, temporary_kind
 
 log = logging.getLogger(__name__)
 
@@ -209,12 +210,9 @@ class SmqpConnection(Connection):
             ValueError: a `prefetch` below 1.
         """
         self._require_open()
-        if selector is not None:
-            raise UnsupportedError("SMQP has no selectors (capability `selectors`); ActiveMQ has")
-        if durable_name is not None:
-            raise UnsupportedError("SMQP has no named durable subscriptions (capability `durable_topics`)")
-        if prefetch < 1:
-            raise ValueError(f"a consumer with prefetch {prefetch} would never get a message")
+        Wishes(destination=destination, prefetch=prefetch, selector=selector, durable_name=durable_name).check(
+            CAPABILITIES
+        )
         topic = topic_of(destination)
         if destination.kind.is_temporary and self._temporaries.get(topic) != self.generation:
             raise StaleDestinationError(f"{destination} is not of this connection, or ended with an earlier login")
@@ -241,10 +239,8 @@ class SmqpConnection(Connection):
             ValueError: a kind that is not temporary.
             BrokerError: the server does not make one.
         """
-        if not kind.is_temporary:
-            raise ValueError(f"{kind} is no temporary kind of destination")
         self._require_open()
-        destination = Destination(kind, uuid4().hex)
+        destination = Destination(temporary_kind(kind), uuid4().hex)
         topic = topic_of(destination)
         generation = self.generation
         self._create(topic)

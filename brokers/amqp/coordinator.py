@@ -1,0 +1,149 @@
+"""The broker's coordinator of transactions, as one link sees it: it begins them, and ends them.
+
+Spec: AMQP 1.0 part 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+from time import monotonic
+from typing import Any, Final, NamedTuple
+
+from proton import Condition, Delivery, Described, Receiver, Sender, Terminus, ulong
+
+from brokers.amqp.engine import Engine
+from brokers.amqp.outcomes import failure_of, is_final, refusal
+from brokers.amqp.sections import Section, encode
+from brokers.amqp.sending import OUTCOMES, put_symbols
+from brokers.errors import BrokerError, UnsupportedError
+
+DECLARE: Final = 0x31
+DISCHARGE: Final = 0x32
+DECLARED: Final = 0x33
+LOCAL: Final = "amqp:local-transactions"
+
+FRESH: Final = 10.0
+"""Seconds for which a transaction is kept that was declared ahead; brokers end those that nobody uses."""
+
+
+class Asked(NamedTuple):
+    """Who waits for the coordinator's answer: for the id of a transaction, or None, and why it was refused."""
+
+    tell: Callable[[bytes | None, BrokerError | None], None]
+
+
+class Coordinator:
+    """The link to what looks after the broker's transactions.
+
+    It is attached when it is first needed; a broker without transactions refuses it.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._link: Sender | None = None
+        self._is_open = False
+        self._refusal: BrokerError | None = None
+        self._tags = count(1)
+        self._waiting: list[tuple[bytes, Asked]] = []
+        self._asked: dict[str, Asked] = {}
+        self._spare: tuple[bytes, float] | None = None
+
+    def declare(self, tell: Callable[[bytes | None, BrokerError | None], None]) -> None:
+        """Begin a transaction, and tell its id; with the engine's lock held, as `tell` is called."""
+        spare, self._spare = self._spare, None
+        if spare is not None and monotonic() - spare[1] < FRESH:
+            tell(spare[0], None)
+            return
+        if spare is not None:
+            self.discharge(spare[0], lambda _, __: None, fail=True)
+        self._ask([DECLARE, [None]], tell)
+
+    def prepare(self) -> None:
+        """Have a transaction at hand for the next commit, which then does not wait for its id; likewise."""
+        if self._spare is None:
+            self._ask([DECLARE, [None]], self._keep)
+
+    def _keep(self, transaction: bytes | None, error: BrokerError | None) -> None:
+        if transaction is not None and self._spare is None:
+            self._spare = transaction, monotonic()
+        elif transaction is not None:
+            self.discharge(transaction, lambda _, __: None, fail=True)
+
+    def discharge(
+        self, transaction: bytes, tell: Callable[[bytes | None, BrokerError | None], None], *, fail: bool = False
+    ) -> None:
+        """End a transaction, and tell when that is done; likewise."""
+        self._ask([DISCHARGE, [transaction, fail]], tell)
+
+    def _ask(self, command: list[Any], tell: Callable[[bytes | None, BrokerError | None], None]) -> None:
+        if self._refusal is not None:
+            tell(None, self._refusal)
+            return
+        if self._link is None:
+            self._attach()
+        code, fields = command
+        self._waiting.append((encode(Section.VALUE, Described(ulong(code), fields)), Asked(tell)))
+        self._send_waiting()
+
+    def _attach(self) -> None:
+        with self._engine.working() as session:
+            link = self._link = session.sender(self._engine.look_after(self))
+            put_symbols(link.source.outcomes, *OUTCOMES)
+            link.target.type = Terminus.COORDINATOR
+            put_symbols(link.target.capabilities, LOCAL)
+            link.open()
+
+    def _send_waiting(self) -> None:
+        link = self._link
+        while link is not None and self._is_open and self._waiting and link.credit > 0:
+            octets, asked = self._waiting.pop(0)
+            tag = f"t{next(self._tags)}"
+            link.delivery(tag)
+            link.stream(octets)
+            link.advance()
+            self._asked[tag] = asked
+
+    # What the engine tells, with its lock held
+
+    def opened(self, link: Sender | Receiver) -> None:
+        """Begin to ask, unless the link is refused; then `closed` follows."""
+        self._is_open = link.remote_target.type == Terminus.COORDINATOR
+        self._send_waiting()
+
+    def flowed(self, link: Sender | Receiver) -> None:
+        """Ask what waits."""
+        self._send_waiting()
+
+    def delivered(self, delivery: Delivery) -> None:
+        """Pass on the coordinator's answer."""
+        if not is_final(delivery):
+            return
+        asked = self._asked.pop(delivery.tag, None)
+        transaction = None
+        if delivery.remote_state == DECLARED and delivery.remote.data:
+            transaction = bytes(delivery.remote.data[0])
+        error = failure_of(delivery)
+        delivery.settle()
+        if asked is not None:
+            asked.tell(transaction, error)
+
+    def closed(self, link: Sender | Receiver, condition: Condition | None) -> None:
+        """Tell all who wait: every transaction that was open has failed."""
+        was_open, self._is_open, self._link = self._is_open, False, None
+        self._spare = None
+        error: BrokerError = refusal(condition, "the broker ended its transactions")
+        if not was_open:
+            error = self._refusal = UnsupportedError(f"the broker has no transactions: {error}")
+        self._fail(error)
+
+    def lost(self, error: BrokerError) -> None:
+        """Tell all who wait."""
+        self._link = None
+        self._fail(error)
+
+    def _fail(self, error: BrokerError) -> None:
+        waiting, asked = self._waiting, list(self._asked.values())
+        self._waiting, self._asked = [], {}
+        for each in (*asked, *(who for _, who in waiting)):
+            each.tell(None, error)

@@ -1,0 +1,34 @@
+"""One generation of a connection: an engine, and what belongs to it from the broker's greeting on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from brokers.amqp.coordinator import Coordinator
+from brokers.amqp.dialect import PLAIN, Dialect, dialect_of
+from brokers.amqp.engine import Engine
+from brokers.amqp.login import Login
+from brokers.amqp.sending import Outboxes
+
+
+class AmqpSession(Engine):
+    """An engine with its sending links and its way to the coordinator.
+
+    Attributes:
+        dialect: how the broker speaks.
+        outboxes: the sending links; there from `open` on, as the coordinator is.
+        coordinator: begins and ends transactions.
+    """
+
+    outboxes: Outboxes
+    coordinator: Coordinator
+
+    def __init__(self, login: Login, on_end: Callable[[AmqpSession], None]) -> None:
+        super().__init__(login, lambda _: on_end(self))
+        self.dialect: Dialect = PLAIN
+
+    def open(self, timeout: float) -> None:
+        """Connect, log in, and learn how the broker speaks; see `Engine`."""
+        super().open(timeout)
+        self.dialect = self.login.dialect or dialect_of(self.product)
+        self.outboxes, self.coordinator = Outboxes(self, self.dialect), Coordinator(self)

@@ -1,0 +1,309 @@
+"""A connection that goes on in one session after the other: life, consumers and generations, for any protocol.
+
+What a session is, and how a message is sent over it, is the adapter's: see `brokers.stomp` and `brokers.amqp`.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from functools import partial
+from threading import Lock
+from time import monotonic
+from typing import Any, Final, Generic, TypeVar
+
+from brokers.callbacks import Callbacks
+from brokers.connection import Completion, Connection, ConnectionState, Consumer, OnDelivery, OnState
+from brokers.crew import Crew
+from brokers.deadlines import Deadlines
+from brokers.endpoints import Endpoints
+from brokers.errors import BrokerError, ClosedError, ConnectionLostError, StaleDestinationError
+from brokers.life import Life
+from brokers.message import Destination, DestinationKind
+from brokers.reconnect import Reconnect, Reconnector
+from brokers.sessions import LastingConsumer, SessionT
+from brokers.wishes import Wishes, temporary_kind
+
+log = logging.getLogger(__name__)
+
+ATTEMPT: Final = 20.0
+"""Seconds that one attempt to reconnect may take, with all the brokers together."""
+
+FAREWELL_SHARE: Final = 0.25
+"""The part of `close`'s deadline that is kept for taking leave of the broker."""
+
+T = TypeVar("T")
+
+
+ConsumerT = TypeVar("ConsumerT", bound=LastingConsumer[Any, Any, Any])
+
+
+class LastingConnection(Connection, Generic[SessionT, ConsumerT]):
+    """One program's way to a broker, or to one of several.
+
+    Args:
+        name: for people to read.
+        endpoints: open sessions, which tell `_session_ended` when they have ended.
+        timeout: seconds that connecting and subscribing may take.
+        reconnect: make a lost connection again, and how; None for not at all.
+    """
+
+    def __init__(
+        self, name: str, endpoints: Endpoints[Any, SessionT], timeout: float, reconnect: Reconnect | None
+    ) -> None:
+        self._name = name
+        self._endpoints = endpoints
+        self._timeout = timeout
+        self._reconnector = None if reconnect is None else Reconnector(name, reconnect, self._resume, self._give_up)
+        self._callbacks = Callbacks(name)
+        self._life = Life(self._callbacks)
+        self._crew = Crew(name)
+        self._deadlines = Deadlines(f"{name} pauses")
+        self._lock = Lock()
+        self._consumers: dict[ConsumerT, None] = {}  # in the order in which they subscribed
+        self._temporaries: dict[str, int] = {}  # by address, the generation that made them
+        self._is_closing = False
+        self._generation = 0
+        self._link: SessionT | None = None
+
+    def open(self) -> None:
+        """Make the first session.
+
+        Raises:
+            ConnectionFailedError: nobody answers in time, or the broker refused the login.
+            ValueError: a login that cannot be written.
+        """
+        link = self._endpoints.open(self._timeout)
+        self._adopt(link)
+        self._be_connected(link)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._name} {self.state} generation {self._generation}>"
+
+    @property
+    def state(self) -> ConnectionState:
+        """Where the connection is in its life."""
+        return self._life.state
+
+    @property
+    def generation(self) -> int:
+        """Counts sessions from 1."""
+        return self._generation
+
+    def watch(self, on_state: OnState) -> None:
+        """Call `on_state` on the executor, for one change at a time and in their order."""
+        self._life.watch(on_state)
+
+    def unwatch(self, on_state: OnState) -> None:
+        """End `watch`."""
+        self._life.unwatch(on_state)
+
+    def wait_connected(self, timeout: float | None = None) -> None:
+        """Return once there is a session; a lost connection that is not made again raises at once."""
+        self._life.wait_connected(0.0 if self._reconnector is None else timeout)
+
+    def consume(
+        self,
+        destination: Destination,
+        on_delivery: OnDelivery,
+        *,
+        prefetch: int = 1,
+        selector: str | None = None,
+        durable_name: str | None = None,
+        auto_accept: bool = False,
+        inline: bool = False,
+    ) -> Consumer:
+        """Subscribe. What a prefetch above 1 costs, and how `auto_accept` is told, depends on the protocol.
+
+        Raises:
+            UnsupportedError: a `durable_name`, and the connection has no client id; a selector that the broker lacks.
+            StaleDestinationError: a temporary destination that this generation of the connection did not make.
+            BrokerError: the broker refused, as it does a selector that it cannot read.
+            ValueError: a `prefetch` below 1, or a `durable_name` for anything but a topic.
+        """
+        wishes = Wishes(
+            destination=destination,
+            prefetch=prefetch,
+            selector=selector,
+            durable_name=durable_name,
+            auto_accept=auto_accept,
+            inline=inline,
+        )
+        wishes.check(self.capabilities)
+        if destination.kind.is_temporary:
+            self._require_own(destination)
+        link = self._usable(to_begin=True)
+        consumer = self._consumer(wishes, on_delivery)
+        with self._lock:
+            is_late = self._is_closing or link is not self._link
+            generation = self._generation
+            if not is_late:
+                self._consumers[consumer] = None
+        if is_late:
+            raise self.failure(link) or ClosedError("the connection is being closed")
+        try:
+            consumer.start(link, generation)
+        except BaseException:
+            consumer.close()
+            raise
+        return consumer
+
+    def temporary(self, kind: DestinationKind = DestinationKind.TEMPORARY_QUEUE) -> Destination:
+        """Make a temporary destination.
+
+        Raises:
+            ValueError: a kind that is not temporary.
+            BrokerError: the broker makes none.
+        """
+        temporary_kind(kind)
+        link, generation = self._usable(to_begin=True), self._generation
+        made = self._make_temporary(link, kind)
+        assert made.address is not None
+        with self._lock:
+            self._temporaries[made.address] = generation
+        return made
+
+    def close(self, deadline: float = 5.0) -> None:
+        """Close: let each `on_delivery` under way finish, give back what is held, take leave of the broker.
+
+        While those finish they may still send, accept and commit, but not consume. Idempotent; a second call while the
+        first is under way returns at once.
+        """
+        until = monotonic() + deadline
+        with self._lock:
+            if self._is_closing:
+                return
+            self._is_closing = True
+            consumers, link = list(self._consumers), self._link
+        if self._reconnector is not None:
+            self._reconnector.stop()
+            self._endpoints.close()
+            if self.state is ConnectionState.LOST and link is not None:
+                link.drop()  # there consumers may be made to go on
+            self._reconnector.join(until)
+        for consumer in consumers:
+            consumer.stop()
+        for consumer in consumers:
+            consumer.join(until - deadline * FAREWELL_SHARE)
+        self._life.become(ConnectionState.CLOSED, "the connection was closed")
+        if link is not None:
+            self._take_leave(link, consumers, until)
+        self._callbacks.close(until)
+        self._deadlines.close()
+        self._crew.close()
+
+    def failure(self, link: SessionT) -> BrokerError | None:
+        """Say why nothing can be done over a session any more, or None."""
+        if link.is_up and self.state is not ConnectionState.CLOSED:
+            return None
+        if link is self._link:
+            self._session_ended(link)  # whoever notices first
+        if self.state is not ConnectionState.CONNECTED:
+            return self._life.failure()
+        return ConnectionLostError(f"the connection to {link} was lost, and made again since")
+
+    def completion(self) -> Completion[T]:
+        """Make a future whose callbacks run on this connection's executor."""
+        return Completion(self._callbacks.executor)
+
+    # What the protocol decides
+
+    @abstractmethod
+    def _consumer(self, wishes: Wishes, on_delivery: OnDelivery) -> ConsumerT:
+        """Make a consumer, which is still to be started."""
+
+    @abstractmethod
+    def _make_temporary(self, link: SessionT, kind: DestinationKind) -> Destination:
+        """Make a temporary destination, with its address."""
+
+    @abstractmethod
+    def _take_leave(self, link: SessionT, consumers: Sequence[ConsumerT], until: float) -> None:
+        """End the consumers and then the session, before the monotonic clock shows `until`."""
+
+    # For use by the protocol
+
+    def _current(self) -> SessionT:
+        """Return the session, which may have ended."""
+        assert self._link is not None  # from `open` on
+        return self._link
+
+    def _usable(self, *, to_begin: bool = False) -> SessionT:
+        """Return the session. While consumers are made to go on what they are given may be answered, nothing begun."""
+        link = self._current()
+        if to_begin and self._is_closing:
+            raise ClosedError("the connection is being closed, or was")
+        if to_begin and self.state is not ConnectionState.CONNECTED:
+            raise self._life.failure()
+        failure = self.failure(link)
+        if failure is not None:
+            raise failure
+        return link
+
+    def _require_own(self, destination: Destination) -> None:
+        if destination.address is None or self._temporaries.get(destination.address) != self._generation:
+            raise StaleDestinationError(
+                f"{destination} was not made by this connection, or by an earlier generation of it"
+            )
+
+    def _later(self, seconds: float, function: Callable[[], None]) -> None:
+        """Run `function` after so many seconds, where it may block; not at all once this is closed."""
+        self._deadlines.call_at(monotonic() + seconds, partial(self._crew.submit, function))
+
+    def _forget(self, consumer: ConsumerT) -> None:
+        with self._lock:
+            self._consumers.pop(consumer, None)
+
+    # Sessions come and go
+
+    def _adopt(self, link: SessionT) -> list[ConsumerT]:
+        """Begin a generation, and return the consumers that are to go on in it.
+
+        Of the temporary destinations that have ended only those of the last generation are still known as such.
+        """
+        with self._lock:
+            if self._is_closing:
+                raise ClosedError("the connection was closed meanwhile")
+            self._temporaries = {
+                address: made for address, made in self._temporaries.items() if made == self._generation
+            }
+            self._link = link
+            self._generation += 1
+            return list(self._consumers)
+
+    def _be_connected(self, link: SessionT) -> None:
+        self._life.become(ConnectionState.CONNECTED)
+        if not link.is_up:  # it ended before it could be lost
+            self._session_ended(link)
+
+    def _resume(self) -> None:
+        """Make another session, and have the consumers go on there.
+
+        Raises:
+            BrokerError: nobody lets us in, a consumer was refused, or the session was lost again.
+        """
+        link = self._endpoints.open(min(self._timeout, ATTEMPT))
+        try:
+            for consumer in self._adopt(link):
+                consumer.resume(link, self._generation)
+        except BaseException:
+            link.drop()
+            raise
+        self._be_connected(link)
+
+    def _give_up(self, cause: str) -> None:
+        log.error("%s, so the connection is closed", cause)
+        self._life.become(ConnectionState.CLOSED, cause)
+        self.close()
+
+    def _session_ended(self, link: SessionT) -> None:
+        """Note that a session has ended, by itself or by `close`, while connecting or later; that is known once."""
+        with self._lock:
+            if link is not self._link or not self._life.become(ConnectionState.LOST, f"{link.lost()}"):
+                return
+            for consumer in [each for each in self._consumers if each.is_temporary]:
+                del self._consumers[consumer]
+            is_over = self._is_closing or self._reconnector is None
+        log.warning("%s%s", link.lost(), "" if is_over else ", and is made again")
+        if self._reconnector is not None and not is_over:
+            self._reconnector.start()
