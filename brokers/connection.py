@@ -71,6 +71,7 @@ class Capabilities:
         cumulative_accept: accepting a delivery accepts all that came before it on the same consumer.
         selectors: `consume` takes a JMS message selector.
         durable_topics: `consume` takes a `durable_name`.
+        ends_temporaries: `end_temporary` does; else the broker has them until the connection ends.
     """
 
     broker: str
@@ -87,6 +88,7 @@ class Capabilities:
     cumulative_accept: bool
     selectors: bool
     durable_topics: bool
+    ends_temporaries: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,8 +320,20 @@ class Connection(ABC):
         """
 
     @abstractmethod
-    def temporary(self, kind: DestinationKind = DestinationKind.TEMPORARY_QUEUE) -> Destination:
-        """Make a destination that only this connection may consume from, and that ends with this generation of it."""
+    def temporary(self, kind: DestinationKind = DestinationKind.TEMPORARY_QUEUE, *, fresh: bool = True) -> Destination:
+        """Make a destination that only this connection may consume from, and that ends with this generation of it.
+
+        One that need not be `fresh` may have been given to `end_temporary` while the broker still has it: then what
+        comes late for its earlier use comes here.
+        """
+
+    @abstractmethod
+    def end_temporary(self, destination: Destination) -> None:
+        """End a temporary destination, whose consumers are closed, before its generation ends, with what is in it.
+
+        Where the broker cannot do that (capability `ends_temporaries`), a later `temporary` that need not be fresh is
+        given it. Does nothing for one that has ended, or that another connection made.
+        """
 
     @abstractmethod
     def close(self, deadline: float = 5.0) -> None:

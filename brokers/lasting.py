@@ -149,7 +149,7 @@ class LastingConnection(Connection, Generic[SessionT, ConsumerT]):
             raise
         return consumer
 
-    def temporary(self, kind: DestinationKind = DestinationKind.TEMPORARY_QUEUE) -> Destination:
+    def temporary(self, kind: DestinationKind = DestinationKind.TEMPORARY_QUEUE, *, fresh: bool = True) -> Destination:
         """Make a temporary destination.
 
         Raises:
@@ -158,11 +158,21 @@ class LastingConnection(Connection, Generic[SessionT, ConsumerT]):
         """
         temporary_kind(kind)
         link, generation = self._usable(to_begin=True), self._generation
-        made = self._make_temporary(link, kind)
+        made = self._make_temporary(link, kind, fresh=fresh)
         assert made.address is not None
         with self._lock:
             self._temporaries[made.address] = generation
         return made
+
+    def end_temporary(self, destination: Destination) -> None:
+        """End a temporary destination, as far as the broker can."""
+        with self._lock:
+            link, made = self._link, self._temporaries.get(destination.address or "")
+            if link is None or made != self._generation:
+                return
+            del self._temporaries[destination.address or ""]
+        if link.is_up:
+            self._end_temporary(link, destination)
 
     def close(self, deadline: float = 5.0) -> None:
         """Close: let each `on_delivery` under way finish, give back what is held, take leave of the broker.
@@ -214,8 +224,12 @@ class LastingConnection(Connection, Generic[SessionT, ConsumerT]):
         """Make a consumer, which is still to be started."""
 
     @abstractmethod
-    def _make_temporary(self, link: SessionT, kind: DestinationKind) -> Destination:
+    def _make_temporary(self, link: SessionT, kind: DestinationKind, *, fresh: bool) -> Destination:
         """Make a temporary destination, with its address."""
+
+    @abstractmethod
+    def _end_temporary(self, link: SessionT, destination: Destination) -> None:
+        """End one that was made in this session, which may end meanwhile."""
 
     @abstractmethod
     def _take_leave(self, link: SessionT, consumers: Sequence[ConsumerT], until: float) -> None:

@@ -66,7 +66,7 @@ class Pinger:
         with self._lock:
             generation = self._connection.generation
             if self._place is None or self._place[0] != generation:
-                destination = self._connection.temporary()
+                destination = self._connection.temporary(fresh=False)  # a message says whether it is ours
                 consumer = self._connection.consume(destination, self._on_delivery, auto_accept=True, inline=True)
                 self._place = generation, destination, consumer
             return self._place[1]
@@ -82,6 +82,7 @@ class Pinger:
             place, self._place = self._place, None
         if place is not None:
             stop(place[2])
+            self._connection.end_temporary(place[1])
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,9 @@ PREFETCH: Final = 1000
 REMEMBERED: Final = 1000
 """Replies that a destination remembers, so that a second copy of one is not taken for the next call's."""
 
+KEPT: Final = 1000
+"""Destinations without their reply that are kept for it, where the broker cannot end them."""
+
 OnReply: TypeAlias = Callable[[Message, str, str], None]
 """Called with a reply, the key of the call that it is for, and what it is if the key is of no call of this client."""
 
@@ -104,7 +107,7 @@ class SharedReplies(Replies):
                 raise ClosedError("the client is closed")
             generation = self._connection.generation
             if self._place is None or not self._is_valid(self._place[0]):
-                destination = self._fixed or self._connection.temporary()
+                destination = self._fixed or self._connection.temporary(fresh=False)  # replies name their call
                 consumer = self._connection.consume(
                     destination,
                     self._on_delivery,
@@ -126,6 +129,8 @@ class SharedReplies(Replies):
             place, self._place = self._place, None
         if place is not None:
             stop(place[2])
+            if self._fixed is None:
+                self._connection.end_temporary(place[1])
 
     def _is_valid(self, generation: int) -> bool:
         return self.is_lasting or generation == self._connection.generation
@@ -136,20 +141,29 @@ class SharedReplies(Replies):
 
 
 class _Place:
-    """A temporary queue for one call at a time."""
+    """A temporary queue for one call at a time.
 
-    __slots__ = ("consumer", "destination", "generation", "holder", "seen")
+    Attributes:
+        holder: the key of the call that has it, or had it and still waits for nothing but a late reply.
+        answered: the reply of that call came.
+        seen: what the replies before repeated.
+    """
+
+    __slots__ = ("answered", "consumer", "destination", "generation", "holder", "seen")
 
     def __init__(self, destination: Destination, generation: int) -> None:
         self.destination = destination
         self.generation = generation
         self.consumer: Consumer  # set once it listens, before anybody else knows the place
         self.holder = ""
+        self.answered = False
         self.seen: deque[str] = deque(maxlen=REMEMBERED)
 
 
 class ExclusiveReplies(Replies):
-    """A temporary queue for each call under way; one whose call ended without its reply is never used again.
+    """A temporary queue for each call under way. One whose call ended without its reply is no other call's.
+
+    Such a one is ended. Where the broker cannot do that it is kept until the reply comes late, and is used again then.
 
     Args:
         connection: to the broker.
@@ -164,6 +178,7 @@ class ExclusiveReplies(Replies):
         self._lock = Lock()
         self._idle: list[_Place] = []
         self._leased: dict[str, _Place] = {}
+        self._unanswered: dict[str, _Place] = {}
         self._closed = False
 
     def lease(self, key: str) -> Destination:
@@ -171,33 +186,43 @@ class ExclusiveReplies(Replies):
         place = self._take_idle() or self._open()
         with self._lock:
             if not self._closed:
-                place.holder = key
+                place.holder, place.answered = key, False
                 self._leased[key] = place
                 return place.destination
-        stop(place.consumer)
+        self._end(place)
         raise ClosedError("the client is closed")
 
     def end(self, key: str, *, reusable: bool) -> None:
-        """Take the destination back, or stop listening there for good."""
+        """Take the destination back, or end it."""
         with self._lock:
             place = self._leased.pop(key, None)
             if place is None:
                 return
-            if reusable and not self._closed:
+            if not self._closed and (reusable or place.answered):
                 place.holder = ""
                 self._idle.append(place)
                 return
-        stop(place.consumer)
+            if not self._closed and not self._connection.capabilities.ends_temporaries:
+                self._unanswered[key] = place
+                if len(self._unanswered) <= KEPT:
+                    return
+                place = self._unanswered.pop(next(iter(self._unanswered)))
+        self._end(place)
 
     def close(self) -> None:
-        """Stop listening everywhere."""
+        """Stop listening everywhere, and end the destinations."""
         with self._lock:
             self._closed = True
-            places = [*self._idle, *self._leased.values()]
+            places = [*self._idle, *self._leased.values(), *self._unanswered.values()]
             self._idle.clear()
             self._leased.clear()
+            self._unanswered.clear()
         for place in places:
-            stop(place.consumer)
+            self._end(place)
+
+    def _end(self, place: _Place) -> None:
+        stop(place.consumer)
+        self._connection.end_temporary(place.destination)
 
     def _take_idle(self) -> _Place | None:
         with self._lock:
@@ -208,7 +233,10 @@ class ExclusiveReplies(Replies):
             return None
 
     def _open(self) -> _Place:
-        place = _Place(self._connection.temporary(), self._connection.generation)
+        generation = self._connection.generation
+        with self._lock:  # of those of an earlier generation nothing is left
+            self._unanswered = {key: place for key, place in self._unanswered.items() if place.generation == generation}
+        place = _Place(self._connection.temporary(), generation)
         place.consumer = self._connection.consume(
             place.destination, partial(self._on_delivery, place), prefetch=PREFETCH, auto_accept=True, inline=True
         )
@@ -225,7 +253,13 @@ class ExclusiveReplies(Replies):
             self._on_reply(message, "", "duplicate" if repeats else "unknown")
             return
         place.seen.append(repeats)
-        self._on_reply(message, place.holder, "unknown")
+        with self._lock:
+            key, place.answered = place.holder, True
+        self._on_reply(message, key, "unknown")
+        with self._lock:
+            if self._unanswered.pop(key, None) is not None:
+                place.holder = ""
+                self._idle.append(place)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ from brokers import (
     Properties,
     PropertyType,
     SendFailedError,
+    StaleDestinationError,
     properties,
     queue,
     topic,
@@ -276,6 +277,23 @@ class DestinationContract(Fixtures):
         with connection.consume(first, inbox), connection.consume(second, witness):
             send(connection, text(first, "1"), text(second, "2"))
             assert (inbox.bodies(1), witness.bodies(1)) == (["1"], ["2"])
+
+    def test_a_temporary_queue_ends_early(self, connection: Connection, other: Connection) -> None:
+        """One that is ended is this connection's no more; another is made, and one that is still in use stays."""
+        ended, kept, inbox = connection.temporary(), connection.temporary(), Inbox()
+        connection.consume(ended, inbox).close()
+        with connection.consume(kept, inbox):
+            connection.end_temporary(ended)
+            connection.end_temporary(ended)
+            other.end_temporary(kept)
+            with pytest.raises(StaleDestinationError):
+                connection.consume(ended, inbox)
+            again = connection.temporary(fresh=False)
+            with connection.consume(again, inbox):
+                send(connection, text(again, "1"))
+                assert inbox.bodies(1) == ["1"]
+            send(connection, text(kept, "2"))
+            assert inbox.bodies(1) == ["2"]
 
     def test_temporary_topic(self, connection: Connection) -> None:
         """A temporary topic gives each subscriber a copy."""

@@ -258,8 +258,11 @@ class Wrapped(Connection):
     def begin(self) -> Transaction:
         return self.inner.begin()
 
-    def temporary(self, kind: DestinationKind = DestinationKind.TEMPORARY_QUEUE) -> Any:
-        return self.inner.temporary(kind)
+    def temporary(self, kind: DestinationKind = DestinationKind.TEMPORARY_QUEUE, *, fresh: bool = True) -> Any:
+        return self.inner.temporary(kind, fresh=fresh)
+
+    def end_temporary(self, destination: Any) -> None:
+        self.inner.end_temporary(destination)
 
     def close(self, deadline: float = 5.0) -> None:
         self.inner.close(deadline)

@@ -228,6 +228,46 @@ class TestFaults(OnEachBroker):
         connection.close()
         eventually(lambda: real.counters().temporaries == [], "no temporary destination is left")
 
+    @pytest.mark.parametrize("replies", ["temporary", "exclusive"])
+    def test_many_clients_leave_no_destinations(
+        self, connection: Connection, real: RealBroker, uri: str, replies: str
+    ) -> None:
+        """Over a connection that lasts; the one that ActiveMQ Classic cannot end is used again and again."""
+        with Dispatcher(connection, uri, greeter()):
+            for _ in range(30):
+                with Client(connection, uri, replies=replies, timeout=PATIENCE) as client:
+                    client.call(envelope())
+        stay = not connection.capabilities.ends_temporaries
+        left = (30 if replies == "exclusive" else 1) if stay else 0  # what an exclusive one had may be answered again
+        eventually(lambda: len(real.counters().temporaries) <= left, "they were ended")
+
+    def test_late_replies_set_destinations_free(
+        self, connection: Connection, other: Connection, real: RealBroker, uri: str, name: str
+    ) -> None:
+        """A call that timed out leaves its destination until its reply comes late; then it serves others, and no
+        caller gets a wrong reply. Where the broker can end it, it is ended at once."""
+        with (
+            arrivals(other, queue(name)) as found,
+            Client(connection, uri, profile=names.CR_2009, timeout=PATIENCE) as client,
+        ):
+            for _ in range(3):
+                calls = [client.submit(envelope(), timeout=0.3) for _ in range(10)]
+                requests = found.take(10)
+                for each in calls:
+                    with pytest.raises(CallTimeoutError):
+                        each.result(PATIENCE)
+                if connection.capabilities.ends_temporaries:
+                    eventually(lambda: real.counters().temporaries == [], "they were ended")
+                    continue
+                late = client.counts["late"]
+                for request in requests:
+                    other.send(answer_to(request, "late", names.CR_2009))
+                eventually(lambda late=late: client.counts["late"] == late + 10, "all came late")
+            assert len(real.counters().temporaries) <= 10
+            last = client.submit(envelope())
+            other.send(answer_to(found.next(), "in time", names.CR_2009))
+            assert text_of(last.result(PATIENCE)) == "in time"
+
     def test_close_on_a_silent_network(self, proxy: Proxy, uri: str) -> None:
         """Leave is taken without an answer, within the deadline, even while a large send is stuck."""
         for size in (0, 30_000_000):

@@ -38,8 +38,8 @@ class TestPing(OnEachBroker):
         made = list[Any]()
 
         class Counting(Wrapped):
-            def temporary(self, *arguments: Any) -> Any:
-                made.append(super().temporary(*arguments))
+            def temporary(self, *arguments: Any, **options: Any) -> Any:
+                made.append(super().temporary(*arguments, **options))
                 return made[-1]
 
         with Dispatcher(Counting(other), uri, greeter()) as dispatcher, Client(connection, uri) as client:

@@ -92,8 +92,16 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
     def _consumer(self, wishes: Wishes, on_delivery: OnDelivery) -> AmqpConsumer:
         return AmqpConsumer(wishes, on_delivery, owner=self, shared=self._shared)
 
-    def _make_temporary(self, link: AmqpSession, kind: DestinationKind) -> Destination:
-        return TemporaryNode(link, kind, link.dialect).make(self._timeout)
+    def _make_temporary(self, link: AmqpSession, kind: DestinationKind, *, fresh: bool) -> Destination:
+        node = TemporaryNode(link, kind, link.dialect)
+        made = node.make(self._timeout)
+        link.temporaries[made.address or ""] = node
+        return made
+
+    def _end_temporary(self, link: AmqpSession, destination: Destination) -> None:
+        node = link.temporaries.pop(destination.address or "", None)
+        if node is not None:
+            node.end()
 
     def _take_leave(self, link: AmqpSession, consumers: Sequence[AmqpConsumer], until: float) -> None:
         try:

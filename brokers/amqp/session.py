@@ -9,6 +9,7 @@ from brokers.amqp.dialect import PLAIN, Dialect, dialect_of
 from brokers.amqp.engine import Engine
 from brokers.amqp.login import Login
 from brokers.amqp.sending import Outboxes
+from brokers.amqp.temporary import TemporaryNode
 
 
 class AmqpSession(Engine):
@@ -18,6 +19,7 @@ class AmqpSession(Engine):
         dialect: how the broker speaks.
         outboxes: the sending links; there from `open` on, as the coordinator is.
         coordinator: begins and ends transactions.
+        temporaries: the temporary destinations, by address.
     """
 
     outboxes: Outboxes
@@ -26,6 +28,7 @@ class AmqpSession(Engine):
     def __init__(self, login: Login, on_end: Callable[[AmqpSession], None]) -> None:
         super().__init__(login, lambda _: on_end(self))
         self.dialect: Dialect = PLAIN
+        self.temporaries: dict[str, TemporaryNode] = {}
 
     def open(self, timeout: float) -> None:
         """Connect, log in, and learn how the broker speaks; see `Engine`."""

@@ -5,6 +5,7 @@ Spec: AMQP 1.0 part 3, section 3.5.10 (dynamic nodes); AMQP JMS Mapping 1.0, tem
 
 from __future__ import annotations
 
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Final
 
@@ -14,7 +15,7 @@ from brokers.amqp.dialect import CAPABILITIES, Dialect, read_address
 from brokers.amqp.engine import Engine
 from brokers.amqp.outcomes import refusal
 from brokers.amqp.sending import OUTCOMES, put_symbols
-from brokers.errors import BrokerError
+from brokers.errors import BrokerError, ConnectionLostError
 from brokers.message import Destination, DestinationKind
 
 LIFETIME: Final = "lifetime-policy"
@@ -29,6 +30,7 @@ class TemporaryNode:
         self._kind = kind
         self._dialect = dialect
         self._answers: SimpleQueue[str | BrokerError] = SimpleQueue()
+        self._link: Sender | None = None
 
     def make(self, timeout: float) -> Destination:
         """Ask the broker for a destination.
@@ -38,7 +40,7 @@ class TemporaryNode:
             ConnectionLostError: the connection has ended.
         """
         with self._engine.working() as session:
-            link = session.sender(self._engine.look_after(self))
+            link = self._link = session.sender(self._engine.look_after(self))
             put_symbols(link.source.outcomes, *OUTCOMES)
             link.target.dynamic = True
             link.target.properties.put_object({symbol(LIFETIME): Described(ulong(DELETE_ON_CLOSE), [])})
@@ -52,6 +54,12 @@ class TemporaryNode:
             raise answer
         named = read_address(answer, self._kind, self._dialect)
         return Destination(self._kind, named.name, address=answer)
+
+    def end(self) -> None:
+        """End the destination, as far as the connection has not ended it."""
+        with suppress(ConnectionLostError), self._engine.working():
+            if self._link is not None:
+                self._link.close()
 
     # What the engine tells, with its lock held
 
@@ -69,8 +77,10 @@ class TemporaryNode:
 
     def closed(self, link: Sender | Receiver, condition: Condition | None) -> None:
         """Tell who waits."""
+        self._link = None
         self._answers.put(BrokerError(str(refusal(condition, f"the broker makes no {self._kind}"))))
 
     def lost(self, error: BrokerError) -> None:
         """Tell who waits."""
+        self._link = None
         self._answers.put(error)

@@ -50,6 +50,7 @@ CAPABILITIES: Final = Capabilities(
     cumulative_accept=False,
     selectors=False,
     durable_topics=True,
+    ends_temporaries=True,
 )
 
 GENERATION: Final = 1
@@ -317,8 +318,8 @@ class EmbeddedConnection(Connection):
             self._transactions.add(transaction)
             return transaction
 
-    def temporary(self, kind: DestinationKind = DestinationKind.TEMPORARY_QUEUE) -> Destination:
-        """Make a temporary destination; its name is known to every connection of the same broker.
+    def temporary(self, kind: DestinationKind = DestinationKind.TEMPORARY_QUEUE, *, fresh: bool = True) -> Destination:
+        """Make a temporary destination, always a fresh one; its name is known to every connection of the same broker.
 
         Raises:
             ValueError: a kind that is not temporary.
@@ -326,6 +327,10 @@ class EmbeddedConnection(Connection):
         with self._lock:
             self._require_not_closing()
             return self._core.temporary(temporary_kind(kind), self)
+
+    def end_temporary(self, destination: Destination) -> None:
+        """End a temporary destination: what is sent there is refused from now on."""
+        self._core.end_temporary(destination, self)
 
     def close(self, deadline: float = 5.0) -> None:
         """Close: let each `on_delivery` under way finish within `deadline` seconds, give back what is held, go.

@@ -69,6 +69,14 @@ class Core:
             self._temporaries[owner].append(_key(destination))
             return destination
 
+    def end_temporary(self, destination: Destination, owner: object) -> None:
+        """Forget a temporary destination with what is in it; nothing for one that is not, or no longer, the owner's."""
+        with self._lock:
+            key = _key(destination)
+            if key in self._temporaries.get(owner, ()):
+                self._temporaries[owner].remove(key)
+                del self._nodes[key]
+
     # --- sending
 
     def stamp(self, message: Message) -> Message:

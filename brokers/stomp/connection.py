@@ -33,7 +33,7 @@ class StompConnection(LastingConnection[Link, StompConsumer]):
 
     With a `prefetch` above 1, transactions get slower with every message (ActiveMQ Classic). With `auto_accept` the
     broker is told in chunks, see `brokers.stomp.acceptance`. The broker makes a temporary destination when it is first
-    consumed from or named as a reply-to.
+    consumed from or named as a reply-to. ActiveMQ Classic ends it with the session, Artemis with its last consumer.
     """
 
     def __init__(self, logins: Sequence[Login], timeout: float, reconnect: Reconnect | None) -> None:
@@ -42,6 +42,7 @@ class StompConnection(LastingConnection[Link, StompConsumer]):
         self._ids = count(1)
         self.names = Names()
         self._shared = Shared(self.new_id, timeout, self._crew, Releases(), self._later, self._forget)
+        self._spare: list[tuple[Link, Destination]] = []  # temporary ones that the broker still has
         self._mark = token_hex(8)  # in the address of each temporary destination of this connection
         self._written: Completion[SendResult] = self.completion()  # of every send that waits for no answer
         self._written.set_result(SENT)
@@ -85,8 +86,24 @@ class StompConnection(LastingConnection[Link, StompConsumer]):
     def _consumer(self, wishes: Wishes, on_delivery: OnDelivery) -> StompConsumer:
         return StompConsumer(wishes, on_delivery, owner=self, shared=self._shared)
 
-    def _make_temporary(self, link: Link, kind: DestinationKind) -> Destination:
+    def _make_temporary(self, link: Link, kind: DestinationKind, *, fresh: bool) -> Destination:
+        if not fresh and (spare := self._take_spare(link, kind)) is not None:
+            return spare
         return Destination(kind, None, address=f"{link.dialect.own_prefixes[kind]}{self._mark}-{token_hex(16)}")
+
+    def _take_spare(self, link: Link, kind: DestinationKind) -> Destination | None:
+        with self._lock:
+            self._spare = [each for each in self._spare if each[0] is link]
+            for position, (_, destination) in enumerate(self._spare):
+                if destination.kind is kind:
+                    del self._spare[position]
+                    return destination
+            return None
+
+    def _end_temporary(self, link: Link, destination: Destination) -> None:
+        if link.dialect.own_is_private:
+            with self._lock:
+                self._spare.append((link, destination))
 
     def _take_leave(self, link: Link, consumers: Sequence[StompConsumer], until: float) -> None:
         link.close(until, lambda: b"".join(consumer.end() for consumer in consumers))

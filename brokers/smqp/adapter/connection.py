@@ -62,6 +62,7 @@ CAPABILITIES: Final = Capabilities(
     cumulative_accept=False,
     selectors=False,
     durable_topics=False,
+    ends_temporaries=True,
 )
 MAX_DELIVERIES: Final = 5
 """How often a message is delivered before it becomes a dead letter; one fewer than the server tries by default."""
@@ -232,8 +233,8 @@ class SmqpConnection(Connection):
         self._require_open()
         raise UnsupportedError("SMQP has no transactions (capability `transactions`); ActiveMQ has")
 
-    def temporary(self, kind: DestinationKind = DestinationKind.TEMPORARY_QUEUE) -> Destination:
-        """Make a temporary destination; the server removes it when this login ends.
+    def temporary(self, kind: DestinationKind = DestinationKind.TEMPORARY_QUEUE, *, fresh: bool = True) -> Destination:
+        """Make a temporary destination, always a fresh one; the server removes it when this login ends.
 
         Raises:
             ValueError: a kind that is not temporary.
@@ -246,6 +247,13 @@ class SmqpConnection(Connection):
         self._create(topic)
         self._temporaries[topic] = generation
         return destination
+
+    def end_temporary(self, destination: Destination) -> None:
+        """End a temporary destination; what is sent there is refused from now on."""
+        topic = topic_of(destination)
+        if self._temporaries.pop(topic, None) == self.generation and self.state is ConnectionState.CONNECTED:
+            with suppress(BrokerError):  # then it has ended, or does with the login
+                self._sender.ask(Command(kind=Kind.REMOVE_TOPIC, topic=topic))
 
     def close(self, deadline: float = 5.0) -> None:
         """Close within `deadline` seconds: consumers, then the sessions. Idempotent."""
