@@ -59,7 +59,7 @@ class CaptureLog:
         self._rotation = rotation
         self._suffix = ".jsonl.gz" if compress else ".jsonl"
         self._compress = compress
-        self._begin = gzip.compress(b"") if compress else b""
+        self._begin = gzip.compress(b"", mtime=0) if compress else b""
         self._begun = f"{clock():%Y%m%dT%H%M%SZ}"
         self._number = 0
         self._size = 0
@@ -92,7 +92,7 @@ class CaptureLog:
             full, self._file = self._file, self._next()
             full.close()
         octets = b"".join(lines)
-        self._write(gzip.compress(octets, LEVEL) if self._compress else octets)
+        self._write(gzip.compress(octets, LEVEL, mtime=0) if self._compress else octets)
         return len(lines)
 
     def _write(self, octets: bytes) -> None:

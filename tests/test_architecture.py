@@ -100,6 +100,19 @@ def test_replay_judges_nothing_itself(path: Path) -> None:
     ] == []
 
 
+@pytest.mark.parametrize(
+    "path", [path for path in PRODUCT if path.is_relative_to(ROOT / "soapjms" / "generate")], ids=name_of
+)
+def test_the_generator_does_not_ask_the_judge(path: Path) -> None:
+    """generate writes what its own table says: it imports the protocol and what writes logs, and never judges."""
+    ours = {module for module, _ in imports_of(path) if module.split(".")[0] in ("soapjms", "brokers")}
+    assert [each for each in ours if not each.startswith(("soapjms.protocol", "soapjms.generate", *WRITES_LOGS))] == []
+    assert "judge" not in {each.id for each in ast.walk(tree_of(path)) if isinstance(each, ast.Name)}
+
+
+WRITES_LOGS = ("soapjms.capturelog", "soapjms.replay.schema")
+
+
 @pytest.mark.parametrize("path", PURE, ids=name_of)
 def test_the_protocol_is_pure(path: Path) -> None:
     """protocol: the standard library without I/O, clock, thread and randomness, lxml, and brokers.message."""

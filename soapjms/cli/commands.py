@@ -29,6 +29,7 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "capture": Entry("soapjms.cli.capture", "Record what passes a broker, from outside."),
     "doctor": Entry("soapjms.cli.doctor", "Look for what is in the way of a call."),
     "explain": Entry("soapjms.cli.explain", "Say which binding properties count, and where each comes from."),
+    "generate": Entry("soapjms.cli.generate", "Write capture logs of any size, with breaches at known rates."),
     "replay": Entry("soapjms.cli.replay", "Judge captured traffic for conformance, on Spark."),
     "serve": Entry("soapjms.cli.serve", "Answer requests with the functions of a service, until told to end."),
     "uri": Entry("soapjms.cli.uri", "Say what a jms: URI means and what is wrong with it."),

@@ -1,0 +1,119 @@
+"""`soapjms generate`: write capture logs of any size, with breaches at known rates and their labels."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import monotonic
+from typing import Any
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from soapjms.capturelog import DEFAULT_ROTATION
+from soapjms.cli.terminal import console
+from soapjms.generate import BROKEN, DISORDER, FORMS, PACE, VIOLATIONS, Generated, generate
+from soapjms.protocol.errors import UsageError
+from soapjms.protocol.names import DEFAULT_PROFILE, EDITIONS
+
+MIB = 1 << 20
+
+
+def _shares(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, float]:
+    shares: dict[str, float] = {}
+    for each in values:
+        name, _, share = each.partition("=")
+        try:
+            shares[name] = float(share)
+        except ValueError:
+            raise click.BadParameter(f"{each!r} is not NAME=SHARE, such as charset=0.01") from None
+    return shares
+
+
+def _list(ctx: click.Context, param: click.Parameter, asked: bool) -> None:
+    if not asked:
+        return
+    table = Table()
+    for name in ("violation", "breaks on the request", "on the response", "editions"):
+        table.add_column(name, overflow="fold")
+    for name, row in VIOLATIONS.items():
+        table.add_row(name, ", ".join(row.on_request), ", ".join(row.on_response), ", ".join(row.editions))
+    console().print(table)
+    ctx.exit()
+
+
+@click.command("generate")
+@click.argument("out", metavar="DIR")
+@click.option("--messages", "-n", type=click.IntRange(0), required=True, metavar="N", help="How many messages.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Another seed makes another log.")
+@click.option("--form", type=click.Choice(FORMS), default="jsonl", show_default=True, help="Of the logs.")
+@click.option(
+    "--profile", type=click.Choice(sorted(EDITIONS)), default=DEFAULT_PROFILE.name, show_default=True,
+    help="Edition of the specification that clean traffic keeps and labels are by.",
+)  # fmt: skip
+@click.option(
+    "--broken", type=click.FloatRange(0, 1), default=BROKEN, show_default=True, metavar="SHARE",
+    help="Share of exchanges that break something, spread over all violations without a --rate.",
+)  # fmt: skip
+@click.option(
+    "--rate", "rates", multiple=True, callback=_shares, metavar="NAME=SHARE",
+    help="Share of exchanges for one violation; repeatable.",
+)  # fmt: skip
+@click.option("--queues", type=click.IntRange(1), default=20, show_default=True, help="Number of destinations.")
+@click.option(
+    "--skew", type=click.FloatRange(0, 1), default=0.0, metavar="SHARE",
+    help="Share of exchanges that go to the first destination.  [default: an even spread]",
+)  # fmt: skip
+@click.option("--pace", type=float, default=PACE, show_default=True, help="Messages in a second of the log's time.")
+@click.option(
+    "--disorder", type=float, default=DISORDER, show_default=True, metavar="SECONDS",
+    help="By how much a line may stand later than its time says.",
+)  # fmt: skip
+@click.option(
+    "--rotate", type=click.FloatRange(min=0, min_open=True), default=DEFAULT_ROTATION / MIB, show_default=True,
+    metavar="MIB", help="Size after which another file is begun.",
+)  # fmt: skip
+@click.option(
+    "--list", is_flag=True, is_eager=True, expose_value=False, callback=_list, help="List the violations and end."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print expected.json instead of words.")
+def command(out: str, messages: int, rotate: float, as_json: bool, **terms: Any) -> None:
+    """Write capture logs as real traffic makes them, of any size, with breaches of the specification at known rates.
+
+    DIR, a new folder, gets logs/, labels.jsonl (which message breaks which assertion) and expected.json (what a replay
+    has to find). The same options write the same octets.
+    """
+    begun = monotonic()
+    try:
+        with _progress(messages) as progress:
+            made = generate(out, messages, rotation=max(1, int(rotate * MIB)), progress=progress, **terms)
+    except UsageError as error:
+        raise click.UsageError(str(error)) from None
+    if as_json:
+        click.echo(json.dumps(made.members, indent=2))
+    else:
+        click.echo(_said(out, made, monotonic() - begun))
+
+
+def _said(out: str, made: Generated, seconds: float) -> str:
+    members = made.members
+    octets = sum(each.stat().st_size for each in made.files)
+    broken = sum(members["violations"].values())
+    return (
+        f"{members['messages']} messages in {members['records']} records, {len(made.files)} files of "
+        f"{octets / MIB:.1f} MiB, {broken} exchanges that break something; {members['messages'] / seconds:.0f} "
+        f"messages a second\nsoapjms replay {out}/logs --out report --profile {members['profile']}"
+    )
+
+
+@contextmanager
+def _progress(messages: int) -> Iterator[Callable[[int], None]]:
+    """Show how far it is, on the terminal; say nothing where there is none."""
+    terminal = console(stderr=True)
+    if not terminal.is_terminal:
+        yield lambda done: None
+        return
+    with terminal.status("") as status:
+        yield lambda done: status.update(Text(f"{done} of {messages} messages"))

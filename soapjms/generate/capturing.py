@@ -1,0 +1,131 @@
+"""Who captured a message, when by whose clock, and what each of them knew: from a call to the lines of a log.
+
+Spec: capture record, version 1.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from functools import lru_cache
+from hashlib import sha256
+from random import Random
+from typing import Final, NamedTuple
+
+from soapjms.generate.calls import Call, Members
+from soapjms.generate.shapes import Answer, Seen
+from soapjms.protocol.exchange import DEFAULT_WINDOW
+from soapjms.protocol.record import Direction, Node
+
+SECOND: Final = 1_000_000
+"""Microseconds, as all times in here."""
+LATENCY: Final = 0.08 * SECOND
+SERVICE_CLOCK: Final = -4_000
+"""The service's clock is behind: it captures some requests before their client does."""
+ON_THE_WAY: Final = 3_000
+WINDOW: Final = DEFAULT_WINDOW.total_seconds() * SECOND
+
+
+class Line(NamedTuple):
+    """One line of a log, and the time in it."""
+
+    time: int
+    text: str
+
+
+class _View(NamedTuple):
+    """One capture of a message: how much later than it passed, by whom, and whether direction and id were known."""
+
+    delay: int
+    node: Node
+    knows_direction: bool = True
+    over_stomp: bool = False
+
+
+_CLIENT: Final = _View(0, Node.REQUESTING)
+_TAP: Final = _View(1_000, Node.TAP, knows_direction=False)
+_SERVICE: Final = _View(ON_THE_WAY + SERVICE_CLOCK, Node.RESPONDING)
+_STOMP_CLIENT: Final = _View(0, Node.REQUESTING, over_stomp=True)
+
+VIEWS: Final = {
+    Seen.TAP: (_TAP,),
+    Seen.NODES: (_CLIENT, _SERVICE),
+    Seen.ALL: (_CLIENT, _TAP, _SERVICE),
+    Seen.STOMP: (_STOMP_CLIENT, _SERVICE),
+}
+ONE_WAY_NODES: Final = {Node.REQUESTING: Node.SENDING, Node.RESPONDING: Node.RECEIVING, Node.TAP: Node.TAP}
+
+
+def lines(call: Call, random: Random) -> Iterator[Line]:
+    """Give out all captures of a call's messages."""
+    shape = call.shape
+    one_way = shape.answer is Answer.NONE
+    views = VIEWS[Seen.NODES if one_way and shape.seen is Seen.STOMP else shape.seen]
+    direction = Direction.ONE_WAY if one_way else Direction.REQUEST
+    if call.earlier is not None:
+        early = call.sent - int((5 + 20 * random.random()) * SECOND)
+        yield from _captured(call.earlier, early, direction, [_TAP if shape.seen is Seen.TAP else _CLIENT])
+    yield from _captured(call.request, call.sent, direction, views)
+    answered = call.sent + int(2_000 + random.expovariate(1 / LATENCY))
+    if shape.redelivered and _SERVICE in views:
+        again = call.sent + int((1 + 4 * random.random()) * SECOND)
+        answered += again - call.sent
+        message = {**call.request, "jms": {**call.request["jms"], "redelivered": True}}
+        yield from _captured(message, again, direction, [_SERVICE])
+    if call.response is not None:
+        if shape.answer is Answer.LATE:
+            answered += int(WINDOW) + 60 * SECOND
+        yield from _captured(call.response, answered, Direction.RESPONSE, _of_response(views))
+
+
+def _of_response(views: tuple[_View, ...]) -> list[_View]:
+    """Of a response the client knows the id."""
+    return [each._replace(delay=ON_THE_WAY - each.delay, over_stomp=False) for each in views]
+
+
+def _captured(
+    message: Members, time: int, direction: Direction, views: tuple[_View, ...] | list[_View]
+) -> Iterator[Line]:
+    rest = _written(message)
+    for view in views:
+        seen = time + view.delay
+        node = ONE_WAY_NODES[view.node] if direction is Direction.ONE_WAY else view.node
+        stated = f'"direction":"{direction}",' if view.knows_direction else ""
+        text = _written(_over_stomp(message)) if view.over_stomp and "correlation_id" in message["jms"] else rest
+        yield Line(seen, f'{{"v":1,"time":"{format_microseconds(seen)}",{stated}"node":"{node}",{text}')
+
+
+def _over_stomp(message: Members) -> Members:
+    """A STOMP sender never learns the JMSMessageID, and properties are strings to it."""
+    properties = {
+        name: value if isinstance(value, str) else json.dumps(value) for name, value in message["properties"].items()
+    }
+    jms = {name: value for name, value in message["jms"].items() if name != "message_id"}
+    return {**message, "jms": jms, "properties": properties, "untyped": True}
+
+
+def _written(message: Members) -> str:
+    """Write what all captures of a message share, without the brace before it."""
+    body = message["body"]
+    octets = body.encode() if isinstance(body, str) else body
+    if isinstance(octets, bytes):
+        message = {**message, "sha256": sha256(octets).hexdigest()}
+        if octets is body:
+            message["body"] = b64encode(octets).decode("ascii")
+    return _ENCODER.encode(message)[1:]
+
+
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def format_microseconds(time: int) -> str:
+    """Write a time in microseconds since 1970 as RFC 3339."""
+    seconds, rest = divmod(time, SECOND)
+    return f"{_second(seconds)}.{rest:06}Z"
+
+
+@lru_cache(maxsize=4096)
+def _second(seconds: int) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}"
