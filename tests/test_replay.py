@@ -36,10 +36,11 @@ from soapjms.protocol.errors import InvalidRecordError, UsageError
 from soapjms.protocol.record import Direction, Record, capture, from_json, to_json
 from soapjms.protocol.senders import Senders
 from soapjms.replay import NoInputError, Summary, replay
+from soapjms.replay.findings import PLACES
 from soapjms.replay.read import MAX_LINE, Captured, Rejected, Split, count_lines, expand, read, splits
 from soapjms.replay.report import visible
 from soapjms.replay.schema import RECORDS, REJECTED, VERDICTS, from_row, to_row
-from soapjms.replay.summary import PLACES, SAMPLES, Sample, Tally, summarise
+from soapjms.replay.summary import Tally, summarise
 from soapjms.replay.terms import Terms
 from soapjms.wsdl import read_wsdl
 
@@ -651,25 +652,6 @@ def test_a_long_text_is_cut_in_the_report() -> None:
     """A reason of a megabyte does not make a page of a megabyte."""
     assert visible("x" * 1000).endswith("… (400 more characters)")
     assert visible("a\tb") == "a\\tb"
-
-
-def test_tallies_add_up_in_any_order() -> None:
-    """Counts and samples do not depend on how the log was cut, and survive their way through a row."""
-    one, other = Tally(), Tally()
-    for number in range(30):
-        tally = one if number % 3 else other
-        tally.count("records")
-        tally.note("code", "text")
-        tally.sample("A", "failed", Sample(f"{number:02}", "", "", "", "", "", ""))
-    sums = []
-    for first, second in ((one, other), (other, one)):
-        total = Tally()
-        total.add(Tally.from_json(first.to_json()))
-        total.add(second)
-        sums.append(total)
-    assert sums[0] == sums[1]
-    assert sums[0].counts["records",] == 30
-    assert [each.time for each in sums[0].samples["A", "failed"]] == [f"{n:02}" for n in range(SAMPLES)]
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3 * PLACES), st.sampled_from(["cxf", ""])), max_size=900))

@@ -7,20 +7,18 @@ Spec: capture record, version 1, "Copies and pairing" and "Verdicts".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
 from itertools import groupby
 from operator import itemgetter
 from typing import Final, NamedTuple
 
-from brokers.message import Destination
 from soapjms.protocol.assertions import (
     ASSERTIONS,
     Outcome,
     Setting,
     Verdict,
-    guess_dialect,
     habits,
     judge_readings,
     readings,
@@ -28,9 +26,10 @@ from soapjms.protocol.assertions import (
 from soapjms.protocol.exchange import Exchange, Pattern, pair
 from soapjms.protocol.properties import Carrier
 from soapjms.protocol.reading import Reading
-from soapjms.protocol.record import Record, format_time
+from soapjms.protocol.record import Record
 from soapjms.protocol.responding import reaction
-from soapjms.replay.summary import Sample, Tally
+from soapjms.replay.scene import NODES, Scene, destination_text, whole
+from soapjms.replay.summary import Tally
 from soapjms.replay.terms import Terms
 
 ROW_OUTCOMES: Final = frozenset({Outcome.FAILED, Outcome.WARNING, Outcome.PREREQ_FAILED, Outcome.MISSING_INPUT})
@@ -69,18 +68,18 @@ def judge_all(keyed: Iterable[tuple[str, Record]], terms: Terms, tally: Tally) -
             _count(exchange, terms.setting, tally)
             if exchange.messages:
                 messages = readings(exchange, terms.setting)
-                _count_stacks(messages, tally)
-                yield from _judged(exchange, messages, terms, tally)
+                scene = Scene.of(exchange, messages)
+                _see(scene, tally)
+                yield from _judged(scene, messages, terms, tally)
 
 
-def _judged(exchange: Exchange, messages: dict[Carrier, Reading], terms: Terms, tally: Tally) -> Iterator[VerdictRow]:
+def _judged(scene: Scene, messages: dict[Carrier, Reading], terms: Terms, tally: Tally) -> Iterator[VerdictRow]:
     setting = _setting_for(messages.get(Carrier.REQUEST) or messages.get(Carrier.ONE_WAY), terms, tally)
     for verdict in judge_readings(setting, messages, ASSERTIONS):
         tally.count("assertion", verdict.assertion, verdict.outcome)
         if verdict.outcome in ROW_OUTCOMES:
-            row = _row(exchange, verdict)
-            tally.sample(row.assertion, row.verdict, _sample(row))
-            yield row
+            tally.find(verdict, scene)
+            yield _row(scene.exchange, verdict)
 
 
 def _setting_for(message: Reading | None, terms: Terms, tally: Tally) -> Setting:
@@ -98,36 +97,13 @@ def _row(exchange: Exchange, verdict: Verdict) -> VerdictRow:
         exchange_id=exchange.id,
         message_id=message.message_id,
         time=verdict.record.time,
-        destination=_destination(message.destination),
+        destination=destination_text(message.destination),
         assertion=verdict.assertion,
         level=str(verdict.level),
         verdict=str(verdict.outcome),
-        reason=_whole(verdict.reason),
+        reason=None if verdict.reason is None else whole(verdict.reason),
         expected_subcodes=[str(each) for each in verdict.expected_subcodes],
-        observed_subcode=_whole(verdict.observed_subcode),
-    )
-
-
-def _destination(destination: Destination | None) -> str | None:
-    if destination is None:
-        return None
-    return str(destination.kind) if destination.name is None else f"{destination.kind}:{destination.name}"
-
-
-def _whole(text: str | None) -> str | None:
-    """Make a text one that UTF-8 can carry: a reason may quote octets that were none."""
-    return None if text is None else text.encode("utf-8", "backslashreplace").decode()
-
-
-def _sample(row: VerdictRow) -> Sample:
-    return Sample(
-        time=format_time(row.time),
-        exchange_id=row.exchange_id,
-        message_id=row.message_id or "",
-        destination=row.destination or "",
-        reason=row.reason or "",
-        expected_subcodes=", ".join(row.expected_subcodes),
-        observed_subcode=row.observed_subcode or "",
+        observed_subcode=None if verdict.observed_subcode is None else whole(verdict.observed_subcode),
     )
 
 
@@ -147,21 +123,15 @@ def _count(exchange: Exchange, setting: Setting, tally: Tally) -> None:
     tally.count("reaction", "unanswered" if outcome.agrees is None else "agree" if outcome.agrees else "disagree")
 
 
-def _count_stacks(messages: Mapping[Carrier, Reading], tally: Tally) -> None:
-    """Count each message at the destination of the service, by the node that sent it and the stack that it looks of."""
-    first = next(iter(messages.values())).message.destination
-    if first is not None and first.kind.is_temporary:
-        first = Destination(first.kind, None)  # a client has its own, and another each time that it starts
-    for carrier, message in messages.items():
-        tally.see(_destination(first) or "", NODES[carrier], guess_dialect(message) or "")
-
-
-NODES: Final[Mapping[Carrier, str]] = {
-    Carrier.REQUEST: "requesting",
-    Carrier.ONE_WAY: "sending",
-    Carrier.RESPONSE: "responding",
-}
-"""The nodes that send the messages of an exchange."""
+def _see(scene: Scene, tally: Tally) -> None:
+    """Count the messages of an exchange at the destination of the service, and when they passed."""
+    for carrier, stack in scene.stacks.items():
+        tally.see(scene.place, NODES[carrier], stack)
+    for message in scene.exchange.messages:
+        tally.timeline.message(message.time)
+    asked, answered = scene.exchange.request, scene.exchange.response
+    if asked is not None and answered is not None:
+        tally.answered(scene.place, asked.time, answered.time)
 
 
 def _kind(exchange: Exchange) -> tuple[str, ...]:

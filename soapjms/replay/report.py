@@ -7,6 +7,7 @@ nothing, and characters that a terminal, a browser or an XML parser would act on
 from __future__ import annotations
 
 from collections.abc import Mapping
+from heapq import nsmallest
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -16,10 +17,13 @@ from jinja2 import Environment, StrictUndefined
 
 from soapjms.protocol.assertions import Outcome
 from soapjms.protocol.uri import showing
-from soapjms.replay.summary import Sample, Summary
+from soapjms.replay.findings import Sample
+from soapjms.replay.summary import Summary
 
 LONGEST: Final = 600
 """Characters of one text that the report shows."""
+SHOWN: Final = 5
+"""How many offenders of each assertion and verdict are listed."""
 JUDGED: Final = (Outcome.PASSED, Outcome.FAILED, Outcome.WARNING)
 
 
@@ -113,12 +117,17 @@ class Finding(NamedTuple):
 
 
 def _findings(summary: Summary, listed: list[Row]) -> list[Finding]:
-    return [
-        Finding(row, outcome, row.counts[outcome], sorted(summary.samples[row.id, outcome]))
+    found = [
+        Finding(row, outcome, row.counts[outcome], samples(summary, row.id, outcome))
         for outcome in (Outcome.FAILED, Outcome.WARNING)
         for row in listed
-        if (row.id, outcome) in summary.samples
     ]
+    return [each for each in found if each.samples]
+
+
+def samples(summary: Summary, assertion: str, verdict: str) -> list[Sample]:
+    """Return the earliest samples of an assertion's findings with one verdict."""
+    return nsmallest(SHOWN, [each for _, cause in summary.findings.of(assertion, verdict) for each in cause.samples])
 
 
 def junit(summary: Summary) -> ElementTree[Element]:
@@ -147,11 +156,11 @@ def junit(summary: Summary) -> ElementTree[Element]:
 def _case(case: Element, row: Row, summary: Summary) -> None:
     if row.state == Outcome.FAILED:
         failure = SubElement(case, "failure", type=row.level, message=f"{row.title}: {row.counts['failed']} failed")
-        failure.text = _lines(summary.samples[row.id, Outcome.FAILED])
+        failure.text = _lines(samples(summary, row.id, Outcome.FAILED))
     elif not row.judged:
         SubElement(case, "skipped", message=row.not_observable or _why_not_judged(row))
     elif row.state == Outcome.WARNING:
-        SubElement(case, "system-out").text = _lines(summary.samples[row.id, Outcome.WARNING])
+        SubElement(case, "system-out").text = _lines(samples(summary, row.id, Outcome.WARNING))
 
 
 def _why_not_judged(row: Row) -> str:
@@ -168,8 +177,7 @@ NOT_JUDGED: Final[Mapping[str, str]] = {
 }
 
 
-def _lines(samples: list[Sample]) -> str:
+def _lines(found: list[Sample]) -> str:
     return "\n".join(
-        f"{each.time} {visible(each.destination)} {visible(each.exchange_id)}: {visible(each.reason)}"
-        for each in sorted(samples)
+        f"{each.time} {visible(each.destination)} {visible(each.exchange_id)}: {visible(each.reason)}" for each in found
     )

@@ -9,22 +9,21 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from heapq import nsmallest
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, TypeAlias
 
-from soapjms.protocol.assertions import ASSERTIONS, Outcome, Setting, not_observable
+from soapjms.protocol.assertions import ASSERTIONS, Outcome, Setting, Verdict, not_observable
 from soapjms.protocol.names import EDITIONS, REC_2012
+from soapjms.protocol.record import format_time
 from soapjms.protocol.senders import Sender
+from soapjms.replay.findings import PLACES, Findings
 from soapjms.replay.read import Rejected
+from soapjms.replay.scene import Scene
 from soapjms.replay.terms import SHOWN, Choice, Terms
+from soapjms.replay.timeline import BACKWARDS, Timeline, quantiles
 
-SAMPLES: Final = 5
-"""How many offenders of each assertion and verdict the report shows."""
 REJECTS_SHOWN: Final = 20
-PLACES: Final = 200
-"""How many destinations are listed one by one: the first in order of the alphabet."""
-LONGEST_PLACE: Final = 1000
-"""Characters of a destination's name that are kept in the list."""
 
 RECONSTRUCTED: Final = (
     "The profile rec-2012 is reconstructed: the Candidate Recommendation of 2009 plus the changes that the working "
@@ -32,16 +31,8 @@ RECONSTRUCTED: Final = (
 )
 
 
-class Sample(NamedTuple):
-    """One finding that the report shows. The order of its members makes the earliest sample the smallest."""
-
-    time: str
-    exchange_id: str
-    message_id: str
-    destination: str
-    reason: str
-    expected_subcodes: str
-    observed_subcode: str
+Place: TypeAlias = Counter[tuple[str, ...]]
+"""What was counted at a destination: `stack NODE STACK`, `answered`, `latency BIN`."""
 
 
 @dataclass(slots=True)
@@ -51,14 +42,16 @@ class Tally:
     Attributes:
         counts: how often each thing was seen, by a path of words such as ("assertion", id, verdict).
         notes: what each code of a note says.
-        samples: the earliest findings of each assertion and verdict.
-        places: how many messages were seen at the first destinations, by sending node and stack.
+        findings: what was found, by assertion, verdict and cause.
+        timeline: what happened when.
+        places: what was seen at the first destinations.
     """
 
     counts: Counter[tuple[str, ...]] = field(default_factory=Counter)
     notes: dict[str, str] = field(default_factory=dict)
-    samples: dict[tuple[str, str], list[Sample]] = field(default_factory=dict)
-    places: dict[str, Counter[tuple[str, str]]] = field(default_factory=dict)
+    findings: Findings = field(default_factory=Findings)
+    timeline: Timeline = field(default_factory=Timeline)
+    places: dict[str, Place] = field(default_factory=dict)
 
     def count(self, *path: str, by: int = 1) -> None:
         """Add to one count."""
@@ -69,18 +62,34 @@ class Tally:
         self.counts["note", code] += 1
         self.notes[code] = min(text, self.notes.get(code, text))
 
-    def sample(self, assertion: str, verdict: str, sample: Sample) -> None:
-        """Keep a finding if it is among the earliest."""
-        kept = self.samples.setdefault((assertion, verdict), [])
-        kept.append(sample)
-        if len(kept) > 4 * SAMPLES:
-            kept[:] = nsmallest(SAMPLES, kept)
+    def find(self, verdict: Verdict, scene: Scene) -> None:
+        """Count a verdict that has a row, by its cause."""
+        name, outcome, time = verdict.assertion, str(verdict.outcome), verdict.record.time
+        self.findings.take(
+            name, outcome, scene.found(verdict), format_time(time), scene.exchange.id, lambda: scene.sample(verdict)
+        )
+        if outcome in (Outcome.FAILED, Outcome.WARNING):
+            self.timeline.count(time, f"{outcome}/{name}")
 
     def see(self, place: str, node: str, stack: str) -> None:
         """Count a message at a destination, by the node that sent it and the stack it looks of (empty: of none)."""
         self.counts["stack", node, stack] += 1
-        self.places.setdefault(place[:LONGEST_PLACE], Counter())[node, stack] += 1
-        self._keep_first_places()
+        self._place(place)["stack", node, stack] += 1
+
+    def answered(self, place: str, asked: datetime, answered: datetime) -> None:
+        """Count a response at the destination of its request, and how long it took."""
+        number = self.timeline.latency(asked, answered)
+        self._place(place)["answered",] += 1
+        if number is not None:
+            self._place(place)["latency", str(number)] += 1
+
+    def _place(self, name: str) -> Place:
+        place = self.places.get(name)
+        if place is None:
+            place = Counter()
+            self.places[name] = place
+            self._keep_first_places()
+        return place
 
     def _keep_first_places(self) -> None:
         # Of those kept, all is counted: what falls out once has so many before it that it never comes back.
@@ -92,8 +101,8 @@ class Tally:
         self.counts.update(other.counts)
         for code, text in other.notes.items():
             self.notes[code] = min(text, self.notes.get(code, text))
-        for place, samples in other.samples.items():
-            self.samples[place] = nsmallest(SAMPLES, [*self.samples.get(place, ()), *samples])
+        self.findings.add(other.findings)
+        self.timeline.add(other.timeline)
         for name, seen in other.places.items():
             self.places.setdefault(name, Counter()).update(seen)
         self._keep_first_places()
@@ -104,8 +113,9 @@ class Tally:
             {
                 "counts": [[*path, number] for path, number in self.counts.items()],
                 "notes": self.notes,
-                "samples": [[*place, nsmallest(SAMPLES, samples)] for place, samples in self.samples.items()],
-                "places": [[place, *one, n] for place, seen in self.places.items() for one, n in seen.items()],
+                "findings": self.findings.to_members(),
+                "timeline": self.timeline.to_members(),
+                "places": places_to_members(self.places),
             }
         )
 
@@ -113,15 +123,23 @@ class Tally:
     def from_json(cls, text: str) -> Tally:
         """Read what `to_json` wrote."""
         members = json.loads(text)
-        places: dict[str, Counter[tuple[str, str]]] = {}
-        for place, node, stack, number in members["places"]:
-            places.setdefault(place, Counter())[node, stack] = number
         return cls(
             counts=Counter({tuple(path): number for *path, number in members["counts"]}),
             notes=members["notes"],
-            samples={(one, two): [Sample(*each) for each in samples] for one, two, samples in members["samples"]},
-            places=places,
+            findings=Findings.from_members(members["findings"]),
+            timeline=Timeline.from_members(members["timeline"]),
+            places=places_from_members(members["places"]),
         )
+
+
+def places_to_members(places: Mapping[str, Place]) -> list[Any]:
+    """Return what JSON can write."""
+    return [[name, [[*path, number] for path, number in sorted(seen.items())]] for name, seen in sorted(places.items())]
+
+
+def places_from_members(members: Iterable[Any]) -> dict[str, Place]:
+    """Read what `places_to_members` returned, after JSON."""
+    return {name: Counter({tuple(path): number for *path, number in seen}) for name, seen in members}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,12 +148,16 @@ class Summary:
 
     Attributes:
         members: what summary.json holds; the same whichever engine ran.
-        samples: the earliest findings of each assertion and verdict.
-        rejects: the first of what could not be read, in order of file and line.
+        findings: what was found, by assertion, verdict and cause.
+        timeline: what happened when.
+        places: what was seen at the first destinations.
+        rejects: the first of what could not be read, in order of file and line, without its text.
     """
 
     members: Mapping[str, Any]
-    samples: Mapping[tuple[str, str], list[Sample]]
+    findings: Findings
+    timeline: Timeline
+    places: Mapping[str, Place]
     rejects: tuple[Rejected, ...]
 
     @property
@@ -175,12 +197,19 @@ def summarise(tally: Tally, rejects: Iterable[Rejected], terms: Terms) -> Summar
         "subcodes": _subcodes(counts, setting),
         "reactions": {name: counts["reaction", name] for name in REACTIONS},
         "notes": {code: {"text": tally.notes[code], "count": counts["note", code]} for code in sorted(tally.notes)},
+        "time": {"first": _time(tally.timeline.first), "last": _time(tally.timeline.last)},
+        "latency": _latency(tally.timeline),
         "stacks": list(_stacks(tally)),
         "senders": [_sender(each, counts["sender", str(number)]) for number, each in enumerate(senders)],
         "notObservable": dict(sorted(unseen.items())),
     }
-    samples = {place: nsmallest(SAMPLES, kept) for place, kept in tally.samples.items()}
-    return Summary(members=members, samples=samples, rejects=tuple(rejects))
+    return Summary(
+        members=members,
+        findings=tally.findings.settled(),
+        timeline=tally.timeline,
+        places={name: tally.places[name] for name in nsmallest(PLACES, tally.places)},
+        rejects=tuple(each._replace(raw=None) for each in rejects),
+    )
 
 
 PRODUCER: Final = "soapjms replay"
@@ -235,8 +264,9 @@ def _stacks(tally: Tally) -> Iterator[dict[str, Any]]:
     """
     rest = Counter({(path[1], path[2]): number for path, number in tally.counts.items() if path[0] == "stack"})
     for place in nsmallest(PLACES, tally.places):
-        yield from _stacks_of(place, tally.places[place])
-        rest -= tally.places[place]
+        seen = Counter({(path[1], path[2]): n for path, n in tally.places[place].items() if path[0] == "stack"})
+        yield from _stacks_of(place, seen)
+        rest -= seen
     yield from _stacks_of(None, rest)
 
 
@@ -246,6 +276,25 @@ def _stacks_of(place: str | None, seen: Counter[tuple[str, str]]) -> Iterator[di
         messages = sum(stacks.values())
         stacks.pop("", None)
         yield {"destination": place, "node": node, "messages": messages, "stacks": stacks}
+
+
+def _time(time: datetime | None) -> str | None:
+    return None if time is None else format_time(time)
+
+
+def _latency(timeline: Timeline) -> dict[str, Any]:
+    """Say how long responses took, in milliseconds, within 12.5 %; null where none was measured."""
+    bins = timeline.latencies()
+    found = dict(zip(QUANTILES, quantiles(bins, QUANTILES.values()), strict=False))  # none where nothing was measured
+    said = {name: _milliseconds(found.get(name)) for name in QUANTILES}
+    return {"measured": bins.total(), "backwards": sum(each[BACKWARDS] for each in timeline.spans.values()), **said}
+
+
+def _milliseconds(taken: timedelta | None) -> float | None:
+    return None if taken is None else round(taken / timedelta(milliseconds=1), 3)
+
+
+QUANTILES: Final[Mapping[str, float]] = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
 
 def _sender(sender: Sender, messages: int) -> dict[str, Any]:

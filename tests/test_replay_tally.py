@@ -1,0 +1,185 @@
+"""What a run counts adds up, however its log was cut: causes of findings, spans of time, latencies, destinations."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from soapjms.replay.findings import ANSWERS, CAUSES, PLACES, SAMPLES, STACKS, Findings, Found, Sample
+from soapjms.replay.summary import Tally
+from soapjms.replay.timeline import SPANS, WIDTHS, Timeline, latency_bin, latency_of, quantiles
+
+NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+
+
+def take(findings: Findings, number: int, reason: str, **more: str) -> None:
+    """Take in one finding, the number of which is its time."""
+    time = f"{number:08}"
+    found = Found(**{"reason": reason, "place": "queue:a", "stack": "", "expected": "", "observed": "", **more})
+    findings.take("A", "failed", found, time, "e", lambda: Sample(time, "e", "m", found.place, found.reason, "", ""))
+
+
+def in_parts(count: int, work: Callable[[Any, int], None], make: Callable[[], Any], back: Callable[[Any], Any]) -> Any:
+    """Do some work in one go and in parts of several sizes, and assert that the parts add up to the same."""
+    whole = make()
+    for number in range(count):
+        work(whole, number)
+    for size in (1, 3, 7):
+        parts = [make() for _ in range(size)]
+        for number in range(count):
+            work(parts[number % size], number)
+        total = make()
+        for part in reversed(parts):
+            total.add(back(json.loads(json.dumps(part.to_members()))))
+        assert total == whole
+    return whole
+
+
+def causes_of(reasons: list[str]) -> dict[str, int]:
+    """Return the causes of findings with some reasons, in whatever order and parts they come."""
+    found = in_parts(
+        len(reasons), lambda each, number: take(each, number, reasons[number]), Findings, Findings.from_members
+    )
+    return {reason: cause.count for reason, cause in found.of("A", "failed")}
+
+
+def test_few_reasons_are_told_apart_word_for_word() -> None:
+    """One reason is one cause, with a count and its earliest findings; the most frequent stands first."""
+    reasons = ["the version is '0.3'", "the version is '0.4'", "the version is '0.4'"] * 20
+    assert list(causes_of(reasons).items()) == [("the version is '0.4'", 40), ("the version is '0.3'", 20)]
+
+
+def test_reasons_with_a_value_of_their_own_are_one_cause() -> None:
+    """What is quoted, and words with digits, do not tell apart what is wrong where there are many of them."""
+    reasons = [f"the correlation id is 'ID:{n}', not c-{n}" for n in range(CAUSES + 1)] + ["there is none"]
+    assert causes_of(reasons) == {"the correlation id is …, not c-…": CAUSES + 1, "there is none": 1}
+
+
+def test_reasons_that_have_nothing_in_common_are_one_cause_in_the_end() -> None:
+    """However many texts a hostile log makes up, the causes of an assertion are few."""
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    reasons = [f"{one}{two} says" for one in letters for two in letters]
+    assert causes_of(reasons) == {"…": len(reasons)}
+    assert causes_of([f"it is '{n}' {each}" for n, each in enumerate(reasons)]) == {"it is …": len(reasons)}
+
+
+def test_the_samples_of_a_cause_are_its_earliest_findings() -> None:
+    """Also where they came late, and in parts."""
+    found = in_parts(50, lambda each, number: take(each, (number * 37) % 50, "r"), Findings, Findings.from_members)
+    ((_, cause),) = found.of("A", "failed")
+    assert [int(each.time) for each in cause.samples] == list(range(SAMPLES))
+
+
+def test_samples_are_made_only_where_they_are_kept() -> None:
+    """A finding that is later than those kept costs no excerpt of its message."""
+    made = []
+    findings = Findings()
+    for number in range(100):
+        text = f"{number:04}"
+        findings.take(
+            "A",
+            "failed",
+            Found("r", "", "", "", ""),
+            text,
+            "e",
+            lambda text=text: made.append(text) or Sample(text, *[""] * 6),  # type: ignore[misc]
+        )
+    assert len(made) == SAMPLES
+
+
+def test_lists_within_a_cause_are_bounded() -> None:
+    """Of destinations and answers beyond the limit the first in order of the alphabet are kept, counted in full."""
+    count = 5 * PLACES * STACKS
+
+    def work(findings: Findings, number: int) -> None:
+        take(findings, number, "r", place=f"queue:{number % (count // 2):06}", observed=f"s{number % 100:02}")
+
+    whole, other = Findings(), Findings()
+    for number in range(count):
+        work(whole, number)
+        work(other, count - 1 - number)
+    ((_, cause),) = whole.settled().of("A", "failed")
+    assert whole == other.settled()
+    assert (len(cause.where), set(cause.where.values())) == (PLACES * STACKS, {2})
+    assert list(cause.answers) == [("", f"s{n:02}") for n in range(ANSWERS)]
+
+
+@given(st.lists(st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31)), max_size=60))
+def test_spans_of_any_times_add_up(times: list[datetime]) -> None:
+    """From the first year of the calendar to the last."""
+    whole = in_parts(
+        len(times),
+        lambda each, number: each.message(times[number].replace(tzinfo=UTC)),
+        Timeline,
+        Timeline.from_members,
+    )
+    assert sum(span["messages"] for span in whole.spans.values()) == len(times)
+    assert (whole.first, whole.last) == (
+        min((each.replace(tzinfo=UTC) for each in times), default=None),
+        max((each.replace(tzinfo=UTC) for each in times), default=None),
+    )
+
+
+@pytest.mark.parametrize(
+    "step", [timedelta(milliseconds=3), timedelta(seconds=11), timedelta(days=5), timedelta(days=2000)]
+)
+def test_spans_widen_as_they_become_many(step: timedelta) -> None:
+    """A day of traffic and an hour of it both have some hundred spans; parts end at the same width."""
+    count = 1400
+
+    def work(timeline: Timeline, number: int) -> None:
+        timeline.message(datetime(1, 1, 1, tzinfo=UTC) + step * number)
+
+    whole = in_parts(count, work, Timeline, Timeline.from_members)
+    assert SPANS / 15 < len(whole.spans) <= SPANS
+    assert whole.width in WIDTHS
+
+
+@given(st.integers(0, 10**13))
+def test_a_latency_is_known_within_an_eighth(microseconds: int) -> None:
+    """Its bin's middle is no further away than 12.5 %, and longer ones are in later bins."""
+    taken = timedelta(microseconds=microseconds)
+    assert abs(latency_of(latency_bin(taken)) - taken) <= max(taken / 8, timedelta(microseconds=1))
+    assert latency_bin(taken) <= latency_bin(taken + timedelta(microseconds=1)) <= latency_bin(taken) + 1
+
+
+def test_latencies_and_clocks_that_run_backwards() -> None:
+    """Of a hundred responses the median and the slow ones are known; one that came before its request is none."""
+    timeline = Timeline()
+    for number in range(1, 101):
+        timeline.latency(NOON, NOON + timedelta(milliseconds=number))
+    assert timeline.latency(NOON, NOON - timedelta(seconds=1)) is None
+    median, slow = quantiles(timeline.latencies(), (0.5, 0.95))
+    assert abs(median - timedelta(milliseconds=50)) < timedelta(milliseconds=7)
+    assert abs(slow - timedelta(milliseconds=95)) < timedelta(milliseconds=12)
+    assert sum(span["backwards"] for span in timeline.spans.values()) == 1
+    assert quantiles(Counter(), (0.5,)) == []
+
+
+def test_tallies_add_up_in_any_order() -> None:
+    """Everything that a part of a run counts survives its way through a row."""
+    one, other = Tally(), Tally()
+    for number in range(30):
+        tally = one if number % 3 else other
+        tally.count("records")
+        tally.note("code", "text")
+        tally.see(f"queue:{number % 4}", "requesting", "cxf")
+        tally.answered(f"queue:{number % 4}", NOON, NOON + timedelta(milliseconds=number))
+        tally.timeline.message(NOON + timedelta(seconds=number))
+        take(tally.findings, number, "reason")
+    sums = []
+    for first, second in ((one, other), (other, one)):
+        total = Tally()
+        total.add(Tally.from_json(first.to_json()))
+        total.add(second)
+        sums.append(total)
+    assert sums[0] == sums[1]
+    assert sums[0].counts["records",] == 30
+    assert sums[0].places["queue:1"]["answered",] == 8
