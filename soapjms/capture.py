@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from brokers.connection import Connection, ConnectionState, Delivery
-from brokers.message import DeliveryMode, Destination, Message, MessageType
+from brokers.message import Destination, Message
 from soapjms.backlog import Arrived, Backlog, Wanted
 from soapjms.capturelog import CaptureLog
 from soapjms.health import PING_PREFIX
@@ -27,6 +27,7 @@ from soapjms.masking import Mask, Masked
 from soapjms.protocol.record import Node, Record, capture, format_time, to_json
 from soapjms.recorder import utc_now
 from soapjms.taps import direction_of
+from soapjms.typedview import probe_message
 
 log = logging.getLogger("soapjms.capture")
 
@@ -121,14 +122,7 @@ class Capture:
             BrokerError: it cannot be sent.
         """
         self._probed.clear()
-        message = Message(
-            message_type=MessageType.BYTES,
-            body=b"",
-            destination=self._connection.temporary(),
-            correlation_id=self._probe,
-            delivery_mode=DeliveryMode.NON_PERSISTENT,
-        )
-        self._connection.send(message)
+        self._connection.send(probe_message(self._connection.temporary(), self._probe))
         return self._probed.wait(timeout)
 
     def close(self) -> None:

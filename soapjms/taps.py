@@ -24,6 +24,7 @@ class TapPoint:
     Attributes:
         name: what `soapjms capture --setting` calls it.
         source: the topic where the copies are.
+        shares_ports: it may speak AMQP at the port where it speaks STOMP.
         translate: gives a copy its original headers back.
         file: where the setting belongs.
         setting: what is to be written there.
@@ -34,13 +35,17 @@ class TapPoint:
     translate: Callable[[Message], Message]
     file: str
     setting: str
+    shares_ports: bool = False
 
 
-DIVERTED: Final = "_AMQ_ORIG_"
-"""How the properties begin in which Artemis says where a copy was."""
+DIVERTED: Final = ("_AMQ_ORIG_", "JMS_AMQP_MA_x-opt-ORIG-")
+"""How the properties begin in which Artemis says where a copy was. The second is what came over AMQP, where it is an
+annotation; a tap over STOMP sees both."""
 
-ADDED: Final = (DIVERTED, "JMS_AMQP_MA_x-opt-ORIG-")
-"""How those begin that it adds to a copy; the second to what came over AMQP."""
+OF_STOMP: Final = frozenset(
+    "__AMQ_CID content-length content-type destination destination-type persistent receipt transaction".split()
+)
+"""Headers of a sender over STOMP, which Artemis shows to consumers over AMQP as if they were properties."""
 
 ANYCAST: Final = "1"
 TEMPORARY: Final[Mapping[str, DestinationKind]] = {
@@ -53,20 +58,43 @@ TEMPORARY: Final[Mapping[str, DestinationKind]] = {
 def from_divert(copy: Message) -> Message:
     """Give a copy from a divert of Artemis its destination and message id back: the `translate` of a tap on one.
 
-    What Artemis added is taken away. A temporary queue of a Java client is called a queue, as nothing tells it from one
-    but that a request names it. A message from elsewhere stays as it is.
+    What Artemis added is taken away, and what it shows of STOMP. A temporary queue of a Java client is called a queue,
+    as nothing tells it from one but that a request names it. A message from elsewhere stays as it is.
     """
-    address = copy.properties.text(f"{DIVERTED}ADDRESS")
+    address = _original(copy, "ADDRESS")
     if address is None:
         return copy
-    multicast = copy.properties.text(f"{DIVERTED}ROUTING_TYPE") not in (None, ANYCAST)
+    multicast = _original(copy, "ROUTING_TYPE") not in (None, ANYCAST)
+    came_over_stomp = copy.properties.text("destination") is not None
+    of_stomp = OF_STOMP if came_over_stomp else frozenset()
+    kept = (each for each in copy.properties if not each.name.startswith(DIVERTED) and each.name not in of_stomp)
     return replace(
         copy,
         destination=_named(Destination(DestinationKind.TOPIC if multicast else DestinationKind.QUEUE, address)),
-        reply_to=None if copy.reply_to is None else _named(copy.reply_to),
-        message_id=copy.properties.text(f"{DIVERTED}MESSAGE_ID") or copy.message_id,
-        properties=Properties(each for each in copy.properties if not each.name.startswith(ADDED)),
+        reply_to=None if copy.reply_to is None else _named(_replied(copy.reply_to, came_over_stomp)),
+        message_id=_id_of(copy),
+        properties=Properties(kept),
     )
+
+
+def _original(copy: Message, what: str) -> str | None:
+    """Read what Artemis says of the original."""
+    here, annotated = DIVERTED
+    return copy.properties.text(f"{here}{what}") or copy.properties.text(f"{annotated}{what.replace('_', '-')}")
+
+
+def _id_of(copy: Message) -> str | None:
+    """Return the JMSMessageID where it is seen, which is over AMQP; else the number that the original has."""
+    if copy.message_id is not None and copy.message_id.startswith("ID:"):
+        return copy.message_id
+    return _original(copy, "MESSAGE_ID") or copy.message_id
+
+
+def _replied(reply_to: Destination, came_over_stomp: bool) -> Destination:
+    """Call a reply destination a queue that Artemis calls a topic, as over STOMP nothing says what it is."""
+    if came_over_stomp and reply_to.kind is DestinationKind.TOPIC:
+        return replace(reply_to, kind=DestinationKind.QUEUE)
+    return reply_to
 
 
 def _named(destination: Destination) -> Destination:
@@ -98,10 +126,15 @@ ARTEMIS: Final = TapPoint(
     <exclusive>false</exclusive>
   </divert>
 </diverts>""",
+    shares_ports=True,
 )
 
-TAPS: Final[Mapping[str, TapPoint]] = {"ActiveMQ": CLASSIC, "ActiveMQ-Artemis": ARTEMIS}
-"""By what the broker calls itself in its capabilities, without its version."""
+TAPS: Final[Mapping[str, TapPoint]] = {
+    "ActiveMQ": CLASSIC,
+    "ActiveMQ-Artemis": ARTEMIS,
+    "apache-activemq-artemis": ARTEMIS,
+}
+"""By what the broker calls itself in its capabilities, without its version; Artemis over AMQP in its own way."""
 
 
 def direction_of(message: Message) -> Direction | None:
@@ -128,6 +161,6 @@ def tap_point(broker: str) -> TapPoint:
         return TAPS[broker.partition("/")[0]]
     except KeyError:
         raise UsageError(
-            f"the broker {broker!r} has nothing to tap; known are, over STOMP: {', '.join(TAPS)}. A Client and a "
+            f"the broker {broker!r} has nothing to tap; known are: ActiveMQ, ActiveMQ-Artemis. A Client and a "
             "Dispatcher record what they send and get with recorder=soapjms.Recorder(PATH)"
         ) from None

@@ -242,6 +242,16 @@ def test_types_of_properties() -> None:
     assert not received.untyped
 
 
+def test_annotations_that_say_where_a_copy_was() -> None:
+    """Artemis's are properties, called as Artemis calls them over STOMP; no others are, nor those of other brokers."""
+    annotations = {symbol("x-opt-ORIG-ADDRESS"): "orders", symbol("x-opt-ORIG-MESSAGE-ID"): 7, symbol("x-opt-a"): 1}
+    octets = proton.Message(annotations=annotations, properties={"p": "q"}).encode()
+    shown = {"p": "q", "JMS_AMQP_MA_x-opt-ORIG-ADDRESS": "orders", "JMS_AMQP_MA_x-opt-ORIG-MESSAGE-ID": 7}
+    for dialect, expected in ((ARTEMIS, shown), (PLAIN, {"p": "q"})):
+        found = from_amqp_message(octets, dialect).message.properties
+        assert {each.name: each.value for each in found} == expected
+
+
 def test_redelivered_by_count() -> None:
     """AMQP counts the deliveries that failed, JMS all of them."""
     received = from_amqp_message(proton.Message(delivery_count=2).encode())

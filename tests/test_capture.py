@@ -216,6 +216,29 @@ def test_copies_of_a_divert() -> None:
     assert original.reply_to == Destination(DestinationKind.TEMPORARY_QUEUE, "temp-queue.x")
 
 
+def test_copies_of_a_divert_over_amqp() -> None:
+    """There the JMSMessageID is seen, and what a sender over STOMP said is no property and no topic."""
+    marks = [
+        typed("JMS_AMQP_MA_x-opt-ORIG-ADDRESS", "t"),
+        typed("JMS_AMQP_MA_x-opt-ORIG-MESSAGE-ID", 7),
+        typed("JMS_AMQP_MA_x-opt-ORIG-ROUTING-TYPE", 0),
+    ]
+    own = [typed("receipt", "mine"), typed("p", 5)]
+    original = from_divert(plain(properties=Properties(marks + own), message_id="ID:8"))
+    assert (original.destination, original.message_id) == (topic("t"), "ID:8")
+    assert original.properties == Properties(own)
+
+    of_stomp = {"destination": "/queue/q", "receipt": "r", "content-length": "2", "_AMQ_ORIG_ADDRESS": "q"}
+    marks = [
+        *(typed(name, value) for name, value in of_stomp.items()),
+        typed("_AMQ_ORIG_MESSAGE_ID", 7),
+        typed("p", "5"),
+    ]
+    original = from_divert(plain(properties=Properties(marks), message_id=None, reply_to=topic("replies")))
+    assert (original.destination, original.message_id, original.reply_to) == (queue("q"), "7", queue("replies"))
+    assert original.properties == Properties([typed("p", "5")])
+
+
 @pytest.mark.parametrize(
     ("address", "routing", "found"),
     [

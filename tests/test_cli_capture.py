@@ -169,6 +169,56 @@ class TestOnEachBroker:
         done = process(*tap.said["replay"].split()[1:], "--local", "--json", cwd=tmp_path)
         assert (done.returncode, json.loads(done.stdout)["exchanges"]) == (0, 1)
 
+    def test_types_are_kept_over_amqp(self, broker: RealBroker, tmp_path: Path) -> None:
+        """Told where AMQP is, the tap reads there: types, JMSMessageIDs, the queue's name; paired, nothing broken."""
+        name = fresh()
+        with (
+            tapping(broker.stomp_url, tmp_path, "--amqp-port", broker.ports.amqp) as tap,
+            soapjms.connect(broker.amqp_url) as connection,
+            soapjms.Dispatcher(connection, f"jms:queue:{name}", greeter()),
+            soapjms.Client(connection, f"jms:queue:{name}", timeout=PATIENCE) as client,
+        ):
+            assert text_of(client.call(envelope("Ann"))) == "Hello Ann"
+            tap.end()
+        request, response = (each.message for each in tap.records())
+        assert (request.destination, request.untyped, response.untyped) == (queue(name), False, False)
+        assert response.properties.value("SOAPJMS_isFault") is False
+        assert {each.name.partition("_")[0] for each in (*request.properties, *response.properties)} == {"SOAPJMS"}
+        assert request.message_id is not None
+        assert request.message_id.startswith("ID:")
+        assert request.reply_to is not None
+        assert response.destination is not None
+        assert request.reply_to.name == response.destination.name
+        assert response.correlation_id == request.correlation_id
+        done = process(*tap.said["replay"].split()[1:], "--local", "--json", cwd=tmp_path)
+        assert (done.returncode, json.loads(done.stdout)["exchanges"]) == (0, 1)
+
+    def test_what_others_send_is_seen_over_amqp(self, broker: RealBroker, tmp_path: Path) -> None:
+        """Over STOMP all are strings in truth; of a Java client each type of message and property is as it sent it."""
+        name = fresh()
+        with (
+            tapping(broker.stomp_url, tmp_path, "--amqp-port", broker.ports.amqp) as tap,
+            soapjms.connect(broker.stomp_url) as connection,
+            soapjms.Dispatcher(connection, f"jms:queue:{name}", greeter()),
+            soapjms.Client(connection, f"jms:queue:{name}", timeout=PATIENCE) as client,
+        ):
+            assert text_of(client.call(envelope("Ann"))) == "Hello Ann"
+            broker.send_special("map,bytes", f"{name}.java", reply_to="temporary")
+            eventually(lambda: len(tap.records()) == 4, "all is in the files")
+            tap.end()
+        request, response, first, second = (each.message for each in tap.records())
+        assert (request.destination, first.destination) == (queue(name), queue(f"{name}.java"))
+        assert response.properties.value("SOAPJMS_isFault") == "false"
+        assert {each.name.partition("_")[0] for each in (*request.properties, *first.properties)} == {"SOAPJMS"}
+        assert request.reply_to == response.destination
+        assert response.correlation_id == request.correlation_id
+        assert (first.message_type, second.message_type) == (MessageType.MAP, MessageType.BYTES)
+        assert first.properties.value("SOAPJMS_isFault") is False
+        assert first.reply_to is not None
+        assert first.reply_to.kind is DestinationKind.TEMPORARY_QUEUE
+        with soapjms.connect(broker.stomp_url) as taker, arrivals(taker, queue(f"{name}.java")) as left:
+            left.take(2)  # or other tests would find them in the counters
+
     def test_a_killed_capture_leaves_what_it_had_written(self, broker: RealBroker, tmp_path: Path) -> None:
         """SIGKILL at work: every file reads to its end."""
         name = fresh()
@@ -258,6 +308,30 @@ def test_a_broker_that_was_not_told(activemq: RealBroker, tmp_path: Path) -> Non
     assert b"conf/activemq.xml" in done.stderr
     assert b'useMirroredQueues="true"' in done.stderr
     assert list((tmp_path / "captures").iterdir()) == []
+
+
+@pytest.mark.broker
+def test_amqp_at_the_port_of_stomp_is_found(tmp_path: Path) -> None:
+    """As with most acceptors of Artemis: nothing has to be said for it."""
+    setting = run("capture", "--setting", "artemis").stdout.partition("\n\n")[2]
+    with start_artemis(setting=setting) as broker:
+        both = broker.stomp_url.replace(f":{broker.ports.stomp}", f":{broker.ports.ws}")
+        with tapping(both, tmp_path) as tap:
+            broker.send_special("bytes", fresh())
+            tap.end()
+    (record,) = tap.records()
+    assert record.message.properties.value("SOAPJMS_isFault") is False
+
+
+@pytest.mark.broker
+def test_a_port_where_amqp_is_not(broker: RealBroker, activemq: RealBroker, tmp_path: Path) -> None:
+    """Of no use, or another broker's: it says so, and ends with 2."""
+    for port, why in [(broker.ports.stomp, b"nobody there wants"), (activemq.ports.amqp, b"it is another broker")]:
+        done = process("capture", "--connection", broker.stomp_url, "--amqp-port", port, cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (2, b"")
+        assert b"no AMQP at port %d: " % port in done.stderr
+        assert why in done.stderr
+        assert b"admin:" not in done.stderr
 
 
 def test_what_cannot_be(tmp_path: Path) -> None:

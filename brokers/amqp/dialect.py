@@ -28,6 +28,8 @@ class Dialect:
             temporary queue that is gone does, Artemis makes a lasting queue of that name, which nobody empties.)
         selectors: a consumer may have one.
         tells_gone: a message to a temporary destination that is gone is refused; else it vanishes.
+        shown: how the annotations begin in which the broker says where a copy was, none for no such. They become
+            properties, `JMS_AMQP_MA_` before their names, as the broker itself calls them to consumers over STOMP.
     """
 
     prefixes: Mapping[DestinationKind, str] = field(default_factory=dict)
@@ -35,6 +37,7 @@ class Dialect:
     temporary_names: Mapping[str, DestinationKind] = field(default_factory=dict)
     unannotated: frozenset[DestinationKind] = frozenset()
     tells_gone: bool = True
+    shown: str | None = None
     selectors: bool = True
 
 
@@ -58,6 +61,7 @@ ARTEMIS: Final = Dialect(
     },
     unannotated=frozenset({DestinationKind.TEMPORARY_QUEUE, DestinationKind.TEMPORARY_TOPIC}),
     tells_gone=False,
+    shown="x-opt-ORIG-",
 )
 
 EMBEDDED: Final = Dialect(

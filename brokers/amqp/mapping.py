@@ -46,6 +46,9 @@ MESSAGE_TYPES: Final = (
 )
 """Message types by their number in the annotation."""
 
+SHOWN_PREFIX: Final = "JMS_AMQP_MA_"
+"""What stands before the name of a message annotation that is shown as a property."""
+
 KINDS: Final = (
     DestinationKind.QUEUE,
     DestinationKind.TOPIC,
@@ -168,9 +171,9 @@ def from_amqp_message(octets: bytes, dialect: Dialect = PLAIN, source: Destinati
     """Return the message that the octets carry; never raises for what they are.
 
     Without the annotations of the JMS mapping the message type follows from the body: data is bytes, a string is text.
-    Properties whose type JMS does not have are dropped, so are content encoding, group of the reply, footer and the
-    annotations. What is no AMQP message, or has a body that JMS has no message type for, is of type `unknown` with the
-    octets as its body.
+    Properties whose type JMS does not have are dropped, so are content encoding, group of the reply, footer and all
+    annotations but those that the dialect has shown. What is no AMQP message, or has a body that JMS has no message
+    type for, is of type `unknown` with the octets as its body.
 
     Args:
         octets: all of the transfer.
@@ -191,7 +194,12 @@ def from_amqp_message(octets: bytes, dialect: Dialect = PLAIN, source: Destinati
         Message(
             message_type=message_type,
             body=body,
-            properties=Properties(_jms_properties(stated, _map(found, Section.APPLICATION_PROPERTIES))),
+            properties=Properties(
+                (
+                    *_jms_properties(stated, _map(found, Section.APPLICATION_PROPERTIES)),
+                    *_shown(annotations, dialect.shown),
+                )
+            ),
             destination=_destination(_at(stated, 2, str), annotations.get(DESTINATION_ANNOTATION), dialect, source),
             message_id=ids.message_id(_at(stated, 0, object)),
             correlation_id=ids.correlation_id(_at(stated, 5, object)),
@@ -260,6 +268,13 @@ def _jms_properties(stated: list[Any], application: Mapping[Any, Any]) -> Iterab
         yield Property(GROUP, PropertyType.STRING, group)
     if sequence is not None:
         yield Property(GROUP_SEQUENCE, PropertyType.INT, sequence - ((UINT + 1) if sequence > UINT >> 1 else 0))
+
+
+def _shown(annotations: Mapping[Any, Any], prefix: str | None) -> Iterable[Property]:
+    for name, value in annotations.items():
+        typed = from_amqp(value) if prefix is not None and str(name).startswith(prefix) else None
+        if typed is not None and typed.type is not PropertyType.BYTES:
+            yield Property(f"{SHOWN_PREFIX}{name}", *typed)
 
 
 def _content(found: list[Found], declared: MessageType | None, content_type: str | None) -> tuple[MessageType, Body]:

@@ -6,7 +6,7 @@ import json
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from threading import Event
 from time import monotonic
@@ -17,7 +17,7 @@ from rich.text import Text
 
 from brokers.connection import Connection, ConnectionState
 from brokers.errors import BrokerError
-from brokers.message import topic
+from brokers.message import Destination, topic
 from soapjms.capture import Capture
 from soapjms.capturelog import DEFAULT_ROTATION, CaptureLog
 from soapjms.cli import USAGE
@@ -29,6 +29,7 @@ from soapjms.masking import Mask
 from soapjms.protocol.record import format_time
 from soapjms.protocol.uri import visible
 from soapjms.taps import TAPS, TapPoint, tap_point
+from soapjms.typedview import typed_view
 
 MIB: Final = 1 << 20
 FINDINGS: Final = 1
@@ -38,6 +39,7 @@ LOOK: Final = 0.5
 MOST_NAMED: Final = 3
 """Files that are listed one by one."""
 
+WITHOUT_TYPES: Final = ", where all properties are strings (--amqp-port PORT for their types),"
 PROBE_TIMEOUT: Final = 3.0
 LEAVE_TIMEOUT: Final = 1.0
 SETTINGS: Final = {each.name: each for each in TAPS.values()}
@@ -78,6 +80,11 @@ def _show_setting(ctx: click.Context, param: click.Parameter, name: str | None) 
 )
 @click.option("--no-check", is_flag=True, help="Do not check first whether the broker makes copies.")
 @click.option(
+    "--amqp-port", type=click.IntRange(0, 65535), metavar="PORT",
+    help="Where a broker at a stomp: URL speaks AMQP, which keeps the types of properties; 0 to stay with STOMP.  "
+    "[default: look where it usually is]",
+)  # fmt: skip
+@click.option(
     "--setting", type=click.Choice(sorted(SETTINGS)), is_eager=True, expose_value=False, callback=_show_setting,
     help="Only print what this broker has to be told.",
 )  # fmt: skip
@@ -93,13 +100,14 @@ def command(
     plain: bool,
     seconds: float | None,
     no_check: bool,
+    amqp_port: int | None,
     as_json: bool,
     **masks: tuple[str, ...],
 ) -> None:
     """Record the messages that pass a broker, from outside: nobody who sends or receives notices, or waits.
 
-    The broker has to copy them to a topic; what it has to be told is printed if it does not, or by --setting. Ends at
-    Ctrl-C, SIGTERM or after --for.
+    The broker has to copy them to a topic; what it has to be told is printed if it does not, or by --setting. With a
+    stomp: URL the copies are read over AMQP if the broker speaks it too. Ends at Ctrl-C, SIGTERM or after --for.
 
     Exit status: 0 ended as told, 1 something was dropped, or passed while the connection was lost, 2 usage, or no tap.
     """
@@ -107,12 +115,13 @@ def command(
         raise click.UsageError("give --connection, or set SOAPJMS_CONNECTION")
     mask = Mask(masks["mask_property"], masks["mask_element"], masks["mask_pattern"])
     stop = Event()
-    with (
-        open_url(connection, DEFAULT_TIMEOUT) as opened,
-        CaptureLog(folder, rotation=max(1, int(rotate * MIB)), compress=not plain) as log,
-    ):
+    with ExitStack() as stack:
+        opened = stack.enter_context(open_url(connection, DEFAULT_TIMEOUT))
+        log = stack.enter_context(CaptureLog(folder, rotation=max(1, int(rotate * MIB)), compress=not plain))
         point = tap_point(opened.capabilities.broker)
         sources = [topic(source) if source else point.source, *map(topic, topics)]
+        if not (no_check or amqp_port == 0):
+            opened = stack.enter_context(_best_view(opened, connection, sources[0], point, amqp_port))
         with Capture(
             opened, log, sources, translate=point.translate, mask=mask, queues=queues, everything=everything
         ) as capture:
@@ -124,6 +133,23 @@ def command(
                 with suppress(BrokerError):  # it was lost just now, which the connection has noted
                     capture.is_fed(LEAVE_TIMEOUT)
     _report(capture, log, as_json)
+
+
+@contextmanager
+def _best_view(
+    opened: Connection, url: str, source: Destination, point: TapPoint, port: int | None
+) -> Iterator[Connection]:
+    """Give the broker's AMQP if there is such, and leave its STOMP; else what is open."""
+    if opened.capabilities.typed_properties and port is None:
+        yield opened
+        return
+    typed = typed_view(opened, url, source, port, shares_ports=point.shares_ports)
+    if typed is None:
+        yield opened
+        return
+    opened.close()
+    with typed:
+        yield typed
 
 
 def _refuse(opened: Connection, point: TapPoint) -> None:
@@ -143,7 +169,9 @@ def setting_of(point: TapPoint) -> str:
 def _watch(capture: Capture, log: CaptureLog, opened: Connection, stop: Event, seconds: float | None) -> None:
     """Wait for the end, and show on a terminal how it goes."""
     until = None if seconds is None else monotonic() + seconds
-    click.echo(f"capturing from {opened.capabilities.broker} to {visible(str(log.folder))}; Ctrl-C ends it", err=True)
+    capabilities = opened.capabilities
+    how = "" if capabilities.typed_properties else WITHOUT_TYPES
+    click.echo(f"capturing from {capabilities.broker}{how} to {visible(str(log.folder))}; Ctrl-C ends it", err=True)
     with _progress() as say:
         while not (stop.is_set() or capture.ended.is_set()):
             left = LOOK if until is None else min(LOOK, until - monotonic())
