@@ -17,6 +17,7 @@ from soapjms.protocol.names import Mep
 from soapjms.protocol.properties import Effective
 from soapjms.protocol.showing import named
 from soapjms.protocol.uri import JmsUri
+from soapjms.protocol.values import uncarried
 from soapjms.protocol.wsdl import Port
 from soapjms.protocol.wsdl.showing import MEP_WORDS
 
@@ -32,7 +33,7 @@ def destination_of(uri: JmsUri, names: Names, properties: Effective | None = Non
     """Find the destination that a URI names; `properties` are the effective ones, if not only the URI's count.
 
     Raises:
-        UsageError: a lookup variant that is not supported.
+        UsageError: a lookup variant that is not supported; a name that no header carries.
         NameNotFoundError: a JNDI name that is not registered.
     """
     try:
@@ -40,7 +41,7 @@ def destination_of(uri: JmsUri, names: Names, properties: Effective | None = Non
     except KeyError:
         raise UsageError(f"the lookup variant {uri.variant!r} is none of: {', '.join(VARIANTS)}") from None
     values = uri.effective() if properties is None else _as_text(properties)
-    return find(names, str(uri.destination), jndi_entries(values))
+    return _carried(f"{uri.variant}:{uri.destination}", find(names, str(uri.destination), jndi_entries(values)))
 
 
 def reply_destination_of(uri: JmsUri, properties: Effective, names: Names) -> Destination | None:
@@ -56,7 +57,7 @@ def reply_destination_of(uri: JmsUri, properties: Effective, names: Names) -> De
     name, topic_name = properties.value("replyToName"), properties.value("topicReplyToName")
     if name is not None:
         if uri.variant == "jndi":
-            return names.lookup(str(name), jndi_entries(_as_text(properties)))
+            return _carried(f"replyToName {name}", names.lookup(str(name), jndi_entries(_as_text(properties))))
         return queue(str(name))
     return None if topic_name is None else topic(str(topic_name))
 
@@ -68,12 +69,14 @@ def soap_action_of(
 
     Raises:
         UsageError: the port has no such operation, it is of another pattern, or there is no port; `soap_action` is no
-            text.
+            text, or holds what no property of a message carries.
 
     Spec: SOAP/JMS 2.2.3 soapAction, 3.4.3; Protocol-2001, Protocol-2018.
     """
     if soap_action is not None and not isinstance(soap_action, str):
         raise UsageError(f"soap_action is {soap_action!r}; it is text, or None for what the properties give")
+    if soap_action is not None:
+        require_carried("soap_action", soap_action)
     if operation is None:
         return soap_action
     if port is None:
@@ -84,6 +87,25 @@ def soap_action_of(
     if soap_action is not None or properties.stated("soapAction") is not None:
         return soap_action
     return found.soap_action or None
+
+
+def require_carried(what: str, text: str) -> str:
+    """Return a text of the caller's that becomes a header or a property.
+
+    Raises:
+        UsageError: it holds what not every protocol carries there.
+    """
+    problem = uncarried(text)
+    if problem is not None:
+        raise UsageError(
+            f"{what} is {text!r}, which holds {problem}: no header or property of a message carries that; leave it out"
+        )
+    return text
+
+
+def _carried(what: str, destination: Destination) -> Destination:
+    require_carried(f"the destination of {what}", destination.name or "")
+    return destination
 
 
 def _as_text(properties: Effective) -> Mapping[str, str]:
@@ -167,6 +189,7 @@ def _allowed(option: str, given: bool | Collection[str]) -> frozenset[str] | Non
     if isinstance(given, str) or not isinstance(given, Collection) or not all(isinstance(each, str) for each in given):
         raise UsageError(f"{option} is {given!r}; it is True for any, False for none, or a list of names")
     for name in given:
+        require_carried(option, name)
         if not name or never_written(name) is not None:
             raise UsageError(f"{option} allows {name!r}, {never_written(name) or 'which is no name'}; leave it out")
     return frozenset(given)

@@ -17,7 +17,7 @@ from typing import Final, Self
 from brokers.connection import Connection, ConnectionState, Consumer, Delivery
 from brokers.message import Destination, queue
 from brokers.naming import Names
-from soapjms.addressing import VARIANTS, ReplyRule, destination_of
+from soapjms.addressing import VARIANTS, ReplyRule, destination_of, require_carried
 from soapjms.arguments import at_least_one, connection_to, edition, service_to_run
 from soapjms.committer import Committer
 from soapjms.health import DEFAULT_TIMEOUT, Health, Pinger
@@ -278,4 +278,4 @@ def dead_letter_queue(name: str | None, requests: Destination) -> Destination | 
         return None
     if not isinstance(name, str) or not name or name == requests.name:
         raise UsageError(f"dead_letters is {name!r}; it is the name of a queue, and not of the one that is served")
-    return queue(name)
+    return queue(require_carried("dead_letters", name))

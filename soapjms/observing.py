@@ -21,6 +21,7 @@ from brokers.connection import ConnectionState
 from brokers.message import Destination, Message, Properties, properties
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.names import Subcode
+from soapjms.protocol.values import uncarried
 
 log = logging.getLogger("soapjms.observing")
 
@@ -165,12 +166,14 @@ def carried(observation: Observation) -> Properties:
     """Return what a message is to carry for an observation.
 
     Raises:
-        ValueError: JMS has no property of such a name.
+        ValueError: JMS has no property of such a name, or no property carries the value.
     """
     values = observation.properties()
-    for name in values:
+    for name, value in values.items():
         if not is_property_name(name):
             raise ValueError(f"{name!r} is no name of a JMS property: an identifier that does not begin with JMS")
+        if isinstance(value, str) and (problem := uncarried(value)) is not None:
+            raise ValueError(f"the property {name} is {value!r}, which holds {problem}: no message carries that")
     return properties(values)
 
 

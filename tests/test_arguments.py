@@ -8,7 +8,9 @@ from xml.etree import ElementTree
 import pytest
 from calling_kit import (
     GREETER,
+    PATIENCE,
     URI,
+    OnEachBroker,
     Peers,
     envelope,
     greeter,
@@ -21,6 +23,7 @@ from brokers import (
     ClosedError,
     Connection,
     MessageType,
+    queue,
 )
 from brokers.embedded import Broker
 from soapjms import Client, Dispatcher, Service, UsageError
@@ -134,6 +137,42 @@ class TestClient(Peers):
                 function(envelope(), soap_action=action)
         assert client.under_way == 0
 
+    @pytest.mark.parametrize(
+        ("action", "says"), [("a\0b", "NUL at 1"), ("urn:\udc80", "half of a surrogate pair.* at 4")]
+    )
+    def test_soap_action_that_no_message_carries(self, client: Client, broker: Broker, action: str, says: str) -> None:
+        """It is refused on every broker alike, and nothing is sent."""
+        for function in (client.call, client.submit, client.send):
+            with pytest.raises(UsageError, match=f"soap_action is .*holds {says}"):
+                function(envelope(), soap_action=action)
+        assert client.under_way == 0
+        assert broker.depth(GREETER) == 0
+
+    @pytest.mark.parametrize(
+        ("uri", "properties", "says"),
+        [
+            (URI, {"soapAction": "a\0b"}, "soapAction holds NUL at 1 in environment; accepted is any string without"),
+            (URI, {"targetService": "\ud800"}, "targetService holds half of a surrogate pair"),
+            (URI, {"replyToName": "answers\0"}, "replyToName holds NUL at 7"),
+            (URI + "?targetService=a%00", {}, "targetService holds NUL at 1 in URI"),
+            (URI + "?topicReplyToName=a%00", {}, "topicReplyToName holds NUL at 1 in URI"),
+            ("jms:queue:a%00b", {}, "destinationName holds NUL at 1 in URI"),
+        ],
+    )
+    def test_text_that_no_message_carries(
+        self, connection: Connection, uri: str, properties: dict[str, Any], says: str
+    ) -> None:
+        """A property that would be a header or a property of the message is refused early, and named."""
+        with pytest.raises(soapjms.InvalidPropertyError, match=says):
+            Client(connection, uri, properties=properties)
+
+    @pytest.mark.parametrize("uri", ["jms:jndi:Orders", "jms:jndi:Good?replyToName=Orders"])
+    def test_registered_name_that_no_message_carries(self, connection: Connection, uri: str) -> None:
+        """So is the name of a destination that JNDI names lead to."""
+        known = soapjms.Names({"Orders": queue("a\0b"), "Good": queue("good")})
+        with pytest.raises(UsageError, match=r"Orders is 'a\\x00b', which holds NUL at 1"):
+            Client(connection, uri, names=known)
+
     @pytest.mark.parametrize("connection", ["stomp://clerk:s3cr3t@localhost", None, greeter()])
     def test_connection(self, connection: Any) -> None:
         """A connection is an open one; what was given is not repeated, as a URL may hold a password."""
@@ -148,6 +187,24 @@ class TestClient(Peers):
         connection.close()
         with pytest.raises(ClosedError):
             Client(connection, URI)
+
+
+class TestAwkwardText(OnEachBroker):
+    """What every message carries, on each broker."""
+
+    @pytest.mark.parametrize("action", ["urn:a:b\\c\nd\te\r\nf", "Grüße 東京 🙂", " x "])
+    def test_soap_action_arrives(self, connection: Connection, other: Connection, uri: str, action: str) -> None:
+        """Colons, line ends, backslashes and Unicode are what they were at the service."""
+        service, seen = Service(), list[str | None]()
+
+        @service.operation("{urn:greeter}greetMe")
+        def greet(request: soapjms.Request) -> Any:
+            seen.append(request.soap_action)
+            return request.element
+
+        with Dispatcher(other, uri, service), Client(connection, uri, timeout=PATIENCE) as client:
+            client.call(envelope(), soap_action=action)
+        assert seen == [action]
 
 
 class TestDispatcher(Peers):
@@ -174,6 +231,8 @@ class TestDispatcher(Peers):
             ("jms:jndi:a", {}, "no destination is registered"),
             (URI, {"properties": {"colour": "red"}}, "unknown binding property"),
             (URI, {"profile": "cr-2008"}, "it is a Profile or its name"),
+            (URI, {"dead_letters": "a\0"}, "dead_letters is .* holds NUL at 1"),
+            (URI, {"reply_queues": ["a", "\udfff"]}, "reply_queues is .* half of a surrogate pair"),
         )
         for given, options, says in cases:
             with pytest.raises((UsageError, BrokerError), match=says):

@@ -132,10 +132,13 @@ class BrokenStory(Observation):
 
 
 class Illegal(Observation):
-    """Wants a property that JMS has no name for."""
+    """Wants a property that no message can have."""
+
+    def __init__(self, name: str, value: str) -> None:
+        self.wanted = {name: value}
 
     def properties(self) -> Mapping[str, str]:
-        return {"x-b3-traceid": "1"}
+        return self.wanted
 
 
 class Observing(Peers):
@@ -382,16 +385,29 @@ class TestBroken(Observing):
             assert 1 <= sum(each in line for line in logged) <= 2
         assert all(logged.count(line) <= 2 for line in logged)
 
+    @pytest.mark.parametrize(
+        ("name", "value", "says"),
+        [
+            ("x-b3-traceid", "1", "'x-b3-traceid' is no name of a JMS property"),
+            ("trace", "a\0b", "the property trace is 'a\\x00b', which holds NUL at 1"),
+        ],
+    )
     def test_illegal_property(
-        self, connection: Connection, other: Connection, caplog: pytest.LogCaptureFixture
+        self,
+        connection: Connection,
+        other: Connection,
+        caplog: pytest.LogCaptureFixture,
+        name: str,
+        value: str,
+        says: str,
     ) -> None:
-        """A property that JMS has no name for is not sent, and the log says which."""
-        with Client(connection, URI, observer=Broken(Illegal())) as client:
+        """A property that JMS has no name for, or whose value nothing carries, is not sent; the log says which."""
+        with Client(connection, URI, observer=Broken(Illegal(name, value))) as client:
             client.send(envelope())
             client.send(envelope())
         message = take_one(other, GREETER)
-        assert message.properties.value("x-b3-traceid") is None
-        assert caplog.text.count("'x-b3-traceid' is no name of a JMS property") == 1
+        assert message.properties.value(name) is None
+        assert caplog.text.count(says) == 1
 
     def test_no_observer(self, connection: Connection) -> None:
         """What is no observer is refused at once."""

@@ -351,7 +351,7 @@ def test_port_types_and_bindings_in_other_documents() -> None:
         ({"properties": {Origin.SERVICE: {"targetService": "x"}}}, InvalidPropertyError, "may be set in: "),
         ({"properties": {Origin.BINDING: {"prority": "x"}}}, InvalidPropertyError, "unknown binding property"),
         ({"properties": {Origin.PORT: {"replyToName": " x"}}}, InvalidPropertyError, "no white space around a value"),
-        ({"properties": {Origin.PORT: {"replyToName": "a\0b"}}}, InvalidPropertyError, "no control characters"),
+        ({"properties": {Origin.PORT: {"replyToName": "a\x01b"}}}, InvalidPropertyError, "no control characters"),
         ({"properties": {Origin.PORT: {"jndi-a\x01": "x"}}}, InvalidPropertyError, "no control characters"),
         (
             {"properties": {Origin.SERVICE: {"replyToName": "a", "topicReplyToName": "b"}}},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
 import re
 import subprocess
@@ -28,7 +29,15 @@ from soapjms import CR_2009, REC_2012, CallTimeoutError, Dispatcher, Profile, Re
 from soapjms.prometheus import Metrics
 from soapjms.protocol import names
 from soapjms.protocol.names import FailureReason
-from soapjms.zeep import ArgumentsError, Client, JmsFaultError, JmsTimeoutError, JmsTransport, JmsTransportError
+from soapjms.zeep import (
+    ArgumentsError,
+    AsyncClient,
+    Client,
+    JmsFaultError,
+    JmsTimeoutError,
+    JmsTransport,
+    JmsTransportError,
+)
 
 BOTH = [SOAP_11, SOAP_12]
 ROOT = Path(__file__).parent.parent
@@ -144,6 +153,22 @@ class TestZeepsFeatures(Gallery):
         headers = history.last_received["http_headers"]
         assert headers[names.REQUEST_URI] == "jms:queue:gallery"
         assert headers["content-type"] == headers[names.CONTENT_TYPE]
+
+    def test_a_plugin_with_an_action_that_no_message_carries(self, connection: Connection, path: Path) -> None:
+        """It is refused, with and without asyncio, and no call is under way then."""
+
+        class Broken(zeep.Plugin):
+            def egress(self, envelope: Any, http_headers: Any, operation: Any, binding_options: Any) -> Any:
+                return envelope, {**http_headers, "SOAPAction": '"urn:a\0b"'}
+
+        async def call() -> None:
+            async with AsyncClient(path, connection=connection, plugins=[Broken()]) as client:
+                await client.service.frame("Dusk")
+
+        with Client(path, connection=connection, plugins=[Broken()]) as client:
+            for each in (lambda: client.service.frame("Dusk"), lambda: asyncio.run(call())):
+                with pytest.raises(UsageError, match=r"soap_action is .* holds NUL at 5"):
+                    each()
 
     def test_a_plugin_that_returns_something_else(self, connection: Connection, path: Path) -> None:
         """zeep says what it thinks of it."""

@@ -19,7 +19,7 @@ from soapjms.protocol import names
 from soapjms.protocol.errors import InvalidPropertyError
 from soapjms.protocol.uri import JmsUri
 from soapjms.protocol.uri.known import SAME_IN_JNDI
-from soapjms.protocol.values import BOOLEAN, DELIVERY_MODE, MILLISECONDS, PRIORITY, TEXT, Type, Value
+from soapjms.protocol.values import BOOLEAN, DELIVERY_MODE, MILLISECONDS, PRIORITY, TEXT, Type, Value, uncarried
 
 
 class Group(StrEnum):
@@ -263,8 +263,10 @@ def read_value(name: str, text: str, origin: Origin) -> Value:
     try:
         return row.type.read(text)
     except (ValueError, KeyError):
+        problem = uncarried(text)  # in such a text, which nobody can send, a secret may be
+        seen = f"is {text!r}" if problem is None else f"holds {problem}"
         raise InvalidPropertyError(
-            f"{name} is {text!r} in {origin}; accepted is {row.type.accepted} (SOAP/JMS {row.section})"
+            f"{name} {seen} in {origin}; accepted is {row.type.accepted} (SOAP/JMS {row.section})"
         ) from None
 
 

@@ -17,6 +17,24 @@ Value: TypeAlias = str | int | bool
 _PRIORITY: Final = re.compile(r"0*[0-9]")
 
 
+def uncarried(text: str) -> str | None:
+    """Say what in a text no header and no property of a message carries over every protocol; None if nothing is."""
+    position = text.find("\0")
+    if position >= 0:
+        return f"NUL at {position}"
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return f"half of a surrogate pair, {text[error.start]!r}, at {error.start}"
+    return None
+
+
+def _text(value: str) -> Value:
+    if uncarried(value) is not None:
+        raise ValueError(value)
+    return value
+
+
 def _delivery_mode(value: str) -> Value:
     return DeliveryMode[value].value
 
@@ -49,7 +67,7 @@ class Type(NamedTuple):
     shown: Callable[[Value], Value] = _as_it_is
 
 
-TEXT: Final = Type("any string", _as_it_is)
+TEXT: Final = Type("any string without NUL and halves of surrogate pairs", _text)
 DELIVERY_MODE: Final = Type("PERSISTENT or NON_PERSISTENT", _delivery_mode, lambda value: DeliveryMode(int(value)).name)
 PRIORITY: Final = Type("an integer from 0 to 9", _priority)
 MILLISECONDS: Final = Type("milliseconds, digits only, below 2 to the 63; 0 for no end", _milliseconds)
