@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from soapjms.capturelog import DEFAULT_ROTATION
 from soapjms.generate.calls import Call, Caller
-from soapjms.generate.capturing import SECOND
+from soapjms.generate.capturing import SECOND, Line
 from soapjms.generate.labels import Totals, labels
 from soapjms.generate.table import VIOLATIONS
 from soapjms.generate.traffic import START, Chances, Traffic, calls
@@ -105,14 +105,14 @@ def generate(
     return Generated(files=tuple(log.files), members=members)
 
 
-def _write(lines: Iterator[str], log: LogWriter, totals: Totals) -> None:
+def _write(lines: Iterator[Line], log: LogWriter, totals: Totals) -> None:
     for line in lines:
         log.add(line)
         totals.records += 1
     log.close()
 
 
-def _lines(made: Iterator[Call], totals: Totals, traffic: Traffic, labelled: Path) -> Iterator[str]:
+def _lines(made: Iterator[Call], totals: Totals, traffic: Traffic, labelled: Path) -> Iterator[Line]:
     """Give out the lines of the log, and write the labels of each call."""
     with labelled.open("w", encoding="utf-8", newline="\n") as said:
         for call in made:

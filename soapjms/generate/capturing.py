@@ -28,11 +28,49 @@ ON_THE_WAY: Final = 3_000
 WINDOW: Final = DEFAULT_WINDOW.total_seconds() * SECOND
 
 
+class Written:
+    """A message as all its captures have it.
+
+    Attributes:
+        members: of the capture record, but for the body.
+        body: None where it is in `members`, as that of a map is.
+    """
+
+    __slots__ = ("_text", "body", "members")
+
+    def __init__(self, message: Members) -> None:
+        body = message["body"]
+        self.members = message
+        self.body: bytes | str | None = body if isinstance(body, bytes | str) else None
+        if self.body is not None:
+            octets = self.body.encode() if isinstance(self.body, str) else self.body
+            self.members = {**message, "sha256": sha256(octets).hexdigest()}
+        self._text: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The members as JSON, without the brace before them."""
+        if self._text is None:
+            body = {"body": b64encode(self.body).decode("ascii")} if isinstance(self.body, bytes) else {}
+            self._text = _ENCODER.encode({**self.members, **body})[1:]
+        return self._text
+
+
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
 class Line(NamedTuple):
-    """One line of a log, and the time in it."""
+    """One capture of a message: when, who captured it, what it is, where that was known."""
 
     time: int
-    text: str
+    node: Node
+    direction: Direction | None
+    message: Written
+
+    def to_json(self) -> str:
+        """Write it as a line of a log, without its end."""
+        stated = f'"direction":"{self.direction}",' if self.direction else ""
+        return f'{{"v":1,"time":"{format_microseconds(self.time)}",{stated}"node":"{self.node}",{self.message.text}'
 
 
 class _View(NamedTuple):
@@ -88,13 +126,12 @@ def _of_response(views: tuple[_View, ...]) -> list[_View]:
 def _captured(
     message: Members, time: int, direction: Direction, views: tuple[_View, ...] | list[_View]
 ) -> Iterator[Line]:
-    rest = _written(message)
+    written = Written(message)
     for view in views:
-        seen = time + view.delay
         node = ONE_WAY_NODES[view.node] if direction is Direction.ONE_WAY else view.node
-        stated = f'"direction":"{direction}",' if view.knows_direction else ""
-        text = _written(_over_stomp(message)) if view.over_stomp and "correlation_id" in message["jms"] else rest
-        yield Line(seen, f'{{"v":1,"time":"{format_microseconds(seen)}",{stated}"node":"{node}",{text}')
+        known = direction if view.knows_direction else None
+        hidden = view.over_stomp and "correlation_id" in message["jms"]
+        yield Line(time + view.delay, node, known, Written(_over_stomp(message)) if hidden else written)
 
 
 def _over_stomp(message: Members) -> Members:
@@ -104,20 +141,6 @@ def _over_stomp(message: Members) -> Members:
     }
     jms = {name: value for name, value in message["jms"].items() if name != "message_id"}
     return {**message, "jms": jms, "properties": properties, "untyped": True}
-
-
-def _written(message: Members) -> str:
-    """Write what all captures of a message share, without the brace before it."""
-    body = message["body"]
-    octets = body.encode() if isinstance(body, str) else body
-    if isinstance(octets, bytes):
-        message = {**message, "sha256": sha256(octets).hexdigest()}
-        if octets is body:
-            message["body"] = b64encode(octets).decode("ascii")
-    return _ENCODER.encode(message)[1:]
-
-
-_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def format_microseconds(time: int) -> str:

@@ -14,7 +14,7 @@ from random import Random
 from typing import Any, Final
 
 from soapjms.generate.calls import Call, Caller
-from soapjms.generate.capturing import SECOND, lines
+from soapjms.generate.capturing import SECOND, Line, lines
 from soapjms.generate.shapes import Answer, draw
 from soapjms.generate.table import VIOLATIONS
 from soapjms.generate.violations import Violation
@@ -64,19 +64,19 @@ class Traffic:
     def __init__(self, random: Random, disorder: float) -> None:
         self._random = random
         self._disorder = disorder * SECOND
-        self._waiting: list[tuple[int, int, str]] = []
+        self._waiting: list[tuple[int, int, Line]] = []
         self._count = 0
 
-    def add(self, call: Call) -> Iterator[str]:
+    def add(self, call: Call) -> Iterator[Line]:
         """Take in a call, and give out what is written before it."""
         for line in lines(call, self._random):
             self._count += 1
             written = line.time + int(self._random.random() * self._disorder)
-            heappush(self._waiting, (written, self._count, line.text))
+            heappush(self._waiting, (written, self._count, line))
         while self._waiting and self._waiting[0][0] < call.sent - EARLIEST:
             yield heappop(self._waiting)[2]
 
-    def rest(self) -> Iterator[str]:
+    def rest(self) -> Iterator[Line]:
         """Give out what is left."""
         while self._waiting:
             yield heappop(self._waiting)[2]
