@@ -20,8 +20,8 @@ ORDER = (
     "members record exchange described reading assertions mep writing requesting responding senders"
 ).split()
 INSIDE_ASSERTIONS = (
-    "model messages actions bodies headers precedence pairs of_messages of_answers unseen table judge habits".split()
-)
+    "model messages actions bodies headers precedence pairs of_messages of_answers unseen table judge repeated habits"
+).split()
 
 # Modules of the standard library that reach outside of a program, read a clock, draw at random or run threads.
 IMPURE = frozenset(

@@ -761,3 +761,26 @@ def frozen(exchange: Exchange) -> Exchange:
         return None if each is None else to_json(each)
 
     return replace(exchange, request=text(exchange.request), response=text(exchange.response))
+
+
+@given(
+    st.sampled_from(["request", "response", "one-way", None]),
+    st.sampled_from(["response", "request", None]),
+    st.sampled_from(["m1", "a1", None]),
+    st.sampled_from(["c1", "m1", "c2", "", None]),
+    st.sampled_from([REPLIES, NAMELESS, queue("elsewhere"), None]),
+    st.sampled_from([REPLIES, NAMELESS, None]),
+    st.sampled_from([-1.0, 0.0, 1.0, 600.0, 600.5]),
+)
+def test_two_records_alone_are_paired_as_among_others(
+    one: str | None, other: str | None, message_id: str, correlation_id: str, seen: Any, wanted: Any, second: float
+) -> None:
+    """What is told at first sight of a request and its response is what the pairing of many comes to."""
+    two = [
+        request(direction=one, reply_to=wanted),
+        response(second, direction=other, message_id=message_id, correlation_id=correlation_id, destination=seen),
+    ]
+    two.sort(key=lambda each: each.time)
+    group = pairing._Group(timedelta(minutes=10))
+    slowly = [each for some in two for each in group.add(some)]
+    assert list(pair(two, timedelta(minutes=10))) == [*slowly, *group.end()]

@@ -43,7 +43,7 @@ class Described:
     """What the properties of a message say of it.
 
     Attributes:
-        properties: the properties.
+        properties: those of the binding, under whatever name; others say nothing here.
         profile: decides whether a content encoding counts, and which names properties have.
         is_short: the properties take little room, so that they may be remembered.
     """
@@ -168,7 +168,14 @@ class _Memory:
         self._known: dict[tuple[str, Properties], Described] = {}
 
     def describe(self, properties: Properties, profile: Profile) -> Described:
-        """Return what these properties say; the same object for the same ones, while it is remembered."""
+        """Return what these properties say; the same object for the same ones, while it is remembered.
+
+        A property that is not of the binding, such as the id of a trace, may be another in each message.
+        """
+        for each in properties:
+            if each.name not in names.PROPERTY_NAMES:
+                properties = Properties(each for each in properties if each.name in names.PROPERTY_NAMES)
+                break
         found = self._known.get((profile.name, properties))
         if found is None:
             found = Described(properties, profile)

@@ -6,8 +6,9 @@ What a value means is not for here; see `record`.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
+from functools import cache
 from math import isfinite
 from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
@@ -26,7 +27,7 @@ def read_json(text: str) -> Any:
         InvalidRecordError: it is not JSON, or beyond a limit.
     """
     try:
-        value = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
+        value = DECODER.decode(text)
         _check_depth(value, MAX_DEPTH)
     except RecursionError:
         raise InvalidRecordError(f"the JSON is nested more than {MAX_DEPTH} deep") from None
@@ -45,29 +46,38 @@ def _finite(text: str) -> float:
     return number
 
 
+DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)
+
+
 def _check_depth(value: Any, left: int) -> None:
-    if isinstance(value, dict | list):
+    kind = type(value)
+    if kind is dict or kind is list:
         if not left:
             raise RecursionError
-        for each in value.values() if isinstance(value, dict) else value:
-            _check_depth(each, left - 1)
+        for each in value.values() if kind is dict else value:
+            if type(each) in NESTING:
+                _check_depth(each, left - 1)
+
+
+NESTING: Final = frozenset({dict, list})
 
 
 class Kind(NamedTuple):
-    """A JSON type that a member must have, and how to say so."""
+    """A JSON type that a member must have, and how to say so; of integers those that fit 64 bits."""
 
     wanted: str
-    test: Callable[[Any], bool]
+    type: type
+
+    def test(self, value: object) -> bool:
+        """Say whether a value is of this kind."""
+        return type(value) is self.type and (type(value) is not int or -(1 << 63) <= value < 1 << 63)
 
 
-OBJECT: Final = Kind("an object", lambda value: isinstance(value, dict))
-LIST: Final = Kind("a list", lambda value: isinstance(value, list))
-TEXT: Final = Kind("a string", lambda value: isinstance(value, str))
-FLAG: Final = Kind("true or false", lambda value: isinstance(value, bool))
-INTEGER: Final = Kind(
-    "an integer of at most 64 bits",
-    lambda value: isinstance(value, int) and not isinstance(value, bool) and -(1 << 63) <= value < 1 << 63,
-)
+OBJECT: Final = Kind("an object", dict)
+LIST: Final = Kind("a list", list)
+TEXT: Final = Kind("a string", str)
+FLAG: Final = Kind("true or false", bool)
+INTEGER: Final = Kind("an integer of at most 64 bits", int)
 
 
 def shown(value: object) -> str:
@@ -90,14 +100,19 @@ def member(members: Mapping[str, Any], name: str, kind: Kind, default: Any, plac
     return value
 
 
+@cache
+def _by_value(choices: type[StrEnum]) -> dict[Any, Any]:
+    return {each.value: each for each in choices}
+
+
 def choice(choices: type[E], members: Mapping[str, Any], name: str, place: str = "", *, required: bool = False) -> Any:
     """Return a member that is one of an enumeration; absent and null give None unless it is required."""
     value = members.get(name)
     if value is None and not required:
         return None
     try:
-        return choices(value)  # type: ignore[arg-type]  # whatever it is: a value that is no choice raises
-    except ValueError:
+        return _by_value(choices)[value]
+    except (KeyError, TypeError):  # TypeError: a list or an object
         known = ", ".join(choices)
         raise InvalidRecordError(f"member {place}{name} is {shown(value)}; accepted are: {known}") from None
 

@@ -212,12 +212,12 @@ def _check_version(version: object) -> None:
 
 def _unknown_members(members: Mapping[str, Any], jms: Mapping[str, Any]) -> dict[str, Any]:
     """Keep what this version does not know; what is nested under the name of where it was."""
-    extra = {name: value for name, value in members.items() if name not in MEMBERS}
+    extra = {} if members.keys() <= MEMBERS else {name: members[name] for name in members if name not in MEMBERS}
     nested = {"jms": jms, "destination": members.get("destination"), "jms.reply_to": jms.get("reply_to")}
     for name, known in NESTED.items():
-        unknown = {key: value for key, value in (nested[name] or {}).items() if key not in known}
-        if unknown:
-            extra[name] = unknown
+        inside = nested[name]
+        if inside and not inside.keys() <= known:
+            extra[name] = {key: value for key, value in inside.items() if key not in known}
     return extra
 
 
@@ -231,14 +231,18 @@ def _destination(members: Mapping[str, Any], name: str, place: str = "") -> Dest
 
 
 def _properties(values: Mapping[str, Any], types: Mapping[str, Any]) -> Properties:
-    kinds = {name: choice(PropertyType, types, name, "types.") for name in values}
-    if PropertyType.BYTES in kinds.values():
-        raise InvalidRecordError("a property has no type bytes; only an entry of a map or stream has")
-    return Properties(_entry(name, value, kinds[name]) for name, value in values.items())
+    kinds: Mapping[str, PropertyType | None] = {}
+    if types:
+        kinds = {name: choice(PropertyType, types, name, "types.") for name in values}
+        if PropertyType.BYTES in kinds.values():
+            raise InvalidRecordError("a property has no type bytes; only an entry of a map or stream has")
+    return Properties([_entry(name, value, kinds.get(name)) for name, value in values.items()])
 
 
 def _entry(name: str, value: Any, kind: PropertyType | None) -> Property:
     """Make one typed property from its JSON value and the type that `types` names for it."""
+    if kind is None and type(value) is str:
+        return Property(name, PropertyType.STRING, value)
     if kind in (PropertyType.FLOAT, PropertyType.DOUBLE) and value in NON_FINITE:
         return Property(name, kind, float(value))
     try:

@@ -8,7 +8,7 @@ Spec: SOAP/JMS 2.6.2, 2.7.2, 2.8.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -16,9 +16,17 @@ from lxml import etree
 
 from brokers.message import Message, MessageType
 from soapjms.protocol import names
-from soapjms.protocol.assertions import REQUEST_FAULTS, Setting, Verdict, habits_of, judge_readings, judge_request
+from soapjms.protocol.assertions import (
+    REQUEST_FAULTS,
+    Setting,
+    Verdict,
+    habits_of,
+    judge_readings,
+    judge_request,
+    readings,
+)
 from soapjms.protocol.attachments import Attachment, Attachments
-from soapjms.protocol.envelope import Blame, Envelope, Fault, build_fault, read_envelope, read_fault
+from soapjms.protocol.envelope import Blame, Envelope, build_fault, read_envelope, read_fault
 from soapjms.protocol.errors import LocalProtocolError
 from soapjms.protocol.exchange import Exchange, Pattern
 from soapjms.protocol.limits import Excess
@@ -125,19 +133,20 @@ class RespondingNode:
 
         Spec: SOAP/JMS 2.6.2.2, 2.8.
         """
+        direction = Direction.ONE_WAY if message.reply_to is None else Direction.REQUEST
+        return self.take(Reading(message, self.setting.profile, self.setting.limits, direction=direction))
+
+    def take(self, reading: Reading) -> RequestAccepted | RequestRefused:
+        """Take a message that was read before, by the profile and the limits of this node; see `receive`."""
         if self._reading is not None:
             raise LocalProtocolError("a node is for one exchange, and this one has received its message; make another")
+        message = reading.message
         one_way = message.reply_to is None
         if one_way:
             self.machine = Machine(Role.RECEIVING)
         self.machine.step(Input.REQUEST_ARRIVED)
         carrier = Carrier.ONE_WAY if one_way else Carrier.REQUEST
-        self._reading = reading = Reading(
-            message,
-            self.setting.profile,
-            self.setting.limits,
-            direction=Direction.ONE_WAY if one_way else Direction.REQUEST,
-        )
+        self._reading = reading
         tolerated: list[Verdict] = []
         for verdict in judge_request(reading, carrier, self.setting):
             if verdict.expected_subcodes:
@@ -274,31 +283,33 @@ class Reaction:
         return self.observed in self.fits if self.fits else self.is_fault
 
 
-def reaction(exchange: Exchange, setting: Setting) -> Reaction | None:
-    """Run the captured request through a responding node; None where there is no request, or its body was cut."""
+def reaction(
+    exchange: Exchange, setting: Setting, messages: Mapping[Carrier, Reading] | None = None
+) -> Reaction | None:
+    """Run the captured request through a responding node; None where there is no request, or its body was cut.
+
+    Args:
+        exchange: what was captured.
+        setting: of the node.
+        messages: the messages of the exchange as `readings` gives them, if they are at hand.
+    """
     if exchange.request is None or exchange.request.truncated or exchange.pattern is Pattern.ONE_WAY:
         return None
-    event = RespondingNode(setting).receive(exchange.request.message)
-    fault = _captured_fault(exchange, setting)
-    fits: tuple[str, ...] = ()
-    if isinstance(event, RequestRefused) and event.subcode is not None:
-        fits = _fitting(exchange, setting)
+    messages = messages or readings(exchange, setting)
+    request, response = messages[Carrier.REQUEST], messages.get(Carrier.RESPONSE)
+    event = RespondingNode(setting).take(request)
+    fault = None if response is None else response.fault
+    refused = event.subcode if isinstance(event, RequestRefused) else None
     return Reaction(
         accepted=isinstance(event, RequestAccepted),
-        expected=str(event.subcode) if isinstance(event, RequestRefused) and event.subcode else None,
-        fits=fits,
-        answered=exchange.response is not None,
+        expected=None if refused is None else str(refused),
+        fits=() if refused is None else _fitting(request, setting),
+        answered=response is not None,
         observed=None if fault is None else fault.subcode,
         is_fault=fault is not None,
     )
 
 
-def _captured_fault(exchange: Exchange, setting: Setting) -> Fault | None:
-    return None if exchange.response is None else Reading.of(exchange.response, setting.profile, setting.limits).fault
-
-
-def _fitting(exchange: Exchange, setting: Setting) -> tuple[str, ...]:
-    assert exchange.request is not None
-    reading = Reading.of(exchange.request, setting.profile, setting.limits)
-    verdicts = judge_readings(setting, {Carrier.REQUEST: reading}, REQUEST_FAULTS)
+def _fitting(request: Reading, setting: Setting) -> tuple[str, ...]:
+    verdicts = judge_readings(setting, {Carrier.REQUEST: request}, REQUEST_FAULTS)
     return tuple(dict.fromkeys(str(each) for verdict in verdicts for each in verdict.expected_subcodes))

@@ -7,7 +7,7 @@ Spec: capture record, version 1, "Copies and pairing" and "Verdicts".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from itertools import groupby
@@ -15,12 +15,11 @@ from operator import itemgetter
 from typing import Final, NamedTuple
 
 from soapjms.protocol.assertions import (
-    ASSERTIONS,
+    Judge,
     Outcome,
     Setting,
     Verdict,
     habits,
-    judge_readings,
     readings,
 )
 from soapjms.protocol.exchange import Exchange, Pattern, pair
@@ -63,32 +62,42 @@ def judge_all(keyed: Iterable[tuple[str, Record]], terms: Terms, tally: Tally) -
     Yields:
         a row for each verdict that has one.
     """
+    judges: dict[int | None, Judge] = {}
     for _, group in groupby(keyed, key=itemgetter(0)):
         for exchange in pair((record for _, record in group), terms.window):
-            _count(exchange, terms.setting, tally)
-            if exchange.messages:
-                messages = readings(exchange, terms.setting)
+            messages = readings(exchange, terms.setting)
+            _count(exchange, messages, terms.setting, tally)
+            if messages:
                 scene = Scene.of(exchange, messages)
                 _see(scene, tally)
-                yield from _judged(scene, messages, terms, tally)
+                judge = _judge_for(messages.get(Carrier.REQUEST) or messages.get(Carrier.ONE_WAY), terms, judges)
+                yield from _judged(scene, messages, judge, tally)
+    _add_up(judges, tally)
 
 
-def _judged(scene: Scene, messages: dict[Carrier, Reading], terms: Terms, tally: Tally) -> Iterator[VerdictRow]:
-    setting = _setting_for(messages.get(Carrier.REQUEST) or messages.get(Carrier.ONE_WAY), terms, tally)
-    for verdict in judge_readings(setting, messages, ASSERTIONS):
-        tally.count("assertion", verdict.assertion, verdict.outcome)
-        if verdict.outcome in ROW_OUTCOMES:
-            tally.find(verdict, scene)
-            yield _row(scene.exchange, verdict)
-
-
-def _setting_for(message: Reading | None, terms: Terms, tally: Tally) -> Setting:
-    """Put what is known of the sender of a request or one-way message into the setting."""
+def _judge_for(message: Reading | None, terms: Terms, judges: dict[int | None, Judge]) -> Judge:
+    """Return the judge who knows what is known of the sender of a request or one-way message."""
     number = terms.senders.find(message)
-    if number is None:
-        return terms.setting
-    tally.count("sender", str(number))
-    return replace(terms.setting, properties=terms.senders.all[number].properties)
+    judge = judges.get(number)
+    if judge is None:
+        known = terms.setting.properties if number is None else terms.senders.all[number].properties
+        judge = judges[number] = Judge(replace(terms.setting, properties=known))
+    judge.exchanges += 1
+    return judge
+
+
+def _add_up(judges: Mapping[int | None, Judge], tally: Tally) -> None:
+    for number, judge in judges.items():
+        if number is not None:
+            tally.count("sender", str(number), by=judge.exchanges)
+        for (assertion, outcome), times in judge.counts().items():
+            tally.count("assertion", assertion, outcome, by=times)
+
+
+def _judged(scene: Scene, messages: dict[Carrier, Reading], judge: Judge, tally: Tally) -> Iterator[VerdictRow]:
+    for verdict in judge.findings(messages):
+        tally.find(verdict, scene)
+        yield _row(scene.exchange, verdict)
 
 
 def _row(exchange: Exchange, verdict: Verdict) -> VerdictRow:
@@ -107,13 +116,13 @@ def _row(exchange: Exchange, verdict: Verdict) -> VerdictRow:
     )
 
 
-def _count(exchange: Exchange, setting: Setting, tally: Tally) -> None:
+def _count(exchange: Exchange, messages: dict[Carrier, Reading], setting: Setting, tally: Tally) -> None:
     tally.count("records", by=exchange.records)
     tally.count("messages", by=len(exchange.messages))
     tally.count(*_kind(exchange))
-    for code, text in habits(exchange, setting):
+    for code, text in habits(exchange, setting, messages):
         tally.note(code, text)
-    outcome = reaction(exchange, setting)
+    outcome = reaction(exchange, setting, messages)
     if outcome is None:
         return
     if outcome.expected is not None:

@@ -2,7 +2,8 @@
 
 `table.py` holds every assertion once, its rows in `of_messages.py`, `of_answers.py` and `unseen.py`; the checks behind
 them are in `messages.py`, `actions.py`, `bodies.py`, `headers.py`, `precedence.py` and `pairs.py`; `judge.py` turns an
-exchange into verdicts; `habits.py` knows what real stacks do that breaks nothing.
+exchange into verdicts, and `repeated.py` does it for many that are alike; `habits.py` knows what real stacks do that
+breaks nothing.
 
 Spec: SOAP/JMS appendix E.
 """
@@ -26,6 +27,7 @@ from soapjms.protocol.assertions.model import (
     Setting,
     Verdict,
 )
+from soapjms.protocol.assertions.repeated import Judge
 from soapjms.protocol.assertions.table import ASSERTIONS, REQUEST_FAULTS
 from soapjms.protocol.names import Level
 
@@ -38,6 +40,7 @@ __all__ = [
     "Binds",
     "Case",
     "Habit",
+    "Judge",
     "Level",
     "Need",
     "Outcome",

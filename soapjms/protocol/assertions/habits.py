@@ -7,14 +7,16 @@ Spec: capture record, "Verdicts" (notes).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from typing import Final, NamedTuple
 
-from brokers.message import PropertyType
+from brokers.message import Message, MessageType, Properties, Property, PropertyType
 from soapjms.protocol import names
 from soapjms.protocol.assertions.judge import readings
 from soapjms.protocol.assertions.model import Setting
 from soapjms.protocol.content import ContentType
+from soapjms.protocol.described import Described
 from soapjms.protocol.exchange import Exchange
 from soapjms.protocol.properties import Carrier
 from soapjms.protocol.reading import Reading
@@ -179,15 +181,35 @@ MISDIRECTED: Final = (
 
 def habits_of(message: Reading, carrier: Carrier) -> Iterator[tuple[str, str]]:
     """Yield the code and text of each habit that one message shows."""
+    if message.described.is_short and not message.is_multipart and not isinstance(message.message.body, str):
+        return iter(_habits_by_properties(message.described, carrier, message.message.untyped))
+    return _shown_by(message, carrier)
+
+
+def _shown_by(message: Reading, carrier: Carrier) -> Iterator[tuple[str, str]]:
     return ((habit.code, habit.text) for habit in HABITS if habit.seen(message, carrier))
 
 
-def habits(exchange: Exchange, setting: Setting) -> Iterator[tuple[str, str]]:
+@lru_cache(maxsize=1024)
+def _habits_by_properties(described: Described, carrier: Carrier, untyped: bool) -> tuple[tuple[str, str], ...]:
+    """Return the habits of a message of octets without parts: only its properties show any."""
+    message = Message(message_type=MessageType.BYTES, properties=described.properties, untyped=untyped)
+    return tuple(_shown_by(Reading(message, described.profile), carrier))
+
+
+def habits(
+    exchange: Exchange, setting: Setting, messages: Mapping[Carrier, Reading] | None = None
+) -> Iterator[tuple[str, str]]:
     """Yield the code and text of each habit that a message of the exchange shows, once for each message.
 
     A response that is not paired as it came to another destination is noted too.
+
+    Args:
+        exchange: what was captured.
+        setting: what is taken for granted.
+        messages: the messages of the exchange as `readings` gives them, if they are at hand.
     """
-    for carrier, message in readings(exchange, setting).items():
+    for carrier, message in (messages or readings(exchange, setting)).items():
         yield from habits_of(message, carrier)
     if exchange.misdirected and exchange.response is not None:
         yield MISDIRECTED
@@ -195,13 +217,19 @@ def habits(exchange: Exchange, setting: Setting) -> Iterator[tuple[str, str]]:
 
 # Whose habits they are
 
+TIBCO_MARKS: Final = ("Content_Type", "SoapAction", "Mime_Version")
+WEBSPHERE_MARKS: Final = ("SOAPJMS_requestIRI",)
+SPRING_MARKS: Final = ("SOAPJMS_contentLength", "SOAPJMS_acceptEncoding")
+TELLING: Final = frozenset({*TIBCO_MARKS, *WEBSPHERE_MARKS, *SPRING_MARKS})
+"""The properties whose presence alone gives a stack away."""
+
 
 def _has(*others: str) -> Callable[[Reading], bool]:
     return lambda message: any(message.message.properties.value(name) is not None for name in others)
 
 
 def _is_spring(message: Reading) -> bool:
-    if _has("SOAPJMS_contentLength", "SOAPJMS_acceptEncoding")(message):
+    if _has(*SPRING_MARKS)(message):
         return True
     there = message.message.properties.text
     return bool(there(names.CONTENT_TYPE)) and not any(map(there, (names.REQUEST_URI, names.BINDING_VERSION)))
@@ -214,8 +242,8 @@ def _is_cxf(message: Reading) -> bool:
 
 
 DIALECT_MARKS: Final[tuple[tuple[str, Callable[[Reading], bool]], ...]] = (
-    ("tibco", _has("Content_Type", "SoapAction", "Mime_Version")),
-    ("websphere", _has("SOAPJMS_requestIRI")),
+    ("tibco", _has(*TIBCO_MARKS)),
+    ("websphere", _has(*WEBSPHERE_MARKS)),
     ("spring-ws", _is_spring),
     ("cxf", _is_cxf),
 )
@@ -228,4 +256,20 @@ def guess_dialect(message: Reading) -> str | None:
 
     A guess is for people to read: no rule rests on it.
     """
+    if not message.described.is_short:
+        return _first_mark(message)
+    there = frozenset(
+        each.name for each in message.message.properties if each.name in TELLING and each.value is not None
+    )
+    return _guess_by_properties(message.described, there, message.record.direction)
+
+
+def _first_mark(message: Reading) -> str | None:
     return next((name for name, mark in DIALECT_MARKS if mark(message)), None)
+
+
+@lru_cache(maxsize=1024)
+def _guess_by_properties(described: Described, there: frozenset[str], direction: Direction | None) -> str | None:
+    more = (Property(name, PropertyType.STRING, "") for name in there if described.properties.lookup(name) is None)
+    message = Message(message_type=MessageType.BYTES, properties=Properties((*described.properties, *more)))
+    return _first_mark(Reading(message, described.profile, direction=direction))

@@ -71,8 +71,8 @@ def judge_readings(
     known = setting.properties is not None
     for carrier, message in messages.items():
         case = Case(setting, message, carrier, request, response, subcodes, spared)
-        yield from _judge_case(case, _rows_for(rows, carrier, setting.profile.name, known))
-    pairs = _rows_for(rows, None, setting.profile.name)
+        yield from _judge_case(case, rows_for(rows, carrier, setting.profile.name, known))
+    pairs = rows_for(rows, None, setting.profile.name)
     if pairs and Carrier.ONE_WAY not in messages:
         message = messages.get(Carrier.RESPONSE) or messages[Carrier.REQUEST]
         case = Case(setting, message, Carrier.RESPONSE, request, response, subcodes, spared, is_pair=True)
@@ -90,7 +90,7 @@ def judge_request(reading: Reading, carrier: Carrier, setting: Setting) -> Itera
     if described.is_short and message.body and described.content_encoding is None:
         rows = _rows_left(described, setting.variants, setting.strict, carrier, message.message_type)
     if rows is None:
-        rows = _rows_for(REQUEST_FAULTS, carrier, setting.profile.name)
+        rows = rows_for(REQUEST_FAULTS, carrier, setting.profile.name)
     return _judge_case(Case(setting, reading, carrier, request=reading), rows, only_broken=True)
 
 
@@ -103,10 +103,10 @@ def _rows_left(
     body = "<" if message_type is MessageType.TEXT else b"<"
     message = Message(message_type=message_type, body=body, properties=described.properties)
     case = Case(Setting(profile=edition, variants=variants, strict=strict), Reading(message, edition), carrier)
-    verdicts = _judge_case(case, _rows_for(PROPERTY_ASSERTIONS, carrier, edition.name), only_broken=False)
+    verdicts = _judge_case(case, rows_for(PROPERTY_ASSERTIONS, carrier, edition.name), only_broken=False)
     if any(each.outcome not in (Outcome.PASSED, Outcome.NOT_APPLICABLE) for each in verdicts):
         return None
-    rows = (row for row in _rows_for(BODY_ASSERTIONS, carrier, edition.name) if row.applies(case))
+    rows = (row for row in rows_for(BODY_ASSERTIONS, carrier, edition.name) if row.applies(case))
     return tuple(replace(row, applies=always) if row.applies in BY_PROPERTIES else row for row in rows)
 
 
@@ -115,7 +115,7 @@ BY_PROPERTIES: Final = frozenset({is_simple, is_multipart})
 
 
 @lru_cache(maxsize=256)
-def _rows_for(
+def rows_for(
     rows: tuple[Assertion, ...], carrier: Carrier | None, profile_name: str, properties_known: bool = False
 ) -> tuple[Assertion, ...]:
     """Choose the rows that a profile has for a message, or a pair where `carrier` is None, with their level there."""
@@ -133,21 +133,26 @@ def _judge_case(case: Case, rows: tuple[Assertion, ...], only_broken: bool = Fal
     """Judge one message or pair; with `only_broken` nothing is yielded for what holds."""
     ended: Ended = {}
     for row in rows:
-        found = _outcome(row, case, ended)
+        found = outcome_of(row, case, ended)
         if only_broken and (found is PASSED or found is NOT_APPLICABLE):
             continue  # nearly always
         outcome, reason = found
         if found is not PASSED and found is not NOT_APPLICABLE:
-            if outcome not in BROKEN or row.blocks is always or row.blocks(case):
-                ended[row.id] = outcome
+            note_end(row, case, outcome, ended)
             if outcome in BROKEN:
-                yield _broken(row, case, outcome, reason)
+                yield broken_verdict(row, case, outcome, reason)
                 continue
         if not only_broken:
             yield Verdict(_id(row, case), row.level, outcome, reason, case.message.record)
 
 
-def _broken(row: Assertion, case: Case, outcome: Outcome, reason: str | None) -> Verdict:
+def note_end(row: Assertion, case: Case, outcome: Outcome, ended: Ended) -> None:
+    """Note that a row neither passed nor was not applicable, if that keeps what rests on it from being judged."""
+    if outcome not in BROKEN or row.blocks is always or row.blocks(case):
+        ended[row.id] = outcome
+
+
+def broken_verdict(row: Assertion, case: Case, outcome: Outcome, reason: str | None) -> Verdict:
     """Note the fault that a broken row calls for, and make its verdict; a warning where the dialect tolerates it."""
     tolerated = row.id in case.setting.profile.tolerated
     if tolerated:
@@ -180,7 +185,7 @@ def _expected(row: Assertion, case: Case) -> tuple[Subcode, ...]:
     return (case.subcodes[row.id],) if row.id in case.subcodes and case.carrier is not Carrier.RESPONSE else ()
 
 
-def _outcome(row: Assertion, case: Case, ended: Ended) -> tuple[Outcome, str | None]:
+def outcome_of(row: Assertion, case: Case, ended: Ended) -> tuple[Outcome, str | None]:
     if row.reaction_to and not any(each in case.subcodes for each in row.reaction_to):
         return NOT_APPLICABLE
     if case.is_pair and (case.request is None or case.response is None):

@@ -107,7 +107,8 @@ def _repeated(case: Case) -> Iterator[tuple[str, object, object]]:
 
 def repeats_a_parameter(case: Case) -> bool:
     """The requestURI still has a property more than once, with different values."""
-    return any(_repeated(case))
+    uri = case.message.request_uri
+    return uri is not None and len(uri.parameters) > 1 and any(_repeated(case))
 
 
 def last_one_counts(case: Case) -> str | None:

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from hashlib import sha256
-from itertools import groupby
+from itertools import chain, groupby, islice
 from operator import itemgetter
 from typing import Final
 
@@ -17,7 +17,7 @@ from soapjms.protocol.exchange.keys import keys
 from soapjms.protocol.exchange.matching import nearest_pairs
 from soapjms.protocol.exchange.model import DEFAULT_WINDOW, Exchange, Pattern, exchange_id, pattern_alone
 from soapjms.protocol.exchange.sightings import Sighting, Sightings
-from soapjms.protocol.record import Record
+from soapjms.protocol.record import Direction, Record
 
 REMEMBERED: Final = 100_000
 """Messages of one key of which the id is remembered after they were given out, to know their late copies."""
@@ -60,10 +60,41 @@ def pair(records: Iterable[Record], window: timedelta = DEFAULT_WINDOW) -> Itera
         every message once, in an exchange, and late copies of what was given out before, one by one. Nothing is
         dropped: the `records` of all add up to those that came in.
     """
+    coming = iter(records)
+    first = list(islice(coming, 3))
+    if len(first) == 2 and is_plain_call(first[0], first[1], window):
+        request, response = first
+        yield Exchange(
+            id=exchange_id(request),
+            pattern=Pattern.REQUEST_RESPONSE,
+            request=request,
+            response=response,
+            records=2,
+        )
+        return
     group = _Group(window)
-    for record in records:
+    for record in chain(first, coming):
         yield from group.add(record)
     yield from group.end()
+
+
+def is_plain_call(request: Record, response: Record, window: timedelta) -> bool:
+    """Say whether two records that are alone with their key are, beyond doubt, a request and its response.
+
+    Nearly all are. `nearest_pairs` says the same of them, and takes its time for it.
+    """
+    asked, answered = request.message, response.message
+    if request.direction is not Direction.REQUEST or response.direction is not Direction.RESPONSE:
+        return False
+    if not asked.message_id or not answered.message_id or asked.message_id == answered.message_id:
+        return False  # they may be copies
+    wanted, seen = asked.reply_to, answered.destination
+    return (
+        bool(answered.correlation_id)
+        and answered.correlation_id in (asked.correlation_id, asked.message_id)
+        and (wanted is None or seen is None or None in (wanted.name, seen.name) or wanted.name == seen.name)
+        and timedelta(0) <= response.time - request.time <= window
+    )
 
 
 class _Group:

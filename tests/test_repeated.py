@@ -1,0 +1,149 @@
+"""Judging many exchanges gives what judging each of them gives, whatever was remembered of others."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from fuzz_kit import messages
+from hypothesis import given
+from hypothesis import strategies as st
+from vector_kit import CASES, exchange_of, setting_of
+
+from brokers.message import Message, MessageType, properties
+from soapjms.protocol.assertions import (
+    ASSERTIONS,
+    Judge,
+    Outcome,
+    Setting,
+    Verdict,
+    guess_dialect,
+    habits_of,
+    judge,
+    readings,
+    repeated,
+)
+from soapjms.protocol.exchange import Exchange, Pattern
+from soapjms.protocol.names import EDITIONS, PROPERTY_NAMES, REC_2012
+from soapjms.protocol.properties import Carrier
+from soapjms.protocol.reading import Reading
+from soapjms.protocol.record import EPOCH, Direction, Record
+
+SILENT = (Outcome.PASSED, Outcome.NOT_APPLICABLE)
+
+
+def agrees(by: Judge, found: Exchange, times: int = 3) -> list[Verdict]:
+    """Assert that a judge finds what `judge` finds, at first, at second and at third sight; return all verdicts."""
+    verdicts = list(judge(found, by.setting))
+    for _ in range(times):
+        before = Counter(by.counts())
+        seen = list(by.findings(readings(found, by.setting)))
+        assert seen == [each for each in verdicts if each.outcome not in SILENT]
+        assert by.counts() - before == Counter((each.assertion, each.outcome) for each in verdicts)
+    return verdicts
+
+
+@pytest.mark.parametrize(("case", "profile"), CASES)
+def test_vectors_alone(case: dict[str, Any], profile: str) -> None:
+    """A vector that comes again and again is judged as it is the first time."""
+    agrees(Judge(setting_of(case, profile)), exchange_of(case))
+
+
+@pytest.mark.parametrize("profile", EDITIONS)
+def test_vectors_one_after_the_other(profile: str) -> None:
+    """What was remembered of one exchange does not show in another, also where the memory is full."""
+    exchanges = [exchange_of(case.values[0]) for case in CASES if case.values[1] == profile]  # type: ignore[index]
+    one = Judge(Setting(profile=EDITIONS[profile]))
+    for each in exchanges * 3:
+        agrees(one, each, times=1)
+
+
+def test_a_judge_remembers_only_so_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond a limit the kinds of exchanges are forgotten; no count is lost."""
+    monkeypatch.setattr(repeated, "MOST", 2)
+    one = Judge(Setting())
+    exchanges = [exchange_of(case.values[0]) for case in CASES[:40]]  # type: ignore[arg-type]
+    for each in exchanges:
+        agrees(one, each)
+        assert len(one._plans) <= 2
+
+
+CHANGES: dict[str, list[Any]] = {
+    "destination": [None],
+    "correlation_id": ["c-1", "c-2", None],
+    "delivery_mode": [1, 2, 3, None],
+    "priority": [4, 12, None],
+    "expiration": [0, 5, 1795201951945, None],
+    "timestamp": [0, 1795201951945, None],
+    "untyped": [True, False],
+}
+
+
+@given(messages(), messages(), st.sampled_from(["cr-2009", "rec-2012"]), st.booleans(), st.data())
+def test_hostile_messages(asked: Message, answered: Message, profile: str, strict: bool, data: st.DataObject) -> None:
+    """Neither do messages that nobody would send, nor others that differ from them in a header."""
+    by = Judge(Setting(profile=EDITIONS[profile], strict=strict))
+    for _ in range(3):
+        name = data.draw(st.sampled_from(sorted(CHANGES)))
+        answered = replace(answered, **{name: data.draw(st.sampled_from(CHANGES[name]))})
+        pair = record(asked, Direction.REQUEST), record(answered, data.draw(st.sampled_from([None, *Direction])))
+        agrees(by, Exchange(id="", pattern=Pattern.REQUEST_RESPONSE, request=pair[0], response=pair[1]), 2)
+        agrees(by, Exchange(id="", pattern=Pattern.ONE_WAY, request=pair[1]), 2)
+        agrees(by, Exchange(id="", pattern=Pattern.RESPONSE_ONLY, response=pair[1]), 2)
+
+
+def record(message: Message, direction: Direction | None) -> Record:
+    """Capture a message."""
+    return Record(message=message, time=EPOCH, direction=direction)
+
+
+def test_what_is_settled_rests_on_what_is_settled() -> None:
+    """No row whose end is remembered rests on one that is judged message by message."""
+    settled = {
+        row.id: row
+        for row in ASSERTIONS
+        if row.check in repeated.BY_SKETCH
+        and row.applies in repeated.BY_SKETCH
+        and repeated.NEEDS_BY_SKETCH.issuperset(row.needs)
+    }
+    assert len(settled) > 25
+    for row in settled.values():
+        assert set(row.after) <= settled.keys(), row.id
+    used = {function for row in ASSERTIONS for function in (row.check, row.applies)}
+    assert used >= repeated.BY_SKETCH
+
+
+def test_properties_of_others_are_not_described() -> None:
+    """Messages that differ in what is no property of the binding, such as the id of a trace, share what was read."""
+    base = {"SOAPJMS_contentType": "text/xml", "SOAPJMS_requestURI": "jms:queue:a"}
+    one, two = (
+        Reading(Message(message_type=MessageType.BYTES, properties=properties({"trace": n, **base})), REC_2012)
+        for n in range(2)
+    )
+    assert one.described is two.described
+    assert one.message.properties != two.message.properties
+    assert {each.name for each in one.described.properties} == set(base) < PROPERTY_NAMES
+
+
+@given(messages(), st.sampled_from(sorted(EDITIONS)), st.sampled_from(list(Carrier)))
+def test_habits_and_stacks_at_second_sight(message: Message, profile: str, carrier: Carrier) -> None:
+    """They are the same for messages of the same properties, as often as they come."""
+    message_read = Reading(message, EDITIONS[profile], direction=Direction.RESPONSE)
+    seen = [(tuple(habits_of(message_read, carrier)), guess_dialect(message_read)) for _ in range(2)]
+    assert seen[0] == seen[1]
+    other = Reading(replace(message, body=b"<a/>"), EDITIONS[profile], direction=Direction.RESPONSE)
+    assert guess_dialect(other) == seen[0][1]
+
+
+def test_long_properties_are_not_remembered() -> None:
+    """What could fill the memory is judged in full each time; habits and stack are told all the same."""
+    long = properties({"SOAPJMS_soapAction": f'"{"x" * 5000}"', "SOAPJMS_contentType": "text/xml"})
+    message = Message(message_type=MessageType.BYTES, body=b"<a/>", properties=long)
+    one = Judge(Setting())
+    agrees(one, Exchange(id="", pattern=Pattern.ONE_WAY, request=record(message, None)))
+    assert not one._plans
+    reading = Reading(message, REC_2012)
+    assert "quotedSoapAction" in [code for code, _ in habits_of(reading, Carrier.ONE_WAY)]
+    assert guess_dialect(reading) == "spring-ws"
