@@ -312,6 +312,15 @@ class Connection(ABC):
         """
 
     @abstractmethod
+    def unsubscribe(self, topic: Destination, durable_name: str) -> None:
+        """End a durable subscription for good, with the messages kept for it. One that is not there may be no error.
+
+        Raises:
+            UnsupportedError: the broker lacks the capability `durable_topics`.
+            BrokerError: it has a consumer, or the broker refused.
+        """
+
+    @abstractmethod
     def begin(self) -> Transaction:
         """Begin a transaction.
 

@@ -149,6 +149,20 @@ class LastingConnection(Connection, Generic[SessionT, ConsumerT]):
             raise
         return consumer
 
+    def unsubscribe(self, topic: Destination, durable_name: str) -> None:
+        """End a durable subscription of this client id. ActiveMQ Classic refuses over STOMP if there is none.
+
+        Raises:
+            UnsupportedError: the connection has no client id.
+            BrokerError: it has a consumer, or the broker refused.
+            ValueError: it is no topic.
+        """
+        wishes = Wishes(destination=topic, durable_name=durable_name)
+        wishes.check(self.capabilities)
+        if any(each.wishes.durable_name == durable_name for each in list(self._consumers)):
+            raise BrokerError(f"the durable subscription {durable_name!r} to {topic} has a consumer")
+        self._unsubscribe(self._usable(to_begin=True), wishes)
+
     def temporary(self, kind: DestinationKind = DestinationKind.TEMPORARY_QUEUE, *, fresh: bool = True) -> Destination:
         """Make a temporary destination.
 
@@ -230,6 +244,10 @@ class LastingConnection(Connection, Generic[SessionT, ConsumerT]):
     @abstractmethod
     def _end_temporary(self, link: SessionT, destination: Destination) -> None:
         """End one that was made in this session, which may end meanwhile."""
+
+    @abstractmethod
+    def _unsubscribe(self, link: SessionT, wishes: Wishes) -> None:
+        """Have the broker end a durable subscription, and wait for its answer."""
 
     @abstractmethod
     def _take_leave(self, link: SessionT, consumers: Sequence[ConsumerT], until: float) -> None:

@@ -6,7 +6,7 @@ from threading import TIMEOUT_MAX
 from typing import Final
 
 from brokers.connection import Connection
-from brokers.message import MessageType
+from brokers.message import Destination, DestinationKind, MessageType
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.names import AUTO, PROFILES, Profile
 from soapjms.protocol.uri import JmsUri
@@ -37,6 +37,28 @@ def service_to_run(service: Service) -> Service:
             f"service is {service!r}; it is a soapjms.Service, whose functions @service.operation(NAME) registers"
         )
     return service
+
+
+def durable_on(connection: Connection, destination: Destination, name: str | None) -> str | None:
+    """Return the name of a durable subscription; None for none.
+
+    Raises:
+        UsageError: it is no name, the destination is no topic, or the connection has no client id.
+    """
+    if name is None:
+        return None
+    if not isinstance(name, str) or not name:
+        raise UsageError(f"durable is {name!r}; it is the name of a durable subscription, or None for none")
+    if destination.kind is not DestinationKind.TOPIC:
+        raise UsageError(
+            f"durable is {name!r}; only a topic has durable subscriptions, and requests come to {destination}"
+        )
+    if not connection.capabilities.durable_topics:
+        raise UsageError(
+            f"durable is {name!r}; durable subscriptions belong to a client id, and the connection has none: connect "
+            "with clientId=NAME in the URL, where the broker has them (capability `durable_topics`)"
+        )
+    return name
 
 
 def finite(seconds: float) -> float:

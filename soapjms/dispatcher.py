@@ -18,7 +18,7 @@ from brokers.connection import Connection, ConnectionState, Consumer, Delivery
 from brokers.message import Destination, queue
 from brokers.naming import Names
 from soapjms.addressing import VARIANTS, ReplyRule, destination_of, require_carried
-from soapjms.arguments import at_least_one, connection_to, edition, service_to_run
+from soapjms.arguments import at_least_one, connection_to, durable_on, edition, service_to_run
 from soapjms.committer import Committer
 from soapjms.health import DEFAULT_TIMEOUT, Health, Pinger
 from soapjms.idempotency import Store
@@ -42,6 +42,8 @@ log = logging.getLogger("soapjms.dispatcher")
 
 MAX_DELIVERIES: Final = 6
 """As both the embedded broker and the STOMP adapter have it for what is released again and again."""
+
+SUPPORTED: Final = frozenset(VARIANTS)
 
 
 class Dispatcher:
@@ -68,6 +70,8 @@ class Dispatcher:
             are meant. Temporary destinations are always answered to; the broker's own, and the one served, never.
         reply_topics: likewise of the topics (Protocol-2070); none unless this says so. A request that may not be
             answered is a dead letter.
+        durable: the name of a durable subscription, for a topic: what is sent there while nobody serves, comes
+            afterwards. It belongs to the client id of the connection, and ends with `connection.unsubscribe`.
         profile: the edition of the specification to judge and to write by; "auto" for that of a WSDL's port.
         strict: refuse what a liberal reader lets pass.
         properties: binding properties that win over those of the URI.
@@ -98,6 +102,7 @@ class Dispatcher:
         dead_letters: str | None = None,
         reply_queues: bool | Collection[str] = True,
         reply_topics: bool | Collection[str] = False,
+        durable: str | None = None,
         profile: Profile | str = DEFAULT_PROFILE,
         strict: bool = False,
         properties: Mapping[str, Value] = MappingProxyType({}),
@@ -110,15 +115,13 @@ class Dispatcher:
         self._connection = connection_to(connection)
         parsed, effective = read_uri(uri, properties)
         self.destination: Destination = destination_of(parsed, names or Names(), effective)
-        self.setting = Setting(
-            profile=edition(profile, uri), variants=frozenset(VARIANTS), strict=strict, limits=limits
-        )
+        self.setting = Setting(profile=edition(profile, uri), variants=SUPPORTED, strict=strict, limits=limits)
+        self._durable = durable_on(self._connection, self.destination, durable)
         self._workers = 1 if self.destination.kind.is_topic else wanted
         to_run, letters = service_to_run(service), dead_letter_queue(dead_letters, self.destination)
         deliveries, replies = at_least_one("max_deliveries", max_deliveries), ReplyRule.of(reply_queues, reply_topics)
         self._observers = Observers.of(observer, Place(Side.SERVICE, self.destination))
-        tally = Tally(self._observers)
-        self.counts = tally.counts
+        self.counts = (tally := Tally(self._observers)).counts
         self._committer = Committer(connection, tally, recorder, letters, self._done, transactional=transactional)
         self._own_store = SqliteStore(store) if isinstance(store, str | Path) else None  # last: it is to be closed
         self._worker = Worker(
@@ -132,8 +135,7 @@ class Dispatcher:
             recorder=recorder,
         )
         self._pinger, self._consumers = Pinger(connection), list[Consumer]()
-        self._idle, self._under_way = Condition(), 0
-        self._is_started = self._stopping = False
+        self._idle, self._under_way, self._is_started, self._stopping = Condition(), 0, False, False
 
     @property
     def under_way(self) -> int:
@@ -154,7 +156,9 @@ class Dispatcher:
             self._connection.watch(self._on_state)
             for _ in range(self._workers):
                 self._consumers.append(
-                    self._connection.consume(self.destination, self._on_delivery, prefetch=self._prefetch)
+                    self._connection.consume(
+                        self.destination, self._on_delivery, prefetch=self._prefetch, durable_name=self._durable
+                    )
                 )
         except BaseException:
             self.close()

@@ -255,6 +255,9 @@ class Wrapped(Connection):
     def consume(self, destination: Any, on_delivery: Any, **options: Any) -> Any:
         return self.inner.consume(destination, on_delivery, **options)
 
+    def unsubscribe(self, topic: Any, durable_name: str) -> None:
+        self.inner.unsubscribe(topic, durable_name)
+
     def begin(self) -> Transaction:
         return self.inner.begin()
 

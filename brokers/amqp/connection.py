@@ -14,6 +14,7 @@ from brokers.amqp.detours import AmqpEndpoints
 from brokers.amqp.dialect import capabilities_of
 from brokers.amqp.login import Login
 from brokers.amqp.mapping import to_amqp_message
+from brokers.amqp.receiving import Inlet
 from brokers.amqp.sending import Posting, settle
 from brokers.amqp.session import AmqpSession
 from brokers.amqp.temporary import TemporaryNode
@@ -102,6 +103,10 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
         node = link.temporaries.pop(destination.address or "", None)
         if node is not None:
             node.end()
+
+    def _unsubscribe(self, link: AmqpSession, wishes: Wishes) -> None:
+        """End it by closing its link; one that is not there is made for that."""
+        Inlet(link, self._generation, wishes, link.dialect, 0).unsubscribe(self._timeout)
 
     def _take_leave(self, link: AmqpSession, consumers: Sequence[AmqpConsumer], until: float) -> None:
         try:

@@ -64,7 +64,24 @@ class Inlet:
         self._on_detach: Callable[[str], None] = lambda why: None
         self._answers: SimpleQueue[BrokerError | None] = SimpleQueue()
 
-    def attach(self, receive: Callable[[Arrival], None], on_detach: Callable[[str], None]) -> Callable[[float], None]:
+    def unsubscribe(self, timeout: float) -> None:
+        """Attach without credit and close the link, which ends its durable subscription; a detached one stays.
+
+        Raises:
+            BrokerError: the broker refused, or did not answer in time.
+
+        Spec: AMQP 1.0 part 2, section 2.6.4; as Qpid JMS does it.
+        """
+        self.attach(lambda arrival: None, lambda why: None, credit=0)(timeout)
+        with self.engine.working():
+            self.is_live = False
+            if self._link is not None:
+                self._link.close()
+        self.await_detached(timeout)
+
+    def attach(
+        self, receive: Callable[[Arrival], None], on_detach: Callable[[str], None], credit: int | None = None
+    ) -> Callable[[float], None]:
         """Attach and give credit; return what waits so many seconds for the broker's answer.
 
         It raises:
@@ -83,7 +100,7 @@ class Inlet:
             self._describe(link)
             link.open()
             self.is_live = True
-            link.flow(self.wishes.prefetch)
+            link.flow(self.wishes.prefetch if credit is None else credit)
         return self._wait
 
     def _describe(self, link: Receiver) -> None:

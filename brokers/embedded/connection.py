@@ -310,6 +310,11 @@ class EmbeddedConnection(Connection):
             self._consumers.add(consumer)
             return consumer
 
+    def unsubscribe(self, topic: Destination, durable_name: str) -> None:
+        """End a durable subscription; nothing if there is none, BrokerError if it has a consumer."""
+        self._require_open()
+        self._core.forget_durable(topic, durable_name)
+
     def begin(self) -> Transaction:
         """Begin a transaction; one that is still open when the connection closes is aborted."""
         with self._lock:

@@ -8,14 +8,14 @@ from secrets import token_hex
 from typing import Final, TypeVar
 
 from brokers.connection import Capabilities, Completion, Delivery, OnDelivery, SendResult, Transaction
-from brokers.errors import BrokerError, ConnectionLostError
+from brokers.errors import BrokerError, ConnectionLostError, SendFailedError
 from brokers.lasting import LastingConnection
 from brokers.message import DeliveryMode, Destination, DestinationKind, Message
 from brokers.reconnect import Reconnect
 from brokers.stomp.consumer import Shared, StompConsumer, StompDelivery
 from brokers.stomp.dialect import capabilities_of
 from brokers.stomp.endpoints import StompEndpoints
-from brokers.stomp.frames import Headers, to_frame
+from brokers.stomp.frames import Headers, spell, to_frame
 from brokers.stomp.link import Link, Settle, pack
 from brokers.stomp.login import Login
 from brokers.stomp.releases import Releases
@@ -104,6 +104,18 @@ class StompConnection(LastingConnection[Link, StompConsumer]):
         if link.dialect.own_is_private:
             with self._lock:
                 self._spare.append((link, destination))
+
+    def _unsubscribe(self, link: Link, wishes: Wishes) -> None:
+        """Go by the client id and the name; the `id` of the frame is only there because STOMP wants one."""
+        receipt, topic = self.new_id("receipt"), wishes.destination
+        headers = {"id": receipt, "destination": spell(topic, link.dialect), "receipt": receipt}
+        headers[link.dialect.durable_header] = wishes.durable_name or ""
+        try:
+            link.ask(pack("UNSUBSCRIBE", headers), receipt, self._timeout)
+        except SendFailedError as error:
+            raise BrokerError(
+                f"cannot end the durable subscription {wishes.durable_name!r} to {topic}: {error}"
+            ) from error
 
     def _take_leave(self, link: Link, consumers: Sequence[StompConsumer], until: float) -> None:
         link.close(until, lambda: b"".join(consumer.end() for consumer in consumers))

@@ -61,6 +61,7 @@ def _option(name: str, text: str, variable: str = "", **rest: Any) -> Callable[[
 @_option("--dead-letters", "Queue for dead letters.  [default: the broker's own]", metavar="QUEUE")
 @_option("--reply-topic", "Topic that answers may go to; repeatable.  [default: none]", multiple=True, metavar="NAME")
 @_option("--reply-queue", "Queue that they may go to; repeatable.  [default: any]", multiple=True, metavar="NAME")
+@_option("--durable", "Durable subscription to the topic served; needs clientId=NAME in the URL.", metavar="NAME")
 @_option(
     "--grace", "Seconds to finish what is under way.", type=click.FloatRange(min=0, max=86400), default=30.0,
     show_default=True,
@@ -83,6 +84,8 @@ def command(target: str, processes: int, health: str | None, metrics: str | None
         raise click.UsageError("give either --uri or --wsdl")
     if options["port"] is not None and options["wsdl"] is None:
         raise click.UsageError("--port is for a WSDL; a URI has no ports")
+    if options["durable"] is not None and processes > 1:
+        raise click.UsageError("--durable needs --processes 1: one connection at a time has its client id")
     serving, board, stop = Serving(target=target, metrics=metrics is not None, **options), Board(), Event()
     log_to_terminal(serving.log_level)
     with ExitStack() as stack:

@@ -59,6 +59,7 @@ class Serving:
     dead_letters: str | None = None
     reply_topic: tuple[str, ...] = ()
     reply_queue: tuple[str, ...] = ()
+    durable: str | None = None
     profile: str | None = None
     names: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -101,6 +102,7 @@ def _serve(serving: Serving, stop: Event, report: Report) -> int:
             dead_letters=serving.dead_letters,
             reply_topics=serving.reply_topic,
             reply_queues=serving.reply_queue or True,
+            durable=serving.durable,
             profile=profile,
             properties=serving.properties,
             names=names,

@@ -228,6 +228,11 @@ class SmqpConnection(Connection):
             self._consumers.add(consumer)
         return consumer
 
+    def unsubscribe(self, topic: Destination, durable_name: str) -> None:
+        """Raise: there are no named durable subscriptions."""
+        self._require_open()
+        Wishes(destination=topic, durable_name=durable_name).check(CAPABILITIES)
+
     def begin(self) -> Transaction:
         """Raise: there are no transactions."""
         self._require_open()

@@ -1,0 +1,157 @@
+"""Durable topic subscriptions of a service: what is sent while it is down arrives after; unsubscribing ends that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+from calling_kit import NS, PATIENCE, Wrapped, envelope, eventually, fresh
+from click.testing import CliRunner
+from serving_kit import serving
+
+import soapjms
+from brokers import BrokerError, Connection, UnsupportedError, queue, topic
+from brokers.embedded import Broker
+from soapjms import Client, Dispatcher, Request, UsageError
+from soapjms.cli.commands import soapjms as command
+
+WAYS = [("activemq", "stomp"), ("activemq", "amqp"), ("artemis", "stomp"), ("artemis", "amqp")]
+EACH = [pytest.param(way, marks=pytest.mark.broker, id="-".join(way)) for way in WAYS]
+
+
+class News:
+    """A service that takes notifications, and keeps what they say."""
+
+    def __init__(self) -> None:
+        self.came: SimpleQueue[str | None] = SimpleQueue()
+        self.service = soapjms.Service()
+        self.service.operation(f"{{{NS}}}greetMe")(self._take)
+
+    def _take(self, request: Request) -> None:
+        self.came.put(request.element.text)
+
+    def next(self) -> str | None:
+        """Wait for the next."""
+        return self.came.get(timeout=PATIENCE)
+
+
+@pytest.fixture(params=["embedded", *EACH])
+def urls(request: pytest.FixtureRequest) -> tuple[str, str]:
+    """Where the broker is: for those who notify, and for a service with a client id of its own."""
+    if request.param == "embedded":
+        url = f"embedded:{fresh('broker')}"
+        return url, url
+    broker, protocol = request.param
+    url = getattr(request.getfixturevalue(broker), f"{protocol}_url")
+    return url, f"{url}?clientId={fresh('client')}"
+
+
+@pytest.fixture
+def notifier(urls: tuple[str, str]) -> Iterator[Connection]:
+    """The connection of those who notify, which is there all the time."""
+    with soapjms.connect(urls[0]) as connection:
+        yield connection
+
+
+def test_what_was_missed_arrives(urls: tuple[str, str], notifier: Connection) -> None:
+    """What is sent while nobody serves comes to the next service of that name, once; after unsubscribing no more."""
+    name = fresh("news")
+    uri = f"jms:topic:{name}"
+    with Client(notifier, uri, timeout=PATIENCE) as client:
+        first = News()
+        with soapjms.connect(urls[1]) as connection, Dispatcher(connection, uri, first.service, durable="archive") as d:
+            client.send(envelope("one"))
+            assert first.next() == "one"
+            eventually(lambda: d.under_way == 0, "it is accepted")
+        client.send(envelope("two"))
+        client.send(envelope("three"))
+        second = News()
+        with (
+            soapjms.connect(urls[1]) as connection,
+            Dispatcher(connection, uri, second.service, durable="archive") as d,
+        ):
+            assert [second.next(), second.next()] == ["two", "three"]
+            eventually(lambda: d.under_way == 0, "they are accepted")
+            with pytest.raises(BrokerError):
+                connection.unsubscribe(topic(name), "archive")  # somebody serves
+        with soapjms.connect(urls[1]) as connection:
+            connection.unsubscribe(topic(name), "archive")
+            client.send(envelope("four"))
+            third = News()
+            with Dispatcher(connection, uri, third.service, durable="archive"):
+                client.send(envelope("five"))
+                assert third.next() == "five"
+            connection.unsubscribe(topic(name), "archive")
+
+
+class Untold(Wrapped):
+    """A connection without client id."""
+
+    @property
+    def capabilities(self) -> Any:
+        return replace(self.inner.capabilities, durable_topics=False)
+
+
+class TestMistakes:
+    """What is refused at once, with what would be accepted."""
+
+    @pytest.fixture
+    def connection(self) -> Iterator[Connection]:
+        with Broker().connect() as connection:
+            yield connection
+
+    def test_no_topic(self, connection: Connection) -> None:
+        with pytest.raises(UsageError, match="only a topic has durable subscriptions, and requests come to queue:q"):
+            Dispatcher(connection, "jms:queue:q", soapjms.Service(), durable="archive")
+
+    @pytest.mark.parametrize("name", ["", 7])
+    def test_no_name(self, connection: Connection, name: str) -> None:
+        with pytest.raises(UsageError, match="it is the name of a durable subscription"):
+            Dispatcher(connection, "jms:topic:t", soapjms.Service(), durable=name)
+
+    def test_no_client_id(self, connection: Connection) -> None:
+        with pytest.raises(UsageError, match="connect with clientId=NAME in the URL"):
+            Dispatcher(Untold(connection), "jms:topic:t", soapjms.Service(), durable="archive")
+
+    def test_unsubscribing(self, connection: Connection) -> None:
+        """What is not there is nothing to end, and a closed connection ends nothing."""
+        connection.unsubscribe(topic("t"), "archive")
+        connection.close()
+        with pytest.raises(BrokerError):
+            connection.unsubscribe(topic("t"), "archive")
+
+    def test_several_processes(self) -> None:
+        options = ["--connection", "embedded:", "--uri", "jms:topic:t", "--durable", "archive", "--processes", "2"]
+        done = CliRunner().invoke(command, ["serve", "bank:service", *options])
+        assert done.exit_code == 2
+        assert "--durable needs --processes 1" in done.output
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("protocol", ["stomp", "amqp"])
+def test_without_client_id(request: pytest.FixtureRequest, protocol: str) -> None:
+    """Unsubscribing needs a client id too, and a topic."""
+    url = getattr(request.getfixturevalue("activemq"), f"{protocol}_url")
+    with soapjms.connect(url) as connection, pytest.raises(UnsupportedError, match="client_id=NAME"):
+        connection.unsubscribe(topic("t"), "archive")
+    with soapjms.connect(f"{url}?clientId={fresh()}") as connection, pytest.raises(ValueError, match="needs a topic"):
+        connection.unsubscribe(queue("q"), "archive")
+
+
+@pytest.mark.broker
+def test_served(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """`soapjms serve --durable` gets what was sent while it was down."""
+    url, uri = request.getfixturevalue("activemq").stomp_url, f"jms:topic:{fresh('news')}"
+    options = ["--connection", f"{url}?clientId={fresh()}", "--uri", uri, "--durable", "archive"]
+    with soapjms.connect(url) as connection, Client(connection, uri) as client:
+        with serving("bank:service", *options, marks=tmp_path) as served:
+            served.until_serving()
+            served.process.terminate()
+            assert served.ended() == 0
+        client.send(envelope("missed", operation="work"))
+        with serving("bank:service", *options, marks=tmp_path):
+            eventually(lambda: (tmp_path / "work-missed").exists(), "it arrives")
