@@ -141,9 +141,10 @@ class Engine(Driver):
         self._sessions[session] = ended
         return session
 
-    def forget(self, name: str) -> None:
-        """Tell nobody about a link any more. With the lock held."""
-        self._links.pop(name, None)
+    def forget(self, name: str, link: Link) -> None:
+        """Tell `link` nothing any more; another may have its name by then, if that was chosen. With the lock held."""
+        if self._links.get(name) is link:
+            del self._links[name]
 
     def drop(self) -> None:
         """End at once, waiting for nothing. Everybody who waits is told."""

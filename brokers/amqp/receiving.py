@@ -247,7 +247,7 @@ class Inlet:
 
     def _session_ended(self, condition: Condition | None) -> None:
         """Tell who waits, and let the link go with its session."""
-        self.engine.forget(self._name)
+        self.engine.forget(self._name, self)
         self.closed(None, condition)
 
     def lost(self, error: BrokerError) -> None:
