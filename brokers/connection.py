@@ -313,12 +313,7 @@ class Connection(ABC):
 
     @abstractmethod
     def unsubscribe(self, topic: Destination, durable_name: str) -> None:
-        """End a durable subscription for good, with the messages kept for it. One that is not there may be no error.
-
-        Raises:
-            UnsupportedError: the broker lacks the capability `durable_topics`.
-            BrokerError: it has a consumer, or the broker refused.
-        """
+        """End a durable subscription for good. Raises UnsupportedError, or BrokerError if it has a consumer."""
 
     @abstractmethod
     def begin(self) -> Transaction:
@@ -358,10 +353,7 @@ class Connection(ABC):
 
 
 SCHEMES: Final[Mapping[str, str]] = {
-    "amqp": "brokers.amqp",
-    "amqp+ws": "brokers.amqp",
-    "amqp+wss": "brokers.amqp",
-    "amqps": "brokers.amqp",
+    **dict.fromkeys(("amqp", "amqp+ws", "amqp+wss", "amqps"), "brokers.amqp"),
     "embedded": "brokers.embedded",
     "failover": "brokers.failover",
     "smqp": "brokers.smqp.adapter",
