@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from pathlib import Path
+from threading import Thread
 from types import MappingProxyType, TracebackType
 from typing import Any, Final, Self
 
@@ -55,6 +56,9 @@ from soapjms.wsdl import read_wsdl
 log = logging.getLogger("soapjms.client")
 
 DEFAULT_TIMEOUT: Final = 30.0
+
+DEFAULT_DEADLINE: Final = 5.0
+"""Seconds within which a client is closed."""
 
 
 class Client:
@@ -118,14 +122,15 @@ class Client:
         self.counts = self._tally.counts
         prefix = f"{uuid.uuid4().hex}-"
         by_message_id = self.endpoint.profile.correlation is CorrelationRule.MESSAGE_ID
-        self._sender = Sender(connection, self.endpoint, self._destination, prefix, recorder, observers)
+        self._closed = False
+        self._given_up = lambda: self._closed
+        self._sender = Sender(connection, self.endpoint, self._destination, prefix, self._given_up, recorder, observers)
         choice = ReplyChoice(reply_strategy(replies), fixed, by_message_id, prefix)
         self._replies = choice.replies(self._connection, self._on_reply)
         self._calls = Calls(self._replies, prefix)
         self._deadlines = Deadlines("soapjms-deadlines")
         self._pinger = Pinger(connection)
         self._callbacks = Callbacks("soapjms-client")
-        self._closed = False
         connection.watch(self._on_state)
         if observers is not None:
             observers.started()
@@ -271,7 +276,7 @@ class Client:
             self._send_request(call, message)
 
         try:
-            when_connected(self._connection, due, attempt)
+            when_connected(self._connection, due, attempt, self._given_up)
         except BrokerError as error:
             call.settle(failure(call.node.send_failed(f"{UNSENT}: {error}")))
         except BaseException as error:
@@ -363,15 +368,25 @@ class Client:
         if self._closed:
             raise UsageError("the client is closed")
 
-    def close(self) -> None:
-        """Stop listening for replies; calls under way fail. The connection stays open. Idempotent."""
+    def close(self, deadline: float = DEFAULT_DEADLINE) -> None:
+        """Stop listening for replies, and end the reply destinations. The connection stays open. Idempotent.
+
+        Calls under way fail; so does, within a moment, what waits for a lost connection. Returns within `deadline`
+        seconds, also if the broker answers nothing: what is left ends by itself once it does, or with the connection.
+        """
+        until = time.monotonic() + deadline
         self._closed = True
         self._connection.unwatch(self._on_state)
         self._give_up_all("the client was closed")
         self._deadlines.close()
+        leaving = Thread(target=self._leave, name="soapjms-leaving", daemon=True)
+        leaving.start()
+        leaving.join(max(0.0, until - time.monotonic()))
+        self._callbacks.close(time.monotonic())
+
+    def _leave(self) -> None:
         self._replies.close()
         self._pinger.close()
-        self._callbacks.close(time.monotonic())
 
     def __enter__(self) -> Self:
         return self

@@ -23,7 +23,7 @@ from soapjms.protocol.names import Mep
 from soapjms.protocol.record import Direction, Node
 from soapjms.protocol.requesting import Endpoint, RequestingNode
 from soapjms.recorder import Outgoing, Recorder
-from soapjms.waiting import epoch_milliseconds, when_connected
+from soapjms.waiting import GivenUp, await_connected, epoch_milliseconds, when_connected
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,7 @@ class Sender:
         endpoint: what the messages say of where they go.
         destination: where they go.
         prefix: of the JMSCorrelationIDs, which nobody else's have.
+        given_up: says that nobody waits for the connection any more.
         recorder: writes them.
         observers: are told of each.
     """
@@ -55,6 +56,7 @@ class Sender:
         endpoint: Endpoint,
         destination: Destination,
         prefix: str,
+        given_up: GivenUp,
         recorder: Recorder | None,
         observers: Observers | None,
     ) -> None:
@@ -62,6 +64,7 @@ class Sender:
         self._endpoint = endpoint
         self._destination = destination
         self._prefix = prefix
+        self._given_up = given_up
         self._recorder = recorder
         self._observers = observers
         self._numbers = count(1)
@@ -100,7 +103,7 @@ class Sender:
         due = time.monotonic() + timeout
         outgoing, what, message_id = None, "the message could not be sent", None
         try:
-            self._connection.wait_connected(timeout)
+            await_connected(self._connection, due, self._given_up)
             message = node.start(
                 content.envelope,
                 destination=self._destination,
@@ -110,7 +113,7 @@ class Sender:
                 attachments=content.attachments,
             )
             outgoing = self._outgoing(message)
-            sent = when_connected(self._connection, due, lambda: self._connection.send(message))
+            sent = when_connected(self._connection, due, lambda: self._connection.send(message), self._given_up)
             what = "whether the message was sent is not known"
             message_id = sent.result(max(0.0, due - time.monotonic())).message_id
         except (BrokerError, FutureTimeoutError) as error:

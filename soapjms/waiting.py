@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from brokers.connection import Connection, ConnectionState
-from brokers.errors import BrokerError, ConnectionLostError, StaleDestinationError
+from brokers.errors import BrokerError, ClosedError, ConnectionLostError, StaleDestinationError
 
 log = logging.getLogger("soapjms.waiting")
 
@@ -20,20 +20,50 @@ def epoch_milliseconds() -> int:
     return time.time_ns() // 1_000_000
 
 
-def when_connected(connection: Connection, until: float, attempt: Callable[[], T]) -> T:
+STEP: Final = 0.2
+"""Seconds after which who waits looks whether that was given up, which a connection knows nothing of."""
+
+GivenUp: TypeAlias = Callable[[], bool]
+"""Says whether nobody wants any more what is waited for."""
+
+
+def await_connected(connection: Connection, until: float, given_up: GivenUp) -> None:
+    """Return once the connection can be used; `until` as the monotonic clock shows it.
+
+    Raises:
+        ConnectionLostError: that is not so in time, or nobody makes it again.
+        ClosedError: it never will be, or it was given up.
+    """
+    while True:
+        began = time.monotonic()
+        step = max(0.0, min(STEP, until - began))
+        try:
+            return connection.wait_connected(step)
+        except ConnectionLostError:
+            waited = time.monotonic() - began
+            if given_up():
+                raise ClosedError("the client was closed while the connection was lost") from None
+            if began + step >= until or waited < step / 2:  # then nobody makes it again
+                raise
+
+
+def when_connected(
+    connection: Connection, until: float, attempt: Callable[[], T], given_up: GivenUp = lambda: False
+) -> T:
     """Do what needs the connection as soon as it can be used; again, if it was lost before anything was sent.
 
     Args:
         connection: to the broker.
         until: what the monotonic clock shows when waiting ends.
         attempt: does it. When it raises ConnectionLostError or StaleDestinationError, nothing was sent.
+        given_up: ends waiting.
 
     Raises:
         ConnectionLostError: the connection cannot be used in time.
-        ClosedError: it never will.
+        ClosedError: it never will, or it was given up.
     """
     while True:
-        connection.wait_connected(max(0.0, until - time.monotonic()))
+        await_connected(connection, until, given_up)
         generation = connection.generation
         try:
             return attempt()

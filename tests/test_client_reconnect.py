@@ -7,6 +7,7 @@ import time
 import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from threading import Semaphore
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from calling_kit import (
     REAL_BROKERS,
     OnActiveMQ,
     OnEachBroker,
+    Wrapped,
     answer_to,
     arrivals,
     envelope,
@@ -267,6 +269,45 @@ class TestFaults(OnEachBroker):
             last = client.submit(envelope())
             other.send(answer_to(found.next(), "in time", names.CR_2009))
             assert text_of(last.result(PATIENCE)) == "in time"
+
+    def test_close_wakes_who_waits(self, proxy: Proxy, connection: Connection, uri: str) -> None:
+        """Calls and one-way messages that wait for a lost connection fail with its client, long before their time."""
+        waiting = Semaphore(0)
+
+        class Watched(Wrapped):
+            def wait_connected(self, timeout: float | None = None) -> None:
+                waiting.release()
+                super().wait_connected(timeout)
+
+        client = Client(Watched(connection), uri, timeout=600)
+        proxy.leave()
+        eventually(lambda: connection.state == "lost", "it was noticed")
+        with ThreadPoolExecutor(3) as callers:
+            functions = client.call, client.send, lambda request: client.submit(request).result(PATIENCE)
+            ends = [callers.submit(function, envelope()) for function in functions]
+            for _ in ends:
+                assert waiting.acquire(timeout=PATIENCE)
+            client.close()
+            for each in ends:
+                with pytest.raises(CallFailedError, match="could not be sent: the client was closed"):
+                    each.result(PATIENCE)
+
+    @pytest.mark.parametrize("heartbeat", [600.0])
+    @pytest.mark.parametrize("replies", ["temporary", "exclusive"])
+    def test_close_of_a_client_on_a_silent_network(
+        self, proxy: Proxy, connection: Connection, other: Connection, uri: str, replies: str
+    ) -> None:
+        """It takes no longer than it was given, though the broker answers nothing and nobody has noticed yet."""
+        with Dispatcher(other, uri, greeter()):
+            client = Client(connection, uri, replies=replies, timeout=PATIENCE)
+            for each in [client.submit(envelope()) for _ in range(3)]:
+                each.result(PATIENCE)
+        client.ping()
+        proxy.silence()
+        began = time.monotonic()
+        client.close(0.5)
+        assert 0.4 < time.monotonic() - began < 10
+        connection.close(0.5)
 
     def test_close_on_a_silent_network(self, proxy: Proxy, uri: str) -> None:
         """Leave is taken without an answer, within the deadline, even while a large send is stuck."""

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from threading import Lock
+from time import monotonic
 from types import MappingProxyType
 from typing import Self
 
@@ -21,7 +22,7 @@ from brokers.connection import Connection
 from brokers.message import MessageType
 from brokers.naming import Names
 from soapjms.arguments import connection_to, edition, finite, payload_type, reply_strategy
-from soapjms.client import DEFAULT_TIMEOUT, Client
+from soapjms.client import DEFAULT_DEADLINE, DEFAULT_TIMEOUT, Client
 from soapjms.observing import Observer, observers_given
 from soapjms.protocol.attachments import Attachment
 from soapjms.protocol.errors import CallFailedError, UsageError
@@ -181,14 +182,18 @@ class Endpoints:
 
     # Life
 
-    def close(self) -> None:
-        """Stop listening for replies; calls under way fail. The connection stays open. Idempotent."""
+    def close(self, deadline: float = DEFAULT_DEADLINE) -> None:
+        """Stop listening for replies within `deadline` seconds; calls under way fail. The connection stays open.
+
+        Idempotent. See `soapjms.Client.close`.
+        """
+        until = monotonic() + deadline
         with self._lock:
             self._closed = True
             clients = list(self._clients.values())
             self._clients.clear()
         for client in clients:
-            client.close()
+            client.close(max(0.0, until - monotonic()))
 
     async def aclose(self) -> None:
         """Do the same without holding up the loop."""
