@@ -31,7 +31,7 @@ def read_wsdl(path: str | Path, *, allow: Iterable[str | Path] = ()) -> Descript
         InvalidWsdlError: it cannot be read, is no WSDL or has a document type; or an import that is refused, runs in a
             loop, or is too much.
     """
-    files = _Files(Path(path), allow)
+    files = Files(Path(path), allow)
     return read(files.first(), str(path), files.load)
 
 
@@ -52,7 +52,7 @@ def add_jms_port(path: str | Path, out: str | Path, port: NewPort, *, allow: Ite
         InvalidUriError, InvalidPropertyError, UsageError: `port` is not as it must be.
         OSError: `out` cannot be written.
     """
-    before, after = _Files(Path(path), allow), _Files(Path(out), allow)
+    before, after = Files(Path(path), allow), Files(Path(out), allow)
     octets = add_port(before.first(), port, str(path), before.load)
     described = read(octets, str(out), after.load)  # from there: what it imports has to be there too
     _write(out, octets)
@@ -76,10 +76,10 @@ def move_jms_port(path: str | Path, out: str | Path, port: Port, address: str | 
         InvalidUriError: the address is not as it must be.
         OSError: `out` cannot be written.
     """
-    octets = _Files(Path(path), ()).first()
+    octets = Files(Path(path), ()).first()
     if address is not None:
         octets = with_address(octets, port, address, str(path))
-    described = read(octets, str(out), _Files(Path(out), ()).load)
+    described = read(octets, str(out), Files(Path(out), ()).load)
     _write(out, octets)
     return described
 
@@ -93,8 +93,13 @@ def _write(out: str | Path, octets: bytes) -> None:
         unfinished.unlink(missing_ok=True)
 
 
-class _Files:
-    """The files that one WSDL may be read from."""
+class Files:
+    """The files that one WSDL may be read from.
+
+    Args:
+        path: of the first.
+        allow: folders that imports may be read from, beside that of the first.
+    """
 
     def __init__(self, path: Path, allow: Iterable[str | Path]) -> None:
         self._path = path
@@ -104,6 +109,7 @@ class _Files:
         self._octets: dict[str, bytes] = {}  # of what is imported, each file read once
 
     def first(self) -> bytes:
+        """Read the first."""
         return read_file(self._path)
 
     def load(self, location: str, base: str) -> Loaded:

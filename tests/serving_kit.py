@@ -51,9 +51,16 @@ class Served:
 @contextmanager
 def serving(target: str, *options: str, marks: Path, **environment: str) -> Iterator[Served]:
     """Run it from the folder of the tests' services; whatever runs of it at the end is told to end."""
+    with started("serve", target, *options, BANK_MARKS=str(marks), **environment) as served:
+        yield served
+
+
+@contextmanager
+def started(*words: str, **environment: str) -> Iterator[Served]:
+    """Run a command that serves until it is told to end, from the same folder."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "soapjms.cli", "serve", target, *options],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error", "BANK_MARKS": str(marks), **environment},
+        [sys.executable, "-m", "soapjms.cli", *words],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error", **environment},
         cwd=SERVICES,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -118,6 +118,12 @@ def test_mtom_photos(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().out == "sent 2560 octets, got 2566\nas multipart/related\n"
 
 
+def test_bridge(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """HTTP in, JMS between, a WSGI application behind."""
+    assert example("bridge").main([url]) == 0
+    assert capsys.readouterr().out == "Hello Ann\nHello Bob\n"
+
+
 def test_asyncio_greeter(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     """asyncio on both sides."""
     assert example("asyncio_greeter").main([url]) == 0
@@ -133,7 +139,7 @@ def test_capture_and_replay(url: str, tmp_path: Path, capsys: pytest.CaptureFixt
     assert (tmp_path / "report" / "report.html").is_file()
 
 
-@pytest.mark.parametrize("name", ["topic_news", "mtom_photos", "asyncio_greeter", "capture_and_replay"])
+@pytest.mark.parametrize("name", ["topic_news", "mtom_photos", "asyncio_greeter", "bridge", "capture_and_replay"])
 def test_usage_of_the_others(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """So do these."""
     assert example(name).main([]) == 2

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from threading import Event
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 import click
 
@@ -31,55 +31,90 @@ def _option(name: str, text: str, variable: str = "", **rest: Any) -> Callable[[
     return click.option(name, help=text, envvar=variable, show_envvar=True, **rest)
 
 
+SERVE_OPTIONS: Final = (
+    _option(
+        "--connection", "URL of the broker. With a password, better in the environment.", required=True, metavar="URL"
+    ),
+    _option("--uri", "Where requests come to: a jms: URI.  [default: the port of a typed service]", metavar="URI"),
+    _option("--wsdl", "Or a WSDL that says it.", metavar="FILE"),
+    _option(
+        "--port", "Port of the WSDL, or SERVICE/PORT.  [default: the only SOAP/JMS port]", "WSDL_PORT", metavar="PORT"
+    ),
+    _option("--names", "JNDI names: jndi.properties, or a .toml file.", metavar="FILE"),
+    click.option(
+        "--set",
+        "properties",
+        multiple=True,
+        callback=settings,
+        metavar="NAME=VALUE",
+        help="A binding property; repeatable.",
+    ),
+    _option("--profile", "Edition of the specification.", type=click.Choice(sorted(PROFILES))),
+    _option("--processes", "Processes, as competing consumers.", type=AT_LEAST_ONE, default=1, show_default=True),
+    _option("--workers", "Requests worked on at a time in each.", type=AT_LEAST_ONE, default=4, show_default=True),
+    _option("--prefetch", "Requests handed to a worker ahead.", type=AT_LEAST_ONE, default=1, show_default=True),
+    _option("--store", "Remembers what was finished, for all processes of this machine.", metavar="FILE"),
+    _option(
+        "--lease",
+        "Seconds after which a process that was killed counts as dead.",
+        default=5.0,
+        show_default=True,
+        type=click.FloatRange(min=0.1, max=3600),
+    ),
+    _option(
+        "--max-deliveries", "After so many a request is a dead letter.", type=AT_LEAST_ONE, default=6, show_default=True
+    ),
+    _option("--dead-letters", "Queue for dead letters.  [default: the broker's own]", metavar="QUEUE"),
+    _option(
+        "--reply-topic", "Topic that answers may go to; repeatable.  [default: none]", multiple=True, metavar="NAME"
+    ),
+    _option("--reply-queue", "Queue that they may go to; repeatable.  [default: any]", multiple=True, metavar="NAME"),
+    _option("--durable", "Durable subscription to the topic served; needs clientId=NAME in the URL.", metavar="NAME"),
+    _option(
+        "--grace",
+        "Seconds to finish what is under way.",
+        type=click.FloatRange(min=0, max=86400),
+        default=30.0,
+        show_default=True,
+    ),
+    _option("--health", "Listen there for GET /live and /ready.", metavar="HOST:PORT"),
+    _option("--metrics", "Listen there for GET /metrics of Prometheus; may be where --health is.", metavar="HOST:PORT"),
+    _option("--traces", "Trace requests with OpenTelemetry, as the module sets it up.", is_flag=True),
+    _option(
+        "--log-level",
+        "What is logged on standard error.",
+        default="INFO",
+        show_default=True,
+        type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"]),
+    ),
+)
+"""What says how something is served; `serving_options` gives them to a command."""
+
+
+def serving_options(function: F) -> F:
+    """Add them; `serve_until_told` takes them."""
+    for each in reversed(SERVE_OPTIONS):
+        function = each(function)
+    return function
+
+
 @click.command("serve")
 @click.argument("target", metavar="MODULE:SERVICE")
-@_option("--connection", "URL of the broker. With a password, better in the environment.", required=True, metavar="URL")
-@_option("--uri", "Where requests come to: a jms: URI.  [default: the port of a typed service]", metavar="URI")
-@_option("--wsdl", "Or a WSDL that says it.", metavar="FILE")
-@_option("--port", "Port of the WSDL, or SERVICE/PORT.  [default: the only SOAP/JMS port]", "WSDL_PORT", metavar="PORT")
-@_option("--names", "JNDI names: jndi.properties, or a .toml file.", metavar="FILE")
-@click.option(
-    "--set",
-    "properties",
-    multiple=True,
-    callback=settings,
-    metavar="NAME=VALUE",
-    help="A binding property; repeatable.",
-)
-@_option("--profile", "Edition of the specification.", type=click.Choice(sorted(PROFILES)))
-@_option("--processes", "Processes, as competing consumers.", type=AT_LEAST_ONE, default=1, show_default=True)
-@_option("--workers", "Requests worked on at a time in each.", type=AT_LEAST_ONE, default=4, show_default=True)
-@_option("--prefetch", "Requests handed to a worker ahead.", type=AT_LEAST_ONE, default=1, show_default=True)
-@_option("--store", "Remembers what was finished, for all processes of this machine.", metavar="FILE")
-@_option(
-    "--lease", "Seconds after which a process that was killed counts as dead.", default=5.0, show_default=True,
-    type=click.FloatRange(min=0.1, max=3600),
-)  # fmt: skip
-@_option(
-    "--max-deliveries", "After so many a request is a dead letter.", type=AT_LEAST_ONE, default=6, show_default=True
-)
-@_option("--dead-letters", "Queue for dead letters.  [default: the broker's own]", metavar="QUEUE")
-@_option("--reply-topic", "Topic that answers may go to; repeatable.  [default: none]", multiple=True, metavar="NAME")
-@_option("--reply-queue", "Queue that they may go to; repeatable.  [default: any]", multiple=True, metavar="NAME")
-@_option("--durable", "Durable subscription to the topic served; needs clientId=NAME in the URL.", metavar="NAME")
-@_option(
-    "--grace", "Seconds to finish what is under way.", type=click.FloatRange(min=0, max=86400), default=30.0,
-    show_default=True,
-)  # fmt: skip
-@_option("--health", "Listen there for GET /live and /ready.", metavar="HOST:PORT")
-@_option("--metrics", "Listen there for GET /metrics of Prometheus; may be where --health is.", metavar="HOST:PORT")
-@_option("--traces", "Trace requests with OpenTelemetry, as the module sets it up.", is_flag=True)
-@_option(
-    "--log-level", "What is logged on standard error.", default="INFO", show_default=True,
-    type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"]),
-)  # fmt: skip
-def command(target: str, processes: int, health: str | None, metrics: str | None, **options: Any) -> None:
+@serving_options
+def command(target: str, **options: Any) -> None:
     """Serve the soapjms.Service that SERVICE is called in MODULE, which is found in the current folder too.
 
     Ends at SIGTERM or Ctrl-C, once what is under way is finished. A process of several that ends is started again.
 
     Exit status: 0 ended as told, 1 something was left undone or failed, 2 usage, 130 interrupted a second time.
     """
+    serve_until_told(target, **options)
+
+
+def serve_until_told(
+    target: str, *, processes: int, health: str | None, metrics: str | None, **options: Any
+) -> NoReturn:
+    """Serve what `target` names until a signal says to end, and exit with the status; see `Serving` for the options."""
     if options["uri"] is not None and options["wsdl"] is not None:
         raise click.UsageError("give either --uri or --wsdl")
     if options["port"] is not None and options["wsdl"] is None:

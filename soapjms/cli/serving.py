@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from threading import Event
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Final, TypeAlias
 
 from brokers.connection import Connection, connect
 from brokers.errors import BrokerError, UnknownSchemeError
 from brokers.naming import NameNotFoundError, Names, NamingError
+from soapjms.bridge.wsgi import WsgiService
 from soapjms.cli import USAGE
 from soapjms.cli.measuring import library
 from soapjms.dispatcher import Dispatcher
@@ -44,10 +45,14 @@ Report: TypeAlias = Callable[[Health], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serving:
-    """What the command line says; picklable, for processes that are started. The URL may hold a password."""
+    """What the command line says; picklable, for processes that are started. The URL may hold a password.
+
+    With `wsgi_path` the target is a WSGI application, which is to answer at that path.
+    """
 
     target: str
     connection: str = field(repr=False)
+    wsgi_path: str | None = None
     uri: str | None = None
     wsdl: str | None = None
     port: str | None = None
@@ -82,7 +87,9 @@ def run(serving: Serving, stop: Event, report: Report) -> int:
 
 
 def _serve(serving: Serving, stop: Event, report: Report) -> int:
-    service = find_service(serving.target)
+    service = (
+        find_service(serving.target) if serving.wsgi_path is None else find_wsgi(serving.target, serving.wsgi_path)
+    )
     where, profile = _place(serving, service)
     names = _names(serving.names)
     with ExitStack() as stack:
@@ -143,22 +150,40 @@ def find_service(target: str) -> Service:
     Raises:
         UsageError: there is no such module or name, it cannot be imported, or it is no service.
     """
+    module, name = _module_of(target, "bank.service:service")
+    found = getattr(module, name, None)
+    if not isinstance(found, Service):
+        there = ", ".join(f"{module.__name__}:{each}" for each, it in vars(module).items() if isinstance(it, Service))
+        raise UsageError(f"{target} is no soapjms.Service; the module has: {there or 'none'}")
+    return found
+
+
+def find_wsgi(target: str, path: str) -> Service:
+    """Import a WSGI application, `MODULE:NAME`, from the current folder too, and make a service of it.
+
+    Raises:
+        UsageError: see `find_service`.
+    """
+    module, name = _module_of(target, "bank.soap:application")
+    if not hasattr(module, name):
+        there = ", ".join(each for each, it in vars(module).items() if callable(it) and not isinstance(it, type))
+        raise UsageError(f"{module.__name__} has no {name!r}; of what can be called it has: {there or 'nothing'}")
+    return WsgiService(getattr(module, name), path=path)
+
+
+def _module_of(target: str, example: str) -> tuple[ModuleType, str]:
+    """Import the module of `MODULE:NAME`, and return it with the name."""
     module_name, colon, name = target.partition(":")
     if not module_name or not colon or not name:
-        raise UsageError(f"{target!r} is not MODULE:NAME, such as bank.service:service")
+        raise UsageError(f"{target!r} is not MODULE:NAME, such as {example}")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
-        module = import_module(module_name)
+        return import_module(module_name), name
     except Exception as error:
         if not isinstance(error, ModuleNotFoundError) or error.name not in (module_name, module_name.partition(".")[0]):
             log.exception("the module %s cannot be imported", module_name)
         raise UsageError(f"the module {module_name} cannot be imported: {error}") from error
-    found = getattr(module, name, None)
-    if not isinstance(found, Service):
-        there = ", ".join(f"{module_name}:{each}" for each, it in vars(module).items() if isinstance(it, Service))
-        raise UsageError(f"{target} is no soapjms.Service; the module has: {there or 'none'}")
-    return found
 
 
 def _place(serving: Serving, service: Service) -> tuple[str | Port, Profile | str]:

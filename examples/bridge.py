@@ -1,0 +1,70 @@
+"""Both bridges in a row: an HTTP client, HTTP to JMS, a queue, JMS to WSGI, and a SOAP application made for HTTP.
+
+python examples/bridge.py stomp://admin:admin@localhost:61613
+
+The same from the command line, in this folder, each in a terminal of its own:
+
+soapjms bridge wsgi bridge:application --uri jms:queue:greeter --connection stomp://admin:admin@localhost:61613
+soapjms bridge http --listen localhost:8080 --to jms:queue:greeter --connection stomp://admin:admin@localhost:61613
+"""
+
+from __future__ import annotations
+
+import sys
+import urllib.request
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from lxml import etree
+
+import soapjms
+from soapjms.bridge.http import HttpBridge
+from soapjms.bridge.listening import Listener
+from soapjms.bridge.wsgi import WsgiService
+
+SOAP = "http://schemas.xmlsoap.org/soap/envelope/"
+URI = "jms:queue:greeter"
+
+
+def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+    """Greet, over HTTP as ever: a WSGI application, of spyne or by hand, that knows nothing of JMS."""
+    asked = etree.fromstring(environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"])))
+    answer = etree.fromstring(
+        f'<e:Envelope xmlns:e="{SOAP}"><e:Body><greeting xmlns="urn:greeter"/></e:Body></e:Envelope>'
+    )
+    answer[0][0].text = f"Hello {asked.findtext('.//{*}name')}"
+    start_response("200 OK", [("Content-Type", "text/xml; charset=utf-8")])
+    return [etree.tostring(answer)]
+
+
+def ask(url: str, name: str) -> str:
+    """Be a client that knows nothing of JMS either."""
+    body = (
+        f'<e:Envelope xmlns:e="{SOAP}"><e:Body><greetMe xmlns="urn:greeter"><name>{name}</name></greetMe></e:Body>'
+        "</e:Envelope>"
+    )
+    request = urllib.request.Request(
+        url, body.encode(), {"Content-Type": "text/xml; charset=utf-8", "SOAPAction": '""'}
+    )
+    with urllib.request.urlopen(request, timeout=10) as response:
+        return etree.fromstring(response.read()).findtext(".//{*}greeting") or ""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Greet through both bridges at the broker whose URL is given."""
+    if len(arguments) != 1:
+        print(__doc__, file=sys.stderr)
+        return 2
+    with (
+        soapjms.connect(arguments[0]) as connection,
+        soapjms.Dispatcher(connection, URI, WsgiService(application)),
+        HttpBridge(connection, URI, timeout=10) as bridge,  # an ASGI application: FastAPI and others can mount it
+        Listener(bridge, "127.0.0.1:0") as listener,
+    ):
+        for name in ("Ann", "Bob"):
+            print(ask(listener.url, name))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,317 @@
+"""SOAP over HTTP in, SOAP over JMS out: an ASGI application that HTTP SOAP clients take for the service.
+
+Mount it in a program, or have `soapjms.bridge.listening` serve it. Only the envelope, its attachments and its action
+go on to the service; no header of HTTP does. Bodies, calls and time have limits.
+
+Spec: SOAP 1.1 6; SOAP 1.2 Part 2 7; WS-I Basic Profile 1.1 3.4.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from http import HTTPStatus
+from types import MappingProxyType, TracebackType
+from typing import Any, Final, Self, TypeVar
+from urllib.parse import quote
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from brokers.connection import Connection
+from soapjms.arguments import at_least_one, connection_to, finite
+from soapjms.bridge.bodies import soap_version_of
+from soapjms.bridge.calling import Asked, Behind, Served, serve, too_long, written_answer
+from soapjms.bridge.refusing import NO_STORE, RETRY, RefusedError, failed
+from soapjms.client import DEFAULT_TIMEOUT, Client
+from soapjms.protocol.content import ContentType, parse_content_type
+from soapjms.protocol.errors import CallFailedError, UsageError
+from soapjms.protocol.limits import DEFAULT_LIMITS, MIB, Limits
+from soapjms.protocol.names import KNOWN_MEDIA_TYPES, Profile
+from soapjms.protocol.showing import shown
+from soapjms.protocol.uri import JmsUri
+from soapjms.protocol.values import Value
+from soapjms.protocol.wsdl import Port
+from soapjms.response import Response as Answer
+
+log = logging.getLogger("soapjms.bridge")
+
+MAX_BODY: Final = 16 * MIB
+MAX_CALLS: Final = 64
+READ_TIMEOUT: Final = 30.0
+THREADS: Final = 8
+GZIP: Final = frozenset({"gzip", "x-gzip"})
+_HOST: Final = re.compile(r"[A-Za-z0-9.\-]+(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]+\](:[0-9]{1,5})?")
+
+T = TypeVar("T")
+
+
+class HttpBridge:
+    """An ASGI application: takes SOAP requests by POST, and answers with what the services over JMS say.
+
+    Usable in a `with` statement, which closes its clients. For `lifespan` events it has no need.
+
+    Args:
+        connection: to the broker; stays the caller's to close.
+        behind: where the service is; or, by path such as `/bank`, where several are.
+        properties: binding properties that win over those of URI and WSDL, such as timeToLive.
+        timeout: seconds that a call may take; then the client gets 504.
+        one_way: SOAP actions, and elements in Clark notation, that nobody answers: such a message gets 202 when the
+            broker has it. Those that a WSDL says need not be here.
+        max_body: octets of a request, as it comes and unpacked; more gets 413.
+        max_calls: calls at a time; more get 503.
+        read_timeout: seconds in which a request has to be there; then the client gets 408.
+        public_url: how clients reach it, for the WSDL, where that is not what they say as Host.
+        profile: the edition to write by over JMS; None for that of a WSDL's port, else the default.
+        limits: how much of requests and responses is read, beside `max_body`.
+        options: of each `Client`: `message_type`, `replies`, `names`, `recorder`, `observer`.
+
+    Raises:
+        InvalidUriError, InvalidPropertyError, InvalidWsdlError, UsageError, NameNotFoundError: see `Client`.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        behind: str | JmsUri | Port | Behind | Mapping[str, str | JmsUri | Port | Behind],
+        *,
+        properties: Mapping[str, Value] = MappingProxyType({}),
+        timeout: float = DEFAULT_TIMEOUT,
+        one_way: Collection[str] = (),
+        max_body: int = MAX_BODY,
+        max_calls: int = MAX_CALLS,
+        read_timeout: float = READ_TIMEOUT,
+        public_url: str | None = None,
+        profile: Profile | str | None = None,
+        limits: Limits = DEFAULT_LIMITS,
+        **options: Any,
+    ) -> None:
+        connection_to(connection)
+        self._timeout, self._read_timeout = finite(timeout), finite(read_timeout)
+        self._max_body, self._max_calls = at_least_one("max_body", max_body), at_least_one("max_calls", max_calls)
+        self._public_url = None if public_url is None else public_url.rstrip("/")
+        self._under_way = 0
+        options |= {"properties": properties, "timeout": self._timeout, "limits": limits}
+        with ExitStack() as stack:
+            self._executor = stack.enter_context(ThreadPoolExecutor(THREADS, "soapjms-bridge"))
+            self._served = {
+                _path(path): serve(stack, connection, each, profile, frozenset(one_way), max_body, options)
+                for path, each in (behind if isinstance(behind, Mapping) else {"/": behind}).items()
+            }
+            self._open = stack.pop_all()
+
+    @property
+    def under_way(self) -> int:
+        """How many requests are being worked on."""
+        return self._under_way
+
+    @property
+    def clients(self) -> Mapping[str, Client]:
+        """The client behind each path."""
+        return {path: each.client for path, each in self._served.items()}
+
+    def close(self) -> None:
+        """Close the clients: calls under way fail. The connection stays open. Idempotent."""
+        self._open.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ASGI
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, as ASGI has it."""
+        if scope["type"] == "lifespan":
+            await _live(receive, send)
+        elif scope["type"] == "http":
+            request = Request(scope, receive)
+            response = await self._response(request)
+            await response(scope, receive, send)
+        else:  # a WebSocket, which nothing here speaks
+            await receive()
+            await send({"type": "websocket.close"})
+
+    async def _response(self, request: Request) -> Response:
+        kind = parse_content_type(request.headers.get("content-type", ""))
+        try:
+            served = self._at(request)
+            if request.method in ("GET", "HEAD"):
+                return self._told(request, served)
+            if request.method != "POST":
+                raise _only_post()
+            return await self._called(request, served, kind)
+        except RefusedError as refused:
+            log.info("refused with %d: %s", refused.status, refused)
+            return refused.response(soap_version_of(kind))
+        except ClientDisconnect:
+            return PlainTextResponse("", HTTPStatus.BAD_REQUEST)  # nobody reads it
+        except Exception:
+            log.exception("a request could not be bridged")
+            mistake = RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, "the bridge failed")
+            return mistake.response(soap_version_of(kind))
+
+    def _at(self, request: Request) -> Served:
+        found = self._served.get(_trimmed(_below(request)))
+        if found is None:
+            raise RefusedError(HTTPStatus.NOT_FOUND, "there is no service at this path", is_soap=False)
+        return found
+
+    # GET
+
+    def _told(self, request: Request, served: Served) -> Response:
+        """Tell the WSDL, or a document that it imports."""
+        asked = {name.lower(): value for name, value in request.query_params.items()}
+        if served.published is None or not {"wsdl", "doc"} & asked.keys():
+            raise _only_post()
+        try:
+            number = int(asked.get("doc", "0")[:4])
+            octets = served.published.document(number, self._address(request))
+        except (ValueError, IndexError):
+            raise RefusedError(HTTPStatus.NOT_FOUND, "the WSDL has no such document", is_soap=False) from None
+        return Response(octets, headers={**NO_STORE, "Content-Type": "text/xml; charset=utf-8"})
+
+    def _address(self, request: Request) -> str:
+        """Return how the client reaches this path."""
+        if self._public_url is not None:
+            return self._public_url + _below(request)
+        host = request.headers.get("host", "")
+        if _HOST.fullmatch(host) is None:
+            raise RefusedError(HTTPStatus.BAD_REQUEST, f"the Host is {shown(host)}, which is none", is_soap=False)
+        return f"{request.scope['scheme']}://{host}{quote(request.scope['path'])}"
+
+    # POST
+
+    async def _called(self, request: Request, served: Served, kind: ContentType) -> Response:
+        _check_media_type(kind)
+        encoding = request.headers.get("content-encoding", "identity").strip().lower()
+        if encoding not in GZIP | {"identity", ""}:
+            text = f"the content encoding {shown(encoding)}; accepted are gzip and identity"
+            raise RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, text, {"Accept-Encoding": "gzip"})
+        if self._under_way >= self._max_calls:
+            text = f"{self._max_calls} calls are under way, which is all that may be; try again"
+            raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, text, RETRY)
+        self._under_way += 1
+        try:
+            octets = await self._body(request)
+            stated = request.headers.get("content-type", "")
+            asked = Asked(stated, kind, request.headers.get("soapaction"), encoding in GZIP)
+            return await self._answered(request, served, asked, octets)
+        finally:
+            self._under_way -= 1
+
+    async def _body(self, request: Request) -> bytes:
+        """Read the body, as far as it may go."""
+        stated = request.headers.get("content-length", "")
+        if stated.isdigit() and int(stated[:20]) > self._max_body:
+            raise too_long(self._max_body)
+        body = bytearray()
+        try:
+            async with asyncio.timeout(self._read_timeout):
+                async for chunk in request.stream():
+                    body += chunk
+                    if len(body) > self._max_body:
+                        raise too_long(self._max_body)
+        except TimeoutError:
+            text = f"the request was not there within {self._read_timeout:g} s"
+            raise RefusedError(HTTPStatus.REQUEST_TIMEOUT, text, {"Connection": "close"}) from None
+        return bytes(body)
+
+    async def _answered(self, request: Request, served: Served, asked: Asked, octets: bytes) -> Response:
+        try:
+            answer = await self._submitted(request, lambda: served.submit(asked, octets))
+        except CallFailedError as error:
+            raise failed(error) from error
+        if answer is None:
+            return Response(status_code=HTTPStatus.ACCEPTED, headers=NO_STORE)
+        accepts = request.headers.get("accept-encoding", "")
+        return await self._on_thread(lambda: written_answer(answer, accepts=accepts))
+
+    async def _submitted(self, request: Request, submit: Callable[[], Future[Answer] | None]) -> Answer | None:
+        """Call, and wait for the answer; None for a one-way message. A client that leaves takes its call along."""
+        submitting = self._executor.submit(submit)
+        try:
+            future = await asyncio.wrap_future(submitting)
+        except asyncio.CancelledError:
+            submitting.add_done_callback(_forget)  # the thread may be at it; what it comes to is nobody's
+            raise
+        if future is None:
+            return None
+        leaving, waiting = asyncio.create_task(_left(request)), asyncio.wrap_future(future)
+        either: set[asyncio.Future[Any]] = {leaving, waiting}
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if not waiting.done():
+                raise ClientDisconnect
+            return waiting.result()
+        finally:
+            leaving.cancel()
+            waiting.cancel()
+            future.cancel()
+
+    async def _on_thread(self, function: Callable[[], T]) -> T:
+        return await asyncio.wrap_future(self._executor.submit(function))
+
+
+def _forget(submitting: Future[Future[Answer] | None]) -> None:
+    if not submitting.cancelled() and submitting.exception() is None:
+        future = submitting.result()
+        if future is not None:
+            future.cancel()
+
+
+async def _left(request: Request) -> None:
+    """Return when the client has left; its request has been read."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _live(receive: Receive, send: Send) -> None:
+    """Say yes to whoever starts and stops applications."""
+    for stage in ("startup", "shutdown"):
+        await receive()
+        await send({"type": f"lifespan.{stage}.complete"})
+
+
+def _path(path: str) -> str:
+    """Write a path in one way: with a slash before and none after it.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if not isinstance(path, str) or (path and not path.startswith("/")):
+        raise UsageError(f"{path!r} is no path; it begins with a slash, as in /bank")
+    return _trimmed(path)
+
+
+def _trimmed(path: str) -> str:
+    return path.rstrip("/") or "/"
+
+
+def _below(request: Request) -> str:
+    """Return the path of a request below the one that the application is mounted at."""
+    path: str = request.scope["path"]
+    return path.removeprefix(request.scope.get("root_path", ""))
+
+
+def _check_media_type(kind: ContentType) -> None:
+    if kind.problem is None and kind.media_type in KNOWN_MEDIA_TYPES:
+        return
+    seen = kind.problem or shown(kind.media_type)
+    text = f"the Content-Type is not one of SOAP: {seen}; accepted are {', '.join(sorted(KNOWN_MEDIA_TYPES))}"
+    raise RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, text, {"Accept-Post": ", ".join(sorted(KNOWN_MEDIA_TYPES))})
+
+
+def _only_post() -> RefusedError:
+    return RefusedError(
+        HTTPStatus.METHOD_NOT_ALLOWED, "SOAP requests are sent by POST", {"Allow": "POST"}, is_soap=False
+    )

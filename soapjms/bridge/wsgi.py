@@ -1,0 +1,186 @@
+"""A WSGI application as a service over JMS: what it would answer over HTTP is what the requesting node gets.
+
+`Dispatcher(connection, "jms:queue:bank", WsgiService(app))` serves it. It sees each request as a POST of SOAP over
+HTTP, on the thread of a worker; the envelope in what it returns is the answer, whatever its status.
+
+Spec: PEP 3333; SOAP 1.1 6; SOAP 1.2 Part 2 7.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from http import HTTPStatus
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias
+
+from lxml import etree
+
+from soapjms.answers import Answer, Reply
+from soapjms.bridge.bodies import http_form, read_http, taken
+from soapjms.policy import DEFAULT, Policy
+from soapjms.protocol.content import gunzip
+from soapjms.protocol.errors import UsageError
+from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
+from soapjms.protocol.responding import RequestAccepted
+from soapjms.routing import Route
+from soapjms.service import Match, Request, Service
+
+log = logging.getLogger("soapjms.bridge")
+
+Environ: TypeAlias = MutableMapping[str, Any]
+StartResponse: TypeAlias = Callable[..., Callable[[bytes], None]]
+Application: TypeAlias = Callable[[Environ, StartResponse], Iterable[bytes]]
+
+NAME: Final = "(WSGI application)"
+EMPTY: Final = frozenset({HTTPStatus.ACCEPTED, HTTPStatus.NO_CONTENT})
+"""With these an application says that it took the message, and has nothing to answer."""
+
+
+class WsgiError(Exception):
+    """The application answered with something that is no SOAP answer; a failure of the service."""
+
+
+class WsgiService(Service):
+    """A service whose only function is a WSGI application, which gets every request that there is.
+
+    Header blocks that must be understood are left to it. An answer that is no SOAP envelope, such as a page in HTML, is
+    a failure of the service, as is whatever the application raises: it is logged, and `policy` says what becomes of the
+    request.
+
+    Args:
+        app: the application.
+        path: PATH_INFO of the requests, for an application that answers at one path only.
+        environ: more for its environ, such as SERVER_NAME or what a framework wants there.
+        policy: what becomes of a request for which it fails.
+        limits: how much of an answer is read.
+
+    Raises:
+        UsageError: an argument is not as it must be.
+    """
+
+    def __init__(
+        self,
+        app: Application,
+        *,
+        path: str = "/",
+        environ: Mapping[str, Any] = MappingProxyType({}),
+        policy: Policy = DEFAULT,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        super().__init__(policy=policy)
+        if not callable(app):
+            raise UsageError(f"app is {app!r}; it is a WSGI application, which is called with environ, start_response")
+        if not isinstance(path, str) or not path.startswith("/"):
+            raise UsageError(f"path is {path!r}; it begins with a slash, as in /bank")
+        self._app, self._path, self._environ, self._limits = app, path, dict(environ), limits
+        self._route = Route(NAME, "", None, app, self._answered_by_app, policy)
+
+    @property
+    def operations(self) -> Mapping[str, Callable[..., Any]]:
+        """The application, under a name that no element has."""
+        return {NAME: self._app}
+
+    def find(self, accepted: RequestAccepted) -> Match:
+        """Find the application, which every request is for, and which sees to all header blocks."""
+        header = accepted.envelope.header
+        blocks = frozenset[str]() if header is None else frozenset(str(each.tag) for each in header)
+        return Match(self, replace(self._route, understands=blocks))
+
+    def _answered_by_app(self, request: Request) -> Answer:
+        body, kind = http_form(request.message, request.envelope, request.attachments, request.soap_action)
+        response = _Response(self._limits)
+        response.run(self._app, {**environ_of(request, body, kind, self._path), **self._environ})
+        return response.answer(request.one_way)
+
+
+def environ_of(request: Request, body: bytes, content_type: str, path: str) -> Environ:
+    """Make the environ for a request: a POST over HTTP/1.1, with the request itself as `soapjms.request`.
+
+    Spec: PEP 3333.
+    """
+    return {
+        "REQUEST_METHOD": "POST",
+        "SCRIPT_NAME": "",
+        "PATH_INFO": path,
+        "QUERY_STRING": "",
+        "SERVER_NAME": "localhost",
+        "SERVER_PORT": "80",
+        "SERVER_PROTOCOL": "HTTP/1.1",
+        "HTTP_HOST": "localhost",
+        "CONTENT_TYPE": content_type,
+        "CONTENT_LENGTH": str(len(body)),
+        "HTTP_SOAPACTION": f'"{request.soap_action or ""}"',
+        "wsgi.version": (1, 0),
+        "wsgi.url_scheme": "http",
+        "wsgi.input": io.BytesIO(body),
+        "wsgi.errors": _Errors(),
+        "wsgi.multithread": True,
+        "wsgi.multiprocess": True,
+        "wsgi.run_once": False,
+        "soapjms.request": request,
+    }
+
+
+class _Errors(io.TextIOBase):
+    """Where an application writes its errors: the log."""
+
+    def write(self, text: str) -> int:
+        if text.strip():
+            log.error("the WSGI application says: %s", text.rstrip())
+        return len(text)
+
+
+@dataclass(slots=True)
+class _Response:
+    """What the application answers, as it comes."""
+
+    limits: Limits
+    status: int = 0
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytearray = field(default_factory=bytearray)
+
+    def run(self, app: Application, environ: Environ) -> None:
+        """Run the application; close what it returned, whatever happens."""
+        result = app(environ, self._start)
+        with ExitStack() as stack:
+            stack.callback(getattr(result, "close", lambda: None))
+            for each in result:
+                self._write(each)
+
+    def _start(self, status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Callable[[bytes], None]:
+        """Take status and headers; a second time only with `exc_info`, as nothing has been sent yet."""
+        if self.status and exc_info is None:
+            raise WsgiError("the WSGI application called start_response twice")
+        self.status = int(status.partition(" ")[0])
+        self.headers = {name.lower(): value for name, value in headers}
+        self.body.clear()
+        return self._write
+
+    def _write(self, octets: bytes) -> None:
+        self.body += octets
+        if len(self.body) > self.limits.size:
+            raise WsgiError(f"the WSGI application answered with more than {self.limits.size} octets")
+
+    def answer(self, one_way: bool) -> Answer:
+        """Return the answer that is in the response.
+
+        Raises:
+            WsgiError: there is none.
+        """
+        if not self.status:
+            raise WsgiError("the WSGI application did not call start_response")
+        if (one_way and self.status < HTTPStatus.BAD_REQUEST) or (self.status in EMPTY and not self.body):
+            return None
+        octets = bytes(self.body)
+        if self.headers.get("content-encoding", "").lower() == "gzip":
+            octets = gunzip(octets, self.limits)
+        reading = read_http(octets, self.headers.get("content-type", ""), self.limits)
+        if reading.envelope is None:
+            seen = f"{self.status}, Content-Type {self.headers.get('content-type')!r}"
+            raise WsgiError(f"the WSGI application answered with no SOAP: {seen}: {reading.envelope_problem}")
+        root: etree._Element = reading.envelope.root
+        return Reply(root, taken(root, reading.attachments))

@@ -1,0 +1,199 @@
+"""`soapjms bridge`: let HTTP clients reach services over JMS, and serve a WSGI application over JMS."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from contextlib import ExitStack
+from threading import Event
+from typing import Any, Final
+
+import click
+
+from brokers.connection import Connection, ConnectionState
+from soapjms.bridge.calling import Behind
+from soapjms.bridge.http import MAX_BODY, MAX_CALLS, HttpBridge
+from soapjms.bridge.listening import Listener
+from soapjms.bridge.published import port_of
+from soapjms.cli.connecting import CONNECTION_OPTION, opened, read_names
+from soapjms.cli.healthpage import Board, health_answers
+from soapjms.cli.page import Page
+from soapjms.cli.serve import serve_until_told, serving_options
+from soapjms.cli.serving import BEAT, FAILED, PING_TIMEOUT, ending, log_to_terminal
+from soapjms.cli.wsdl import refusing, settings
+from soapjms.client import DEFAULT_TIMEOUT
+from soapjms.health import Health
+from soapjms.protocol.errors import PingFailedError, UsageError
+from soapjms.protocol.names import PROFILES
+from soapjms.protocol.wsdl import Port
+from soapjms.wsdl import read_wsdl
+
+OURS: Final = 0
+"""The number under which the one process of a bridge reports how it is."""
+
+
+@click.group("bridge")
+def command() -> None:
+    """Bridges between SOAP over HTTP and SOAP over JMS."""
+
+
+# HTTP in front
+
+
+def _by_path(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    """Read [PATH=]VALUE options; without a path it is the root."""
+    found: dict[str, str] = {}
+    for each in values:
+        path, equals, value = each.partition("=")
+        if not (equals and path.startswith("/")):
+            path, value = "/", each
+        if path in found:
+            raise click.BadParameter(f"{path} is given twice; each path has one, as in /bank={value}")
+        found[path] = value
+    return found
+
+
+@command.command("http")
+@click.option("--listen", required=True, metavar="HOST:PORT", help="Where HTTP clients come to; port 0 for any.")
+@click.option(
+    "--to", multiple=True, callback=_by_path, metavar="[PATH=]URI",
+    help="Where the service is: a jms: URI; repeatable, with a path such as /bank for each.",
+)  # fmt: skip
+@click.option(
+    "--wsdl", multiple=True, callback=_by_path, metavar="[PATH=]FILE[#PORT]",
+    help="Its WSDL, told at ?wsdl; says what is one-way, and without --to where the service is; repeatable.",
+)  # fmt: skip
+@CONNECTION_OPTION
+@click.option("--names", metavar="FILE", help="JNDI names: jndi.properties, or a .toml file.")
+@click.option(
+    "--timeout", type=click.FloatRange(min=0, min_open=True), default=DEFAULT_TIMEOUT, show_default=True,
+    metavar="SECONDS", help="How long a call may take.",
+)  # fmt: skip
+@click.option("--one-way", multiple=True, metavar="ACTION|ELEMENT", help="What nobody answers; repeatable.")
+@click.option(
+    "--set", "properties", multiple=True, callback=settings, metavar="NAME=VALUE",
+    help="A binding property: it wins over URI and WSDL; repeatable.",
+)  # fmt: skip
+@click.option(
+    "--profile", type=click.Choice(sorted(PROFILES)), help="Edition of the specification.  [default: the WSDL's]"
+)
+@click.option(
+    "--max-body", type=click.IntRange(min=1), default=MAX_BODY, show_default=True, metavar="OCTETS",
+    help="Size of a request.",
+)  # fmt: skip
+@click.option("--max-calls", type=click.IntRange(min=1), default=MAX_CALLS, show_default=True, help="Calls at a time.")
+@click.option("--public-url", metavar="URL", help="How clients reach it, for the WSDL.  [default: by their Host]")
+@click.option("--cert", metavar="FILE", help="PEM, a certificate with its chain, for HTTPS.")
+@click.option("--key", metavar="FILE", help="PEM, its key, if it is not in the same file.")
+@click.option("--health", metavar="HOST:PORT", help="Listen there for GET /live and /ready.")
+@click.option(
+    "--grace", type=click.FloatRange(min=1, max=86400), default=30.0, show_default=True,
+    help="Seconds to finish what is under way.",
+)  # fmt: skip
+@click.option(
+    "--log-level", type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"]), default="WARNING", show_default=True,
+    help="What is logged on standard error.",
+)  # fmt: skip
+def http_command(
+    listen: str,
+    connection: str | None,
+    names: str | None,
+    cert: str | None,
+    key: str | None,
+    health: str | None,
+    grace: float,
+    log_level: str,
+    to: dict[str, str],
+    wsdl: dict[str, str],
+    **options: Any,
+) -> None:
+    """Listen for SOAP over HTTP, and pass each request on to a service over JMS.
+
+    Ends at SIGTERM or Ctrl-C, once what is under way is answered.
+
+    Exit status: 0 ended as told, 1 something was left undone, 2 usage, or the broker cannot be reached.
+    """
+    log_to_terminal(log_level)
+    stop, board, behind = Event(), Board(), _behind(to, wsdl)
+    known = read_names(names)
+    with ExitStack() as stack:
+        open_connection = stack.enter_context(
+            opened(connection, _place(behind), known, options["properties"], options["timeout"])
+        )
+        bridge = stack.enter_context(HttpBridge(open_connection, behind, names=known, **options))
+        listener = Listener(bridge, listen, grace=grace, certificate=cert, key=key)
+        stack.callback(listener.stop)
+        if health is not None:
+            with refusing():
+                page = stack.enter_context(Page(health, health_answers(board)))
+            click.echo(f"health at port {page.port}: /live, /ready")
+        stack.enter_context(ending(stop))
+        listener.start()
+        for path, client in bridge.clients.items():
+            click.echo(f"bridging {listener.url}{path} to {client.endpoint.request_uri}")
+        is_well = _watch(open_connection, bridge, listener, board, stop)
+        is_finished = listener.stop()
+    sys.exit(0 if is_well and is_finished else FAILED)
+
+
+def _behind(to: Mapping[str, str], wsdl: Mapping[str, str]) -> dict[str, Behind]:
+    """Put URIs and WSDLs of the same path together.
+
+    Raises:
+        click.UsageError: there is neither.
+    """
+    if not to and not wsdl:
+        raise click.UsageError("give --to, such as jms:queue:bank, or --wsdl, or both")
+    found = {}
+    for path in dict.fromkeys((*to, *wsdl)):
+        file, sharp, port = wsdl.get(path, "").rpartition("#")
+        found[path] = Behind(to.get(path), (file if sharp else port) or None, port if sharp else None)
+    return found
+
+
+def _place(behind: Mapping[str, Behind]) -> str | Port:
+    """Return where the first service is; without --connection it says which broker.
+
+    Raises:
+        InvalidWsdlError, UsageError: the WSDL cannot be read, or has no such port.
+    """
+    first = next(iter(behind.values()))
+    if isinstance(first.to, str):
+        return first.to
+    assert first.wsdl is not None, "one of the two is there"
+    return port_of(read_wsdl(first.wsdl), first.port)
+
+
+def _watch(connection: Connection, bridge: HttpBridge, listener: Listener, board: Board, stop: Event) -> bool:
+    """Report how the bridge is until `stop` is set; False if it cannot go on."""
+    client = next(iter(bridge.clients.values()))
+    while not stop.is_set():
+        live = listener.is_running and connection.state is not ConnectionState.CLOSED
+        problem, seconds = "", None
+        try:
+            seconds = client.ping(PING_TIMEOUT) if live else None
+        except (PingFailedError, UsageError) as error:
+            problem = f"{error}"
+        board.note(OURS, Health(live, live and not problem, problem, bridge.under_way, seconds))
+        if not live:
+            click.echo("Error: the bridge cannot go on: its connection or its listener has ended", err=True)
+            return False
+        stop.wait(BEAT)
+    return True
+
+
+# WSGI behind
+
+
+@command.command("wsgi")
+@click.argument("target", metavar="MODULE:APP")
+@click.option("--path", "wsgi_path", default="/", show_default=True, help="PATH_INFO of what the application gets.")
+@serving_options
+def wsgi_command(target: str, **options: Any) -> None:
+    """Serve the WSGI application that APP is called in MODULE, which is found in the current folder too, over JMS.
+
+    It gets each request as a POST of SOAP over HTTP. All else is as `soapjms serve` has it.
+
+    Exit status: 0 ended as told, 1 something was left undone or failed, 2 usage, 130 interrupted a second time.
+    """
+    serve_until_told(target, **options)

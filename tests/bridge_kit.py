@@ -1,0 +1,66 @@
+"""What the tests of bridges share: a bridge that listens on a port of its own, and requests over HTTP by hand."""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple
+
+from calling_kit import PATIENCE, SOAP_11
+from lxml import etree
+
+from brokers import Connection
+from soapjms.bridge.http import HttpBridge
+from soapjms.bridge.listening import Listener
+from soapjms.protocol.names import SoapVersion
+
+TYPES: Final = {SOAP_11: "text/xml; charset=utf-8", SoapVersion.SOAP_12: "application/soap+xml; charset=utf-8"}
+
+
+class Told(NamedTuple):
+    """What came back over HTTP."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def root(self) -> etree._Element:
+        """The document in the body."""
+        return etree.fromstring(self.body)
+
+    def text(self, name: str) -> str | None:
+        """Return the text of the first element of a local name."""
+        return next(self.root.iter(f"{{*}}{name}")).text
+
+
+@contextmanager
+def bridged(connection: Connection, behind: Any, **options: Any) -> Iterator[Listener]:
+    """Have a bridge listen."""
+    options = {"timeout": PATIENCE, **options}
+    with HttpBridge(connection, behind, **options) as bridge, Listener(bridge, "127.0.0.1:0") as listener:
+        yield listener
+
+
+def ask(
+    at: Listener,
+    body: bytes | None,
+    content_type: str | None = TYPES[SOAP_11],
+    *,
+    path: str = "/",
+    method: str | None = None,
+    **headers: str,
+) -> Told:
+    """Send one request, POST if it has a body; underscores of header names stand for hyphens."""
+    fields = {name.replace("_", "-"): value for name, value in headers.items()}
+    if content_type is not None and body is not None:
+        fields["Content-Type"] = content_type
+    line = http.client.HTTPConnection("127.0.0.1", at.port, timeout=PATIENCE)
+    try:
+        line.request(method or ("GET" if body is None else "POST"), path, body, fields)
+        response = line.getresponse()
+        told = {name.lower(): value for name, value in response.getheaders()}
+        return Told(response.status, told, response.read())
+    finally:
+        line.close()
