@@ -84,6 +84,8 @@ def command(out: str, messages: int, rotate: float, as_json: bool, **terms: Any)
 
     DIR, a new folder, gets logs/, labels.jsonl (which message breaks which assertion) and expected.json (what a replay
     has to find). The same options write the same octets.
+
+    Exit status: 0, or 2 if an option is not as it must be, or DIR cannot be written.
     """
     begun = monotonic()
     try:
