@@ -50,9 +50,10 @@ def main(arguments: Sequence[str]) -> int:
 
     summary = replay(log, folder / "report", engine="local")
     print(f"replayed {summary.members['exchanges']} exchanges: {summary.members['verdict']}")
-    for (assertion, verdict), samples in sorted(summary.samples.items()):
-        if verdict == "failed":
-            print(f"{assertion}: {samples[0].reason}")
+    for assertion, counts in summary.members["assertions"].items():
+        if counts.get("failed"):
+            (reason, _), *_ = summary.findings.of(assertion, "failed")
+            print(f"{assertion}: {reason}")
     return 0
 
 
