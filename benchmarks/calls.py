@@ -206,7 +206,11 @@ def run_side(kind: str, url: str, name: str, in_flight: int, options: argparse.N
     common = ["--url", url, "--name", name, "--in-flight", str(in_flight), "--seconds", str(options.seconds)]
     if options.persistent:
         common.append("--persistent")
-    base = [sys.executable, __file__, *common]
+    return run_processes([sys.executable, __file__, *common], kind, options.seconds + 60)
+
+
+def run_processes(base: list[str], kind: str, timeout: float) -> float:
+    """Start a service and a client as processes of a benchmark, and return the number that the client prints."""
     with subprocess.Popen(
         [*base, "--side", f"{kind}-service"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as service:
@@ -216,7 +220,7 @@ def run_side(kind: str, url: str, name: str, in_flight: int, options: argparse.N
             if service.stdout.readline().strip() != b"ready":
                 raise RuntimeError(f"the {kind} service did not start")
             client = [*base, "--side", f"{kind}-client"]
-            done = subprocess.run(client, capture_output=True, text=True, timeout=options.seconds + 60, check=True)
+            done = subprocess.run(client, capture_output=True, text=True, timeout=timeout, check=True)
         finally:
             service.stdin.close()
             service.wait(30)

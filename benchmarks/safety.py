@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import subprocess
 import sys
 import time
 from collections import deque
@@ -25,7 +24,7 @@ from typing import Any, Final
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
-from calls import CLOSE, ENVELOPE, OPEN, BareClient, BareService, bare_connection
+from calls import CLOSE, ENVELOPE, OPEN, BareClient, BareService, bare_connection, run_processes
 
 AIMS: Final = {
     ("transactions", 1): 0.85,
@@ -166,20 +165,7 @@ def run_side(side: str, row: str, url: str, name: str, in_flight: int, seconds: 
     """Start a service and a client as processes, and return what the client prints."""
     common = [sys.executable, __file__, "--url", url, "--name", name, "--in-flight", str(in_flight)]
     base = [*common, "--seconds", str(seconds), "--rows", row]
-    with subprocess.Popen(
-        [*base, "--side", f"{side}-service"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as service:
-        assert service.stdin is not None
-        assert service.stdout is not None
-        try:
-            if service.stdout.readline().strip() != b"ready":
-                raise RuntimeError(f"the {side} service did not start")
-            client = [*base, "--side", f"{side}-client"]
-            done = subprocess.run(client, capture_output=True, text=True, timeout=seconds + 900, check=True)
-        finally:
-            service.stdin.close()
-            service.wait(30)
-    return float(done.stdout)
+    return run_processes(base, side, seconds + 900)
 
 
 def compare(options: argparse.Namespace) -> None:

@@ -50,11 +50,11 @@ def fresh(what: str = "greeter") -> str:
     return f"test.{what}.{uuid4().hex}"
 
 
-def eventually(condition: Callable[[], object], what: str) -> None:
-    """Wait until `condition` holds."""
-    until = time.monotonic() + PATIENCE
+def eventually(condition: Callable[[], object], what: str, patience: float = PATIENCE) -> None:
+    """Wait until `condition` holds, for so many seconds at most."""
+    until = time.monotonic() + patience
     while not condition():
-        assert time.monotonic() < until, f"not within {PATIENCE} s: {what}"
+        assert time.monotonic() < until, f"not within {patience} s: {what}"
         time.sleep(0.002)
 
 

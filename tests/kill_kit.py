@@ -23,7 +23,7 @@ from typing import Final
 from call_checker import Story, Verdict, check
 from calling_kit import Wrapped, envelope, eventually, fresh, text_of
 from processes_kit import Child
-from real_brokers import RealBroker, start_activemq, start_artemis
+from real_brokers import STARTERS, RealBroker
 
 import soapjms
 from brokers import Completion, Message, SendResult, Transaction
@@ -36,8 +36,10 @@ from soapjms.protocol.names import FailureReason
 CALLERS: Final = 8
 SERVICES: Final = 2
 CALL_TIMEOUT: Final = 90.0
+RESTART: Final = 3 * CALL_TIMEOUT
+"""Seconds in which what a broker that restarts holds up has to happen."""
+
 BOOKER: Final = Path(__file__).parent / "data" / "services" / "booker.py"
-STARTERS: Final = {"activemq": start_activemq, "artemis": start_artemis}
 
 
 class Confirming(Wrapped):
@@ -96,11 +98,11 @@ class Drama:
             with ThreadPoolExecutor(CALLERS) as callers:
                 done = [callers.submit(self._call, each, log) for each, log in enumerate(logs.values())]
                 for moment, kill in self._kills:
-                    eventually_long(lambda: len(self._outcomes) >= moment, f"{moment} calls are over")  # noqa: B023
+                    eventually(lambda: len(self._outcomes) >= moment, f"{moment} calls are over", RESTART)  # noqa: B023
                     kill()
                 for each in done:
                     each.result()
-            eventually_long(lambda: self.name not in self.broker.counters().messages, "no request is left")
+            eventually(lambda: self.name not in self.broker.counters().messages, "no request is left", RESTART)
         return check(self._story(logs))
 
     def _call(self, caller: int, log: Path) -> None:
@@ -192,20 +194,11 @@ def ask(client: Client, number: int) -> tuple[str | None, bool]:
         return None, error.reason is not FailureReason.TRANSMISSION_FAILURE
 
 
-def eventually_long(condition: object, what: str) -> None:
-    """Wait as `eventually` does, for what a broker that restarts may hold up."""
-    until = time.monotonic() + 3 * CALL_TIMEOUT
-    assert callable(condition)
-    while not condition():
-        assert time.monotonic() < until, f"not within {3 * CALL_TIMEOUT:.0f} s: {what}"
-        time.sleep(0.01)
-
-
 def leftovers(broker: RealBroker) -> list[str]:
     """Name what is left in the broker and in this process that should not be."""
     eventually(lambda: not broker.counters().connections, "no client is connected")
     # Artemis looks only now and then for what a client of its earlier life left behind.
-    eventually_long(lambda: not broker.counters().temporaries, "no temporary destination is left")
+    eventually(lambda: not broker.counters().temporaries, "no temporary destination is left", RESTART)
     found = broker.counters()
     left = [f"{count} messages in {name}" for name, count in found.messages.items()]
     left += [f"{count} consumers of {name}" for name, count in found.consumers.items()]

@@ -10,13 +10,12 @@ from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from calling_kit import envelope, fresh, greeter, text_of
-from real_brokers import start_activemq, start_artemis
+from real_brokers import STARTERS
 
 import soapjms
 from soapjms import Client, Dispatcher
 
 CALLERS: Final = 32
-STARTERS: Final = {"activemq": start_activemq, "artemis": start_artemis}
 
 
 class Pairing(NamedTuple):

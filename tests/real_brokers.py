@@ -424,6 +424,10 @@ def start_artemis(*, setting: str = "") -> RealBroker:
     return _choose(Artemis(setting=setting))
 
 
+STARTERS: Final = {"activemq": start_activemq, "artemis": start_artemis}
+"""What starts each real broker, by the name that tests and commands have for it."""
+
+
 def _choose(recipe: Recipe) -> RealBroker:
     return ContainerBroker(recipe) if docker_answers() else ChildBroker(recipe)
 

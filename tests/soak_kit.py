@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from calling_kit import envelope, eventually, fresh, greeter, text_of
-from real_brokers import RealBroker, start_activemq, start_artemis
+from real_brokers import STARTERS, RealBroker
 
 import soapjms
 from soapjms import Client, Dispatcher, SqliteStore
 
 IN_FLIGHT: Final = 16
 WORKERS: Final = 8
-STARTERS: Final = {"activemq": start_activemq, "artemis": start_artemis}
 PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 

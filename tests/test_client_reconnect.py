@@ -25,7 +25,7 @@ from calling_kit import (
     text_of,
 )
 from proxy_kit import Proxy
-from real_brokers import RealBroker, start_activemq, start_artemis
+from real_brokers import STARTERS, RealBroker
 
 import soapjms
 from brokers import Connection, queue
@@ -37,8 +37,6 @@ HEARTBEAT = 1.2
 """Seconds; Artemis promises no sign of life within less than half a second, and we ask for two in that time."""
 
 NOT_KNOWN = "was lost.*whether the service works on the request is not known"
-
-STARTERS = {"activemq": start_activemq, "artemis": start_artemis}
 
 STRATEGIES: dict[str, dict[str, Any]] = {
     "temporary": {},

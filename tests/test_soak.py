@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from soak_kit import STARTERS, grows, soak
+from real_brokers import STARTERS
+from soak_kit import grows, soak
 
 
 @pytest.mark.broker
