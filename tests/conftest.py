@@ -1,5 +1,6 @@
 """What the tests share: the real brokers, each started once a session and only if a test asks for it."""
 
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -9,6 +10,10 @@ from real_brokers import RealBroker, start_activemq, start_artemis
 # How long an example takes is the machine's business: a busy one is no failure.
 settings.register_profile("tests", deadline=None)
 settings.load_profile("tests")
+
+# A shell that starts the tests in the background has them ignore Ctrl-C, and so would the processes that they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -59,6 +59,7 @@ class Dialect:
         tells_gone: a SEND to a temporary destination that is gone is refused.
         gone: what an ERROR says when a destination does not exist.
         subscribe_error_has_receipt: the ERROR for a SUBSCRIBE says for which.
+        confirms_leave: a DISCONNECT may ask for a receipt.
     """
 
     name: str
@@ -88,6 +89,7 @@ class Dialect:
     tells_gone: bool
     gone: str
     subscribe_error_has_receipt: bool
+    confirms_leave: bool
 
 
 SMALLEST_FRAME: Final = 256
@@ -147,6 +149,7 @@ ACTIVEMQ_CLASSIC: Final = Dialect(
     tells_gone=True,
     gone="DestinationDoesNotExistException",
     subscribe_error_has_receipt=True,
+    confirms_leave=True,
 )
 
 ARTEMIS: Final = Dialect(
@@ -197,6 +200,7 @@ ARTEMIS: Final = Dialect(
     tells_gone=False,
     gone="AMQ339001",
     subscribe_error_has_receipt=False,
+    confirms_leave=False,  # two of its threads wait for each other if the socket ends before that receipt is written
 )
 
 DIALECTS: Final[Mapping[str, Dialect]] = {"ActiveMQ": ACTIVEMQ_CLASSIC, "ActiveMQ-Artemis": ARTEMIS}

@@ -88,6 +88,17 @@ def _encode(command: str, headers: Mapping[str, str], body: bytes = b"") -> byte
     return b"".join((head.encode(), body, b"\0"))
 
 
+LEAVE: Final = {
+    True: pack("DISCONNECT", {"receipt": "leave"}),
+    False: pack("BEGIN", {"transaction": "leave", "receipt": "leave"}) + pack("DISCONNECT", {}),
+}
+"""How to take leave of a broker and hear that it has read all before, by `Dialect.confirms_leave`."""
+
+
+class UnansweredError(ConnectionFailedError):
+    """The broker accepted the connection, and did not answer the login in time."""
+
+
 class Link:
     """One session with one broker, from `open` until it ends; it is never opened again.
 
@@ -120,15 +131,16 @@ class Link:
     def __str__(self) -> str:
         return f"{self.login}"
 
-    def open(self, timeout: float) -> None:
-        """Connect and log in.
+    def open(self, timeout: float, patience: float = inf) -> None:
+        """Connect and log in within `timeout` seconds, of which the broker gets `patience` to answer the login.
 
         Raises:
-            ConnectionFailedError: nobody answers in time, the broker refused the login, or no dialect is known for it.
+            UnansweredError: nobody answered the login in time.
+            ConnectionFailedError: nobody is there, the broker refused the login, or no dialect is known for it.
             ValueError: a login that cannot be put in a frame.
         """
         try:
-            self._log_in(timeout)
+            self._log_in(timeout, patience)
         except OSError as error:
             self._abandon()
             raise self.login.explain(self._wire.failure or error) from error
@@ -136,7 +148,7 @@ class Link:
             self._abandon()
             raise
 
-    def _log_in(self, timeout: float) -> None:
+    def _log_in(self, timeout: float, patience: float) -> None:
         until = monotonic() + timeout
         # We promise fewer signs of life than we give, and ask for more than we need.
         beats = {"heart-beat": f"{self.login.heartbeat},{self.login.heartbeat // PROMISE}"}
@@ -144,9 +156,9 @@ class Link:
         self._wire.open(timeout)
         self._wire.send(hello, until)
         try:
-            answer = self._greeting.get(timeout=max(0.0, until - monotonic()))
+            answer = self._greeting.get(timeout=min(patience, max(0.0, until - monotonic())))
         except Empty:
-            raise ConnectionFailedError(f"{self.login} did not answer within {timeout:.1f} s") from None
+            raise UnansweredError(f"{self.login} did not answer within {min(patience, timeout):.1f} s") from None
         if isinstance(answer, BrokerError):
             raise answer
         self.dialect = self.login.dialect or dialect_of(answer.get("server", ""))
@@ -233,7 +245,7 @@ class Link:
         if self.is_up and self.writing.acquire(timeout=max(0.0, until - monotonic())):
             gone = Event()
             try:
-                data = farewell() + pack("DISCONNECT", {"receipt": "leave"})
+                data = farewell() + LEAVE[self.dialect.confirms_leave]
                 self.request(data, {"leave": lambda _: gone.set()}, until)
             finally:
                 self.writing.release()
