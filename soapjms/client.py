@@ -123,7 +123,7 @@ class Client:
         prefix = f"{uuid.uuid4().hex}-"
         by_message_id = self.endpoint.profile.correlation is CorrelationRule.MESSAGE_ID
         self._closed = False
-        self._given_up = lambda: self._closed
+        self._given_up = lambda: "the client was closed" if self._closed else ""
         self._sender = Sender(connection, self.endpoint, self._destination, prefix, self._given_up, recorder, observers)
         choice = ReplyChoice(reply_strategy(replies), fixed, by_message_id, prefix)
         self._replies = choice.replies(self._connection, self._on_reply)

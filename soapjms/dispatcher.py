@@ -18,7 +18,7 @@ from brokers.connection import Connection, ConnectionState, Consumer, Delivery
 from brokers.message import Destination, queue
 from brokers.naming import Names
 from soapjms.addressing import VARIANTS, ReplyRule, destination_of, require_carried
-from soapjms.arguments import at_least_one, connection_to, durable_on, edition, service_to_run
+from soapjms.arguments import at_least_one, connection_to, durable_on, edition, finite, service_to_run
 from soapjms.committer import Committer
 from soapjms.health import DEFAULT_TIMEOUT, Health, Pinger
 from soapjms.idempotency import Store
@@ -36,6 +36,7 @@ from soapjms.replies import stop
 from soapjms.service import Service
 from soapjms.sqlitestore import SqliteStore
 from soapjms.tally import Tally
+from soapjms.waiting import when_connected
 from soapjms.working import Worker
 
 log = logging.getLogger("soapjms.dispatcher")
@@ -44,6 +45,10 @@ MAX_DELIVERIES: Final = 6
 """As both the embedded broker and the STOMP adapter have it for what is released again and again."""
 
 SUPPORTED: Final = frozenset(VARIANTS)
+
+
+START_TIMEOUT: Final = 30.0
+"""Seconds for which a dispatcher that is started waits for a lost connection."""
 
 
 class Dispatcher:
@@ -142,24 +147,26 @@ class Dispatcher:
         """How many requests are being worked on, or wait for their commit."""
         return self._under_way
 
-    def start(self) -> Self:
-        """Subscribe, and return once requests are being taken.
+    def start(self, timeout: float = START_TIMEOUT) -> Self:
+        """Subscribe, and return once requests are being taken. A connection that is lost is waited for.
+
+        Args:
+            timeout: seconds to wait for the connection to be made again.
 
         Raises:
             UsageError: it was started before.
+            ConnectionLostError: the connection was not made again in time, or nobody makes it again.
             BrokerError: a subscription was refused.
         """
+        until = time.monotonic() + finite(timeout)
         if self._consumers or self._stopping:
             raise UsageError("a dispatcher is started once; make another")
         self._committer.start()
         try:
             self._connection.watch(self._on_state)
             for _ in range(self._workers):
-                self._consumers.append(
-                    self._connection.consume(
-                        self.destination, self._on_delivery, prefetch=self._prefetch, durable_name=self._durable
-                    )
-                )
+                consumer = when_connected(self._connection, until, self._subscribe, self._given_up)
+                self._consumers.append(consumer)
         except BaseException:
             self.close()
             raise
@@ -167,6 +174,14 @@ class Dispatcher:
         if self._observers is not None:
             self._observers.started()
         return self
+
+    def _given_up(self) -> str:
+        return "the dispatcher was closed" if self._stopping else ""
+
+    def _subscribe(self) -> Consumer:
+        return self._connection.consume(
+            self.destination, self._on_delivery, prefetch=self._prefetch, durable_name=self._durable
+        )
 
     def ping(self, timeout: float = DEFAULT_TIMEOUT) -> float:
         """Send a message through the broker and back, and return the seconds that it took.

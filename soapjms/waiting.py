@@ -23,8 +23,8 @@ def epoch_milliseconds() -> int:
 STEP: Final = 0.2
 """Seconds after which who waits looks whether that was given up, which a connection knows nothing of."""
 
-GivenUp: TypeAlias = Callable[[], bool]
-"""Says whether nobody wants any more what is waited for."""
+GivenUp: TypeAlias = Callable[[], str]
+"""Says why nobody wants any more what is waited for, an empty text while somebody does."""
 
 
 def await_connected(connection: Connection, until: float, given_up: GivenUp) -> None:
@@ -41,15 +41,14 @@ def await_connected(connection: Connection, until: float, given_up: GivenUp) -> 
             return connection.wait_connected(step)
         except ConnectionLostError:
             waited = time.monotonic() - began
-            if given_up():
-                raise ClosedError("the client was closed while the connection was lost") from None
+            why = given_up()
+            if why:
+                raise ClosedError(f"{why} while the connection was lost") from None
             if began + step >= until or waited < step / 2:  # then nobody makes it again
                 raise
 
 
-def when_connected(
-    connection: Connection, until: float, attempt: Callable[[], T], given_up: GivenUp = lambda: False
-) -> T:
+def when_connected(connection: Connection, until: float, attempt: Callable[[], T], given_up: GivenUp = lambda: "") -> T:
     """Do what needs the connection as soon as it can be used; again, if it was lost before anything was sent.
 
     Args:

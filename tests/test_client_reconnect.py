@@ -7,7 +7,8 @@ import time
 import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from threading import Semaphore
+from contextlib import closing
+from threading import Event, Semaphore
 from typing import Any
 
 import pytest
@@ -28,9 +29,9 @@ from proxy_kit import Proxy
 from real_brokers import STARTERS, RealBroker
 
 import soapjms
-from brokers import Connection, queue
+from brokers import ClosedError, Connection, ConnectionLostError, queue
 from brokers.stomp import Reconnect
-from soapjms import CallFailedError, CallTimeoutError, Client, Dispatcher
+from soapjms import CallFailedError, CallTimeoutError, Client, Dispatcher, UsageError
 from soapjms.protocol import names
 
 HEARTBEAT = 1.2
@@ -289,6 +290,45 @@ class TestFaults(OnEachBroker):
             for each in ends:
                 with pytest.raises(CallFailedError, match="could not be sent: the client was closed"):
                     each.result(PATIENCE)
+
+    @pytest.mark.parametrize("is_back", [True, False])
+    def test_dispatcher_started_while_lost(
+        self, proxy: Proxy, connection: Connection, other: Connection, uri: str, is_back: bool
+    ) -> None:
+        """It waits for the connection, and serves then; or says in the end that there is none."""
+        waiting = Event()
+
+        class Watched(Wrapped):
+            def wait_connected(self, timeout: float | None = None) -> None:
+                waiting.set()
+                super().wait_connected(timeout)
+
+        dispatcher = Dispatcher(Watched(connection), uri, greeter())
+        proxy.leave()
+        eventually(lambda: connection.state == "lost", "it was noticed")
+        with ThreadPoolExecutor(1) as starter:
+            started = starter.submit(dispatcher.start, PATIENCE if is_back else 0.3)
+            assert waiting.wait(PATIENCE)
+            if not is_back:
+                with pytest.raises(ConnectionLostError):
+                    started.result(PATIENCE)
+                return
+            assert not started.done()
+            proxy.come_back()
+            assert started.result(PATIENCE) is dispatcher
+        with closing(dispatcher), Client(other, uri, timeout=PATIENCE) as client:
+            assert text_of(client.call(envelope("Ann"))) == "Hello Ann"
+
+    def test_dispatcher_closed_while_it_starts(self, proxy: Proxy, connection: Connection, uri: str) -> None:
+        """Who closes it wakes who starts it."""
+        dispatcher = Dispatcher(connection, uri, greeter())
+        proxy.leave()
+        eventually(lambda: connection.state == "lost", "it was noticed")
+        with ThreadPoolExecutor(1) as starter:
+            started = starter.submit(dispatcher.start, 600)
+            dispatcher.close()
+            with pytest.raises((ClosedError, UsageError), match=r"closed|started once"):
+                started.result(PATIENCE)
 
     @pytest.mark.parametrize("heartbeat", [600.0])
     @pytest.mark.parametrize("replies", ["temporary", "exclusive"])

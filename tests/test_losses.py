@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import pytest
 from calling_kit import (
@@ -140,11 +141,22 @@ class TestEmbedded(Peers):
 class TestActiveMQ(OnActiveMQ):
     """On a broker that ends the connection for a frame above its limit."""
 
-    def test_dead_letter(self, connection: Connection, other: Connection, name: str, store: Path | None) -> None:
+    @pytest.mark.parametrize("mode", ["PERSISTENT", "NON_PERSISTENT"])
+    @pytest.mark.parametrize("transactional", [True, False])
+    def test_dead_letter(
+        self,
+        connection: Connection,
+        other: Connection,
+        name: str,
+        store: Path | None,
+        transactional: bool,
+        mode: str,
+    ) -> None:
         """Likewise; the connection is made again a few times, and calls that come meanwhile are answered."""
-        greeter, uri = Greeter(), f"jms:queue:{name}"
+        greeter, uri = Greeter(), f"jms:queue:{name}?deliveryMode={mode}"
+        options: dict[str, Any] = {"max_deliveries": 2, "store": store, "transactional": transactional}
         with (
-            Dispatcher(other, uri, greeter.service, max_deliveries=2, store=store) as dispatcher,
+            Dispatcher(other, uri, greeter.service, **options) as dispatcher,
             Client(connection, uri, timeout=PATIENCE) as client,
         ):
             futures = [client.submit(envelope(text)) for text in ("Ann", "big", "Bob", "Eve")]
@@ -154,6 +166,7 @@ class TestActiveMQ(OnActiveMQ):
             assert [text_of(each) for each in (ann, bob, eve)] == ["Hello Ann", "Hello Bob", "Hello Eve"]
             assert client.counts == {}
         assert dispatcher.counts["poison"] == 1
+        assert dispatcher.counts["lost"] >= 2
         assert store is None or greeter.runs.count("big") == 1
         assert take_one(connection, queue(f"DLQ.{name}")).correlation_id == big.message.correlation_id
 

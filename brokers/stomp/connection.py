@@ -27,6 +27,9 @@ T = TypeVar("T")
 SENT: Final = SendResult()
 """STOMP never tells a sender the JMSMessageID."""
 
+LARGE: Final = 1 << 16
+"""Octets from which the broker confirms also what is not persistent: it may have a limit, and end the connection."""
+
 
 class StompConnection(LastingConnection[Link, StompConsumer]):
     """One program's way to a STOMP broker. `brokers.connect` makes it.
@@ -54,7 +57,9 @@ class StompConnection(LastingConnection[Link, StompConsumer]):
         return capabilities_of(link.dialect, link.server, has_client_id=link.login.client_id is not None)
 
     def send(self, message: Message, transaction: Transaction | None = None) -> Completion[SendResult]:
-        """Send. The broker is asked for a receipt unless the message is NON_PERSISTENT; then a refusal is only logged.
+        """Send. The broker is asked for a receipt, unless the message is NON_PERSISTENT and small.
+
+        A refusal of one that asked for none is only logged.
 
         Raises:
             ValueError: no destination, or something that STOMP cannot carry; see `to_frame`.
@@ -65,7 +70,7 @@ class StompConnection(LastingConnection[Link, StompConsumer]):
             self._own(transaction).send(message)
             return self._written
         headers, body = self.frame(message)
-        if message.delivery_mode != DeliveryMode.NON_PERSISTENT:
+        if message.delivery_mode != DeliveryMode.NON_PERSISTENT or len(body) >= LARGE:
             future: Completion[SendResult] = self.completion()
             headers["receipt"] = receipt = self.new_id("receipt")
             future.on_settled(lambda _: link.forget(receipt))
