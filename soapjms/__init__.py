@@ -16,10 +16,11 @@ if not hasattr(_brokers, "Connection") or not (_Path(_brokers.__file__ or "").pa
 
 from brokers import connect
 from brokers.naming import Names
-from soapjms.answers import Reply
+from soapjms.answers import Prepared, Reply
 from soapjms.client import Client
 from soapjms.dispatcher import Dispatcher
 from soapjms.opening import connect_uri
+from soapjms.outgoing import OutgoingCall
 from soapjms.policy import Policy
 from soapjms.protocol.attachments import Attachment, Attachments, Part, optimize
 from soapjms.protocol.errors import (
@@ -40,8 +41,9 @@ from soapjms.protocol.errors import (
 from soapjms.protocol.limits import Limits
 from soapjms.protocol.names import CR_2009, REC_2012, Profile, SoapVersion, Subcode
 from soapjms.recorder import Recorder, Tap
+from soapjms.request import Request
 from soapjms.response import Response
-from soapjms.service import Request, Service
+from soapjms.service import Service
 from soapjms.services import Services
 from soapjms.sqlitestore import SqliteStore
 from soapjms.wsdl import read_wsdl
@@ -63,9 +65,11 @@ __all__ = [
     "InvalidWsdlError",
     "Limits",
     "Names",
+    "OutgoingCall",
     "Part",
     "PingFailedError",
     "Policy",
+    "Prepared",
     "Profile",
     "Recorder",
     "Reply",

@@ -5,14 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 from lxml import etree
 
+from brokers.message import PropertyValue
 from soapjms.protocol.attachments import Attachment
-from soapjms.protocol.envelope import Blame, as_envelope, build_fault, wrap
+from soapjms.protocol.envelope import Blame, Fault, as_envelope, build_fault, read_fault, wrap
 from soapjms.protocol.errors import SoapFaultError
 from soapjms.protocol.names import SoapVersion
 
@@ -30,18 +31,50 @@ class Reply:
         content: what a function would return without them.
         attachments: what goes along.
         headers: the SOAP header blocks: elements. A typed function may give values by the names that its WSDL has.
+        properties: properties of the JMS message, beside those of the binding.
     """
 
     content: Any
     attachments: Sequence[Attachment] = ()
     headers: Sequence[etree._Element] | Mapping[str, Any] = ()
+    properties: Mapping[str, PropertyValue] = field(default_factory=dict)
 
 
-Answer: TypeAlias = Content | Reply
+class Prepared(NamedTuple):
+    """An answer, ready to be sent: what middleware sees of it, and may change or replace.
+
+    Attributes:
+        envelope: the SOAP envelope.
+        attachments: what goes along with it.
+        properties: properties of the JMS message, beside those of the binding: a dict of its own.
+    """
+
+    envelope: etree._Element
+    attachments: Sequence[Attachment]
+    properties: dict[str, PropertyValue]
+
+    @classmethod
+    def of(cls, envelope: etree._Element) -> Self:
+        """Make one of nothing but an envelope."""
+        return cls(envelope, (), {})
+
+    @property
+    def element(self) -> etree._Element | None:
+        """The first element of the SOAP body; None if the body is empty."""
+        return as_envelope(self.envelope).content
+
+    @property
+    def fault(self) -> Fault | None:
+        """The SOAP fault that it holds, None if it holds none."""
+        return read_fault(as_envelope(self.envelope))
+
+    def add_header(self, block: etree._Element) -> None:
+        """Add a SOAP header block."""
+        header_of(self.envelope).append(block)
+
+
+Answer: TypeAlias = Content | Reply | Prepared
 """What a function may return."""
-
-Prepared: TypeAlias = tuple[etree._Element, Sequence[Attachment]]
-"""An envelope, and what goes along with it."""
 
 ENVELOPE_TAGS: Final = frozenset(f"{{{version.namespace}}}Envelope" for version in SoapVersion)
 DETAIL_TAGS: Final = frozenset({"detail", *(f"{{{version.namespace}}}Detail" for version in SoapVersion)})
@@ -49,18 +82,19 @@ SOAP_11_BLAMES: Final[Mapping[str, Blame]] = {"Client": Blame.SENDER, "Server": 
 
 
 def prepared(version: SoapVersion, answer: Answer) -> Prepared:
-    """Make of what a function returned what is sent.
+    """Make of what a function returned what is sent. A fault that it returned becomes one too.
 
     Raises:
-        SoapFaultError: the function returned one.
         TypeError, ValueError: it returned what no answer is.
     """
+    if isinstance(answer, Prepared):
+        return answer
     if not isinstance(answer, Reply):
-        return as_envelope_of(version, answer), ()
+        return Prepared.of(as_envelope_of(version, answer))
     root = as_envelope_of(version, answer.content)
     if answer.headers:
         _add_headers(root, answer)
-    return root, answer.attachments
+    return Prepared(root, answer.attachments, dict(answer.properties))
 
 
 def _add_headers(root: etree._Element, reply: Reply) -> None:
@@ -68,9 +102,17 @@ def _add_headers(root: etree._Element, reply: Reply) -> None:
         raise ValueError("the operation returned headers beside an envelope, which has its own Header")
     if not all(isinstance(each, etree._Element) for each in reply.headers):
         raise TypeError(f"the headers of a Reply are elements, not {reply.headers!r}")
-    header = etree.Element(etree.QName(etree.QName(root).namespace, "Header"))
-    root.insert(0, header)
-    header.extend(deepcopy(each) for each in reply.headers if isinstance(each, etree._Element))
+    header_of(root).extend(deepcopy(each) for each in reply.headers if isinstance(each, etree._Element))
+
+
+def header_of(root: etree._Element) -> etree._Element:
+    """Return the Header of an envelope, which gets one if it has none."""
+    name = etree.QName(etree.QName(root).namespace, "Header").text
+    header = root.find(name)
+    if header is None:
+        header = etree.Element(name)
+        root.insert(0, header)
+    return header
 
 
 def service_failed(version: SoapVersion) -> etree._Element:
@@ -82,14 +124,13 @@ def as_envelope_of(version: SoapVersion, answer: Content) -> etree._Element:
     """Turn what a function returned into an envelope. An element is copied: the function may return it again.
 
     Raises:
-        SoapFaultError: the function returned one.
         TypeError: it returned something else than an element, a fault or None; a comment is no element.
         ValueError: it returned an envelope of the other SOAP version, or one without Body.
     """
     if answer is None:
         return wrap(None, version)
     if isinstance(answer, SoapFaultError):
-        raise answer
+        return fault_of(version, answer)
     if not isinstance(answer, etree._Element) or not isinstance(answer.tag, str):
         seen = type(answer).__name__
         raise TypeError(f"an operation returns an element, a SoapFaultError, None or a Reply, not {seen}")

@@ -1,67 +1,45 @@
-"""Calling SOAP services over JMS: runs requesting and sending nodes over a connection.
+"""Calling SOAP services over JMS: what users call, and the middleware around it.
 
-The rules are in the protocol, the reply destinations in `soapjms.replies`; here are futures and the clock.
+How that is done is in `soapjms.calling`.
 """
 
 from __future__ import annotations
 
-import logging
-import time
-import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
+from functools import partial
 from pathlib import Path
-from threading import Thread
 from types import MappingProxyType, TracebackType
-from typing import Any, Final, Self
+from typing import Any, Self, TypeAlias
 
 from lxml import etree
 
-from brokers.callbacks import Callbacks
-from brokers.connection import Completion, Connection, ConnectionState, SendResult
-from brokers.deadlines import Deadlines
-from brokers.errors import BrokerError, ConnectionLostError
-from brokers.message import DeliveryMode, Message, MessageType
+from brokers.connection import Completion, Connection
+from brokers.crew import Crew
+from brokers.message import MessageType
 from brokers.naming import Names
-from soapjms.addressing import destination_of, reply_destination_of, soap_action_of
-from soapjms.arguments import connection_to, edition, finite, payload_type, reply_strategy
-from soapjms.calls import UNKNOWN, UNSENT, Call, Calls, failure
+from soapjms.addressing import soap_action_of
+from soapjms.arguments import finite
+from soapjms.calling import DEFAULT_DEADLINE, DEFAULT_TIMEOUT, Caller
 from soapjms.health import DEFAULT_TIMEOUT as PING_TIMEOUT
-from soapjms.health import Pinger
-from soapjms.observing import Observer, Observers, Place, Side
+from soapjms.middleware import around, plain
+from soapjms.observing import Observer
+from soapjms.outgoing import Content, OutgoingCall, checked_call, checked_response
 from soapjms.protocol.attachments import Attachment
-from soapjms.protocol.errors import CallFailedError, CallTimeoutError, UsageError
 from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
-from soapjms.protocol.names import DEFAULT_PROFILE, CorrelationRule, Mep, Profile
-from soapjms.protocol.record import Direction, Node
-from soapjms.protocol.requesting import (
-    Endpoint,
-    ExchangeFailed,
-    RequestingNode,
-    ResponseIgnored,
-)
+from soapjms.protocol.names import DEFAULT_PROFILE, Mep, Profile
 from soapjms.protocol.uri import JmsUri
 from soapjms.protocol.values import Value
 from soapjms.protocol.wsdl import Port
-from soapjms.protocol.wsdl.addresses import read_uri
-from soapjms.recorder import Outgoing, Recorder, record
-from soapjms.replies import ReplyChoice, ReplyStrategy
+from soapjms.recorder import Recorder
+from soapjms.replies import ReplyStrategy
 from soapjms.response import Response
-from soapjms.sending import Sender
-from soapjms.tally import Tally
-from soapjms.waiting import epoch_milliseconds, when_connected, why_lost
 from soapjms.wsdl import read_wsdl
 
-log = logging.getLogger("soapjms.client")
-
-DEFAULT_TIMEOUT: Final = 30.0
-
-DEFAULT_DEADLINE: Final = 5.0
-"""Seconds within which a client is closed."""
+ClientMiddleware: TypeAlias = Callable[[OutgoingCall, Callable[[OutgoingCall], Any]], Any]
 
 
-class Client:
+class Client(Caller):
     """Calls the service behind a `jms:` URI or a WSDL's port. Thread-safe. Usable in a `with` statement.
 
     Args:
@@ -77,6 +55,8 @@ class Client:
         timeout: seconds that a call waits where it does not say itself; always finite.
         names: JNDI names, for the variant jndi.
         recorder: writes every message that passes.
+        middleware: functions `(call, call_next)` around each call and one-way message, the outermost first; see
+            docs/middleware.md.
         observer: is told what happens, or several are; see docs/observing.md.
         limits: how much of a response is read.
 
@@ -102,38 +82,25 @@ class Client:
         timeout: float = DEFAULT_TIMEOUT,
         names: Names | None = None,
         recorder: Recorder | None = None,
+        middleware: Iterable[ClientMiddleware] = (),
         observer: Observer | Iterable[Observer] | None = None,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
-        parsed, effective = read_uri(uri, properties)
-        self.endpoint = Endpoint.of(parsed, effective, edition(profile, uri), payload_type(message_type), limits)
-        self.timeout = finite(timeout)
-        self._connection = connection_to(connection)
-        self._recorder = recorder
-        self._port = uri if isinstance(uri, Port) else None
-        self._destination = destination_of(parsed, names or Names(), effective)
-        fixed = reply_destination_of(parsed, effective, names or Names())
-        if fixed is not None and (fixed.kind, fixed.name) == (self._destination.kind, self._destination.name):
-            raise UsageError(
-                f"replies would go to {fixed}, where the requests go: the client would read its own requests"
-            )
-        self._observers = observers = Observers.of(observer, Place(Side.CLIENT, self._destination))
-        self._tally = Tally(observers)
-        self.counts = self._tally.counts
-        prefix = f"{uuid.uuid4().hex}-"
-        by_message_id = self.endpoint.profile.correlation is CorrelationRule.MESSAGE_ID
-        self._closed = False
-        self._given_up = lambda: "the client was closed" if self._closed else ""
-        self._sender = Sender(connection, self.endpoint, self._destination, prefix, self._given_up, recorder, observers)
-        choice = ReplyChoice(reply_strategy(replies), fixed, by_message_id, prefix)
-        self._replies = choice.replies(self._connection, self._on_reply)
-        self._calls = Calls(self._replies, prefix)
-        self._deadlines = Deadlines("soapjms-deadlines")
-        self._pinger = Pinger(connection)
-        self._callbacks = Callbacks("soapjms-client")
-        connection.watch(self._on_state)
-        if observers is not None:
-            observers.started()
+        self._middleware = plain(middleware, "soapjms.zeep.AsyncClient takes async def functions")
+        self._crew = Crew("soapjms-middleware")
+        super().__init__(
+            connection,
+            uri,
+            properties=properties,
+            profile=profile,
+            message_type=message_type,
+            replies=replies,
+            timeout=timeout,
+            names=names,
+            recorder=recorder,
+            observer=observer,
+            limits=limits,
+        )
 
     @classmethod
     def from_wsdl(cls, connection: Connection, path: str | Path, port: str | None = None, **options: Any) -> Self:
@@ -144,11 +111,6 @@ class Client:
         """
         found = read_wsdl(path).port(port)
         return cls(connection, found, **{"profile": found.profile or DEFAULT_PROFILE} | options)
-
-    @property
-    def under_way(self) -> int:
-        """How many calls wait for their response."""
-        return len(self._calls)
 
     # Calling
 
@@ -176,14 +138,10 @@ class Client:
             CallTimeoutError: no correlated response came in time.
             CallFailedError: the request could not be sent, or what came back is no SOAP envelope.
         """
-        call = self._start(envelope, self._action(soap_action, operation), timeout, attachments)
-        try:
-            return call.future.result(max(0.0, call.due - time.monotonic()))
-        except FutureTimeoutError:
-            self._expire(call)
-            return call.future.result()  # at once: it ended above, or is being ended by the reply
-        finally:
-            call.future.cancel()  # an interrupt leaves nothing behind either
+        content = self._content(envelope, soap_action, operation, timeout, attachments)
+        if not self._middleware:
+            return self._waited(self._start(content))
+        return self._answered(self._outgoing_call(content, operation))
 
     def submit(
         self,
@@ -197,15 +155,16 @@ class Client:
         """Send a request and return a future of its response; see `call`, whose errors the future raises.
 
         While the connection is lost this waits as `call` does. Callbacks of the future run on the client's executor and
-        may call again. Cancelling it forgets the call.
+        may call again. Cancelling it forgets the call. With middleware it returns at once, and a thread runs that.
 
         Raises:
             InvalidEnvelopeError: `envelope` is no SOAP envelope.
         """
-        call = self._start(envelope, self._action(soap_action, operation), timeout, attachments)
-        deadline = self._deadlines.call_at(call.due, lambda: self._expire(call))
-        call.future.on_settled(lambda _: self._deadlines.forget(deadline))
-        return call.future
+        content = self._content(envelope, soap_action, operation, timeout, attachments)
+        if not self._middleware:
+            return self._begun(content)
+        self._check_open()
+        return self._elsewhere(self._outgoing_call(content, operation))
 
     def send(
         self,
@@ -221,9 +180,41 @@ class Client:
             InvalidEnvelopeError: `envelope` is no SOAP envelope.
             CallFailedError: it could not be sent.
         """
-        self._check_open()
-        action = self._action(soap_action, operation, Mep.ONE_WAY)
-        self._sender.send(envelope, action, attachments, self.timeout)
+        content = self._content(envelope, soap_action, operation, None, attachments, Mep.ONE_WAY)
+        if not self._middleware:
+            return self._send(content)
+        self.run(self._outgoing_call(content, operation, one_way=True))
+        return None
+
+    def outgoing(
+        self,
+        envelope: bytes | str | etree._Element,
+        *,
+        soap_action: str | None,
+        operation: str | None,
+        timeout: float | None,
+        attachments: Sequence[Attachment],
+        one_way: bool,
+    ) -> OutgoingCall:
+        """Make what middleware gets, for who runs some of its own; `begin` and `post` send it past that of the client.
+
+        Raises:
+            InvalidEnvelopeError: `envelope` is no SOAP envelope.
+        """
+        content = Content(envelope, soap_action, attachments, self.timeout if timeout is None else finite(timeout))
+        return self._outgoing_call(content, operation, one_way=one_way)
+
+    def run(self, call: OutgoingCall) -> Response | None:
+        """Send it through the middleware; see `call` and `send`."""
+        return around(self._middleware, self._last, partial(checked_response, one_way=call.one_way))(call)
+
+    def begin(self, call: OutgoingCall) -> Future[Response]:
+        """Send a request; see `submit`."""
+        return self._begun(call.content())
+
+    def post(self, call: OutgoingCall) -> None:
+        """Send a one-way message; see `send`."""
+        self._send(call.content())
 
     def ping(self, timeout: float = PING_TIMEOUT) -> float:
         """Send a message through the broker and back, not to the service, and return the seconds that it took.
@@ -234,139 +225,65 @@ class Client:
         self._check_open()
         return self._pinger.ping(timeout)
 
-    # One call
+    # Through the middleware
 
-    def _action(self, stated: str | None, operation: str | None, mep: Mep = Mep.REQUEST_RESPONSE) -> str | None:
-        return soap_action_of(self._port, self.endpoint.properties, stated, operation, mep)
-
-    def _start(
+    def _content(
         self,
         envelope: bytes | str | etree._Element,
-        action: str | None,
+        soap_action: str | None,
+        operation: str | None,
         timeout: float | None,
         attachments: Sequence[Attachment],
-    ) -> Call:
-        seconds = self.timeout if timeout is None else finite(timeout)
-        self._check_open()
-        due = time.monotonic() + seconds
-        call = Call(self._calls.new_key(), Completion(self._callbacks.executor), RequestingNode(self.endpoint), due)
+        mep: Mep = Mep.REQUEST_RESPONSE,
+    ) -> Content:
+        action = soap_action_of(self._port, self.endpoint.properties, soap_action, operation, mep)
+        return Content(envelope, action, attachments, self.timeout if timeout is None else finite(timeout))
 
-        if self._observers is not None:
-            spoken = action or self.endpoint.soap_action
-            call.observe(self._observers.sending(one_way=False, correlation_id=call.key, soap_action=spoken))
+    def _outgoing_call(self, content: Content, operation: str | None, *, one_way: bool = False) -> OutgoingCall:
+        return OutgoingCall.of(content, self.endpoint, self._destination, operation, one_way=one_way)
 
-        def attempt() -> None:
-            call.generation = self._connection.generation
-            reply_to = self._replies.lease(call.key)
-            call.node = RequestingNode(self.endpoint, others=call.others)
-            try:
-                message = call.node.start(
-                    envelope,
-                    destination=self._destination,
-                    now=epoch_milliseconds(),
-                    soap_action=action,
-                    correlation_id=call.key,
-                    reply_to=reply_to,
-                    timeout=int(seconds * 1000),
-                    attachments=attachments,
-                )
-            except BaseException:
-                self._replies.end(call.key, reusable=True)
-                raise
-            self._send_request(call, message)
+    def _begun(self, content: Content) -> Future[Response]:
+        """Send a request, whose time runs out by itself."""
+        call = self._start(content)
+        deadline = self._deadlines.call_at(call.due, lambda: self._expire(call))
+        call.future.on_settled(lambda _: self._deadlines.forget(deadline))
+        return call.future
 
+    def _answered(self, call: OutgoingCall, outer: Completion[Response] | None = None) -> Response:
+        checked = partial(checked_response, one_way=False)
+        found = around(self._middleware, partial(self._last, outer=outer), checked)(call)
+        assert found is not None, "it was checked"
+        return found
+
+    def _last(self, given: OutgoingCall, outer: Completion[Response] | None = None) -> Response | None:
+        """Do what is inside of all middleware. If `outer` is cancelled the call is forgotten."""
+        call = checked_call(given)
+        if call.one_way:
+            self._send(call.content())
+            return None
+        started = self._start(call.content())
+        if outer is not None:
+            outer.on_settled(lambda _: started.future.cancel())
+        return self._waited(started)
+
+    def _elsewhere(self, call: OutgoingCall) -> Future[Response]:
+        """Run the middleware on another thread."""
+        future: Completion[Response] = Completion(self._callbacks.executor)
+        self._crew.submit(partial(self._settle, future, call))
+        return future
+
+    def _settle(self, future: Completion[Response], call: OutgoingCall) -> None:
+        found: Response | BaseException
         try:
-            when_connected(self._connection, due, attempt, self._given_up)
-        except BrokerError as error:
-            call.settle(failure(call.node.send_failed(f"{UNSENT}: {error}")))
-        except BaseException as error:
-            call.tell(error)
-            raise
-        return call
-
-    def _send_request(self, call: Call, message: Message) -> None:
-        """Send a request. What is raised was not sent, and its call is as if it had not been added."""
-        call.outgoing = outgoing = self._outgoing(message)
-        self._calls.add(call)
-        try:
-            sent = self._connection.send(message)
-        except BaseException as error:
-            outgoing.sent()
-            if not self._calls.withdraw(call) and isinstance(error, BrokerError):
-                return  # it was given up at the same moment, and its caller was told
-            raise
-        is_lasting = message.delivery_mode != DeliveryMode.NON_PERSISTENT
-        sent.on_settled(lambda done: self._on_sent(call, outgoing, done, is_lasting))
-        if self._closed:  # meanwhile: `close` may have looked before this call was there
-            self._give_up(call, "the client was closed")
-
-    def _on_sent(self, call: Call, outgoing: Outgoing, done: Future[SendResult], is_lasting: bool) -> None:
-        error = None if done.cancelled() else done.exception()
-        outgoing.sent(None if done.cancelled() or error is not None else done.result().message_id)
-        if isinstance(error, ConnectionLostError):
-            self._give_up(call, f"{error}")
-        elif error is not None:
-            self._calls.end(call, lambda: failure(call.node.send_failed(f"{UNSENT}: {error}")))
-        else:
-            call.is_confirmed = is_lasting
-
-    def _expire(self, call: Call) -> None:
-        """Tell the node that its deadline is there: the clock of `due` says so, whatever became of the wall clock."""
-        self._calls.end(call, lambda: failure(call.node.handle_timeout(call.node.deadline or 0), CallTimeoutError))
-
-    def _give_up(self, call: Call, why: str) -> None:
-        self._calls.end(call, lambda: failure(call.node.receive_failed(UNKNOWN.format(why))))
-
-    # Replies
-
-    def _on_reply(self, message: Message, key: str, stray: str) -> None:
-        """Hand a reply to the call that it is for; nobody else ever sees it."""
-        call = self._calls.get(key)
-        if call is None or call.outgoing is None:
-            record(self._recorder, message, Direction.RESPONSE, Node.REQUESTING)
-        else:
-            call.outgoing.answered(message, Direction.RESPONSE, Node.REQUESTING)
-        if call is None or not self._calls.end(call, lambda: self._read(call, message), answered=True):
-            what = self._calls.stray(key) or stray
-            self._tally.add(what)
-            log.info("a reply is for no call under way (%s): JMSCorrelationID %r", what, message.correlation_id)
-
-    def _read(self, call: Call, message: Message) -> Response | CallFailedError:
-        event = call.node.receive(message, message.correlation_id if self._replies.by_place else None)
-        assert not isinstance(event, ResponseIgnored), event.text
-        if isinstance(event, ExchangeFailed):
-            return failure(event)
-        assert call.node.request is not None
-        return Response.of(event, call.node.request, self.endpoint)
-
-    def _on_state(self, state: ConnectionState) -> None:
-        """Give up the calls whose replies cannot come any more."""
-        if self._observers is not None:
-            self._observers.connection_changed(state)
-        if state is ConnectionState.CLOSED:
-            self._give_up_all("the connection was closed")
+            found = self._answered(call, future)
+        except BaseException as error:  # SystemExit too: somebody waits for the future
+            found = error
+        if not future.set_running_or_notify_cancel():
             return
-        ended = self._connection.generation  # in this order: it may be made again between
-        if self._connection.state is ConnectionState.CONNECTED:
-            ended -= 1
-        why = why_lost(self._connection)
-        for call in self._calls.all():
-            if call.generation <= ended and not (self._replies.is_lasting and call.is_confirmed):
-                self._give_up(call, why)
-
-    def _give_up_all(self, why: str) -> None:
-        for call in self._calls.all():
-            self._give_up(call, why)
-
-    # Life
-
-    def _outgoing(self, message: Message) -> Outgoing:
-        tells = self._recorder is not None and self._connection.capabilities.tells_message_id
-        return Outgoing(self._recorder, message, Direction.REQUEST, Node.REQUESTING, tells_message_id=tells)
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise UsageError("the client is closed")
+        if isinstance(found, BaseException):
+            future.set_exception(found)
+        else:
+            future.set_result(found)
 
     def close(self, deadline: float = DEFAULT_DEADLINE) -> None:
         """Stop listening for replies, and end the reply destinations. The connection stays open. Idempotent.
@@ -374,19 +291,8 @@ class Client:
         Calls under way fail; so does, within a moment, what waits for a lost connection. Returns within `deadline`
         seconds, also if the broker answers nothing: what is left ends by itself once it does, or with the connection.
         """
-        until = time.monotonic() + deadline
-        self._closed = True
-        self._connection.unwatch(self._on_state)
-        self._give_up_all("the client was closed")
-        self._deadlines.close()
-        leaving = Thread(target=self._leave, name="soapjms-leaving", daemon=True)
-        leaving.start()
-        leaving.join(max(0.0, until - time.monotonic()))
-        self._callbacks.close(time.monotonic())
-
-    def _leave(self) -> None:
-        self._replies.close()
-        self._pinger.close()
+        super().close(deadline)
+        self._crew.close()
 
     def __enter__(self) -> Self:
         return self

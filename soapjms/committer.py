@@ -96,6 +96,7 @@ class Committer:
 
     Attributes:
         too_late: set when nothing more is to be committed.
+        tally, recorder: as they were given.
         losses: requests whose commit was lost with the connection; each of them is committed alone after that.
     """
 
@@ -111,8 +112,8 @@ class Committer:
     ) -> None:
         self.too_late = False
         self._connection = connection
-        self._tally = tally
-        self._recorder = recorder
+        self.tally = tally
+        self.recorder = recorder
         self._dead_letters = dead_letters
         self._on_done = on_done
         self.losses = Losses(stable_message_id=connection.capabilities.stable_message_id)
@@ -166,7 +167,7 @@ class Committer:
 
     def lose(self, group: Sequence[Finished], why: str) -> None:
         """Count requests that are not accepted; the broker delivers them again."""
-        self._tally.add("lost", times=len(group))
+        self.tally.add("lost", times=len(group))
         log.warning("%d requests were not accepted, the broker delivers them again: %s", len(group), why)
         for finished in group:
             _fail(finished)
@@ -234,11 +235,11 @@ class Committer:
             else:
                 self._reject(group[0], f"its answer could not be sent: {error}")
         else:
-            self._tally.add("commits")
+            self.tally.add("commits")
             answered = (finished for finished in group if finished.response is not None)
             for position, finished in enumerate(answered):
                 self._answered(finished, refused.get(position))
-            if self._tally.observers is not None:
+            if self.tally.observers is not None:
                 for finished in group:
                     finished.tell()
             for finished in group:
@@ -291,13 +292,13 @@ class Committer:
         assert finished.response is not None
         if error is None:
             finished.node.sent()
-            self._tally.add("answered")
-            record(self._recorder, finished.response, Direction.RESPONSE, Node.RESPONDING)
+            self.tally.add("answered")
+            record(self.recorder, finished.response, Direction.RESPONSE, Node.RESPONDING)
             return
         if finished.dead is None:
             finished.tell(Outcome.UNDELIVERED)
         finished.node.send_failed()
-        self._tally.add("client gone" if isinstance(error, DestinationGoneError) else "answer refused")
+        self.tally.add("client gone" if isinstance(error, DestinationGoneError) else "answer refused")
         log.warning("an answer was not delivered: %s", error)
 
     # Dead letters
@@ -308,7 +309,7 @@ class Committer:
         if self.too_late:
             self.lose(group, TOO_LATE)
         elif self._dead_letters is not None and self._write_letter(finished, self._dead_letters):
-            self._tally.add("rejected")
+            self.tally.add("rejected")
             self._commit_group(group)
         else:
             if finished.response is not None:
@@ -337,7 +338,7 @@ class Committer:
 
     def _reject(self, finished: Finished, reason: str) -> None:
         """Have the broker put a request on its dead-letter destination: nothing is lost."""
-        self._tally.add("rejected")
+        self.tally.add("rejected")
         log.error("a request was rejected: %s", reason)
         _fail(finished)
         try:

@@ -33,7 +33,8 @@ from soapjms.protocol.wsdl import Port
 from soapjms.protocol.wsdl.addresses import read_uri
 from soapjms.recorder import Recorder
 from soapjms.replies import stop
-from soapjms.service import Service
+from soapjms.service import Middleware, Service
+from soapjms.services import surrounded
 from soapjms.sqlitestore import SqliteStore
 from soapjms.tally import Tally
 from soapjms.waiting import when_connected
@@ -77,6 +78,7 @@ class Dispatcher:
             answered is a dead letter.
         durable: the name of a durable subscription, for a topic: what is sent there while nobody serves, comes
             afterwards. It belongs to the client id of the connection, and ends with `connection.unsubscribe`.
+        middleware: functions `(request, call_next)` around the service and its own, the outermost first.
         profile: the edition of the specification to judge and to write by; "auto" for that of a WSDL's port.
         strict: refuse what a liberal reader lets pass.
         properties: binding properties that win over those of the URI.
@@ -108,6 +110,7 @@ class Dispatcher:
         reply_queues: bool | Collection[str] = True,
         reply_topics: bool | Collection[str] = False,
         durable: str | None = None,
+        middleware: Iterable[Middleware] = (),
         profile: Profile | str = DEFAULT_PROFILE,
         strict: bool = False,
         properties: Mapping[str, Value] = MappingProxyType({}),
@@ -123,22 +126,17 @@ class Dispatcher:
         self.setting = Setting(profile=edition(profile, uri), variants=SUPPORTED, strict=strict, limits=limits)
         self._durable = durable_on(self._connection, self.destination, durable)
         self._workers = 1 if self.destination.kind.is_topic else wanted
-        to_run, letters = service_to_run(service), dead_letter_queue(dead_letters, self.destination)
+        to_run, letters = (
+            surrounded(service_to_run(service), middleware),
+            dead_letter_queue(dead_letters, self.destination),
+        )
         deliveries, replies = at_least_one("max_deliveries", max_deliveries), ReplyRule.of(reply_queues, reply_topics)
         self._observers = Observers.of(observer, Place(Side.SERVICE, self.destination))
         self.counts = (tally := Tally(self._observers)).counts
         self._committer = Committer(connection, tally, recorder, letters, self._done, transactional=transactional)
         self._own_store = SqliteStore(store) if isinstance(store, str | Path) else None  # last: it is to be closed
-        self._worker = Worker(
-            to_run,
-            self.setting,
-            store=self._own_store or store_to_use(store),
-            losses=self._committer.losses,
-            max_deliveries=deliveries,
-            replies=replies,
-            tally=tally,
-            recorder=recorder,
-        )
+        used = self._own_store or store_to_use(store)
+        self._worker = Worker(to_run, self.setting, self._committer, used, replies, max_deliveries=deliveries)
         self._pinger, self._consumers = Pinger(connection), list[Consumer]()
         self._idle, self._under_way, self._is_started, self._stopping = Condition(), 0, False, False
 

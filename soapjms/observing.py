@@ -18,7 +18,7 @@ from threading import Lock
 from typing import Final, Self, TypeVar
 
 from brokers.connection import ConnectionState
-from brokers.message import Destination, Message, Properties, properties
+from brokers.message import Destination, Message, Properties, PropertyValue, properties
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.names import Subcode
 from soapjms.protocol.values import uncarried
@@ -168,9 +168,17 @@ def carried(observation: Observation) -> Properties:
     Raises:
         ValueError: JMS has no property of such a name, or no property carries the value.
     """
-    values = observation.properties()
+    return application_properties(observation.properties())
+
+
+def application_properties(values: Mapping[str, PropertyValue]) -> Properties:
+    """Return properties for a message beside those of the binding.
+
+    Raises:
+        ValueError, TypeError: JMS has no property of such a name, or no property carries the value.
+    """
     for name, value in values.items():
-        if not is_property_name(name):
+        if not isinstance(name, str) or not is_property_name(name):
             raise ValueError(f"{name!r} is no name of a JMS property: an identifier that does not begin with JMS")
         if isinstance(value, str) and (problem := uncarried(value)) is not None:
             raise ValueError(f"the property {name} is {value!r}, which holds {problem}: no message carries that")

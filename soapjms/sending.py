@@ -6,32 +6,20 @@ Nobody answers, so nothing is waited for but the broker. Calls are in `soapjms.c
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from dataclasses import dataclass
 from itertools import count
-
-from lxml import etree
 
 from brokers.connection import Connection
 from brokers.errors import BrokerError, SendFailedError
 from brokers.message import Destination, Message
 from soapjms.observing import Observers, Outcome
-from soapjms.protocol.attachments import Attachment
+from soapjms.outgoing import Content
 from soapjms.protocol.errors import CallFailedError
 from soapjms.protocol.names import Mep
 from soapjms.protocol.record import Direction, Node
 from soapjms.protocol.requesting import Endpoint, RequestingNode
 from soapjms.recorder import Outgoing, Recorder
 from soapjms.waiting import GivenUp, await_connected, epoch_milliseconds, when_connected
-
-
-@dataclass(frozen=True, slots=True)
-class _Content:
-    envelope: bytes | str | etree._Element
-    action: str | None
-    attachments: Sequence[Attachment]
-    key: str | None
 
 
 class Sender:
@@ -69,14 +57,8 @@ class Sender:
         self._observers = observers
         self._numbers = count(1)
 
-    def send(
-        self,
-        envelope: bytes | str | etree._Element,
-        action: str | None,
-        attachments: Sequence[Attachment],
-        timeout: float,
-    ) -> None:
-        """Send a message, and return when the broker has it; `timeout` seconds are for that.
+    def send(self, content: Content) -> None:
+        """Send a message, and return when the broker has it.
 
         Raises:
             InvalidEnvelopeError, UsageError: what is to be sent is not as it must be.
@@ -86,21 +68,21 @@ class Sender:
         """
         is_known = self._connection.capabilities.stable_message_id
         key = None if is_known else f"{self._prefix}one-way-{next(self._numbers)}"
-        content = _Content(envelope, action, attachments, key)
         if self._observers is None:
-            self._send(RequestingNode(self._endpoint, Mep.ONE_WAY), content, timeout)
+            self._send(RequestingNode(self._endpoint, Mep.ONE_WAY, content.others), content, key)
             return
-        spoken = action or self._endpoint.soap_action
+        spoken = content.action or self._endpoint.soap_action
         observed = self._observers.sending(one_way=True, correlation_id=key, soap_action=spoken)
         try:
-            self._send(RequestingNode(self._endpoint, Mep.ONE_WAY, observed.properties()), content, timeout)
+            others = content.others.merged(observed.properties())
+            self._send(RequestingNode(self._endpoint, Mep.ONE_WAY, others), content, key)
         except BaseException as error:
             observed.end(Outcome.FAILED, error=error)
             raise
         observed.end(Outcome.SENT)
 
-    def _send(self, node: RequestingNode, content: _Content, timeout: float) -> None:
-        due = time.monotonic() + timeout
+    def _send(self, node: RequestingNode, content: Content, key: str | None) -> None:
+        due = time.monotonic() + content.seconds
         outgoing, what, message_id = None, "the message could not be sent", None
         try:
             await_connected(self._connection, due, self._given_up)
@@ -109,7 +91,7 @@ class Sender:
                 destination=self._destination,
                 now=epoch_milliseconds(),
                 soap_action=content.action,
-                correlation_id=content.key,
+                correlation_id=key,
                 attachments=content.attachments,
             )
             outgoing = self._outgoing(message)

@@ -7,28 +7,26 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from inspect import isawaitable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from lxml import etree
 
-from brokers.message import Message, Properties
 from soapjms.answers import Answer, Prepared, fault_of, prepared, service_failed
-from soapjms.coroutines import Loop, refuse_in_a_loop
-from soapjms.idempotency import NO_STORE, Claim, Unstored
+from soapjms.coroutines import Loop
+from soapjms.middleware import around, plain
 from soapjms.policy import DEFAULT, Policy
-from soapjms.protocol.assertions import Verdict
-from soapjms.protocol.attachments import Attachments
-from soapjms.protocol.envelope import Blame, Envelope, build_fault
+from soapjms.protocol.envelope import Blame, Envelope, as_envelope, build_fault, read_fault
 from soapjms.protocol.errors import InvalidAttachmentError, SoapFaultError, UsageError
-from soapjms.protocol.names import SoapVersion
 from soapjms.protocol.responding import RequestAccepted
 from soapjms.protocol.showing import named
 from soapjms.protocol.understanding import must_understand_fault, not_understood
 from soapjms.protocol.wsdl import Port
+from soapjms.request import Context, Request
 from soapjms.routing import Route, Routes, element_name
 
 if TYPE_CHECKING:
@@ -37,94 +35,25 @@ if TYPE_CHECKING:
 log = logging.getLogger("soapjms.service")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """A request as a function of a service gets it: the element in the SOAP body, and what came with it.
-
-    Attributes:
-        element: the first element of the SOAP body; the Body itself if it is empty.
-        envelope: the SOAP envelope.
-        message: the JMS message.
-        soap_action: SOAPJMS_soapAction, None if it did not come.
-        target_service: SOAPJMS_targetService, None if it did not come.
-        one_way: nobody waits for a response; what the function returns is dropped.
-        delivery_count: 1 for the first delivery; where the broker does not tell, how often the store saw the request
-            begun; None without a store.
-        redelivered: the request may have been worked on before.
-        deadline: JMSExpiration in epoch milliseconds: after it nobody waits; None if the request never expires.
-        attachments: the parts that came along.
-        tolerated: the rules that the request breaks, and was let pass; each verdict names its assertion.
-        accepted: what the node made of it, which `notes` comes from.
-        claim: the right to work on it, which `transaction` comes from.
-    """
-
-    element: etree._Element
-    envelope: Envelope
-    message: Message
-    soap_action: str | None
-    target_service: str | None
-    one_way: bool
-    delivery_count: int | None
-    redelivered: bool
-    deadline: int | None
-    attachments: Attachments
-    tolerated: tuple[Verdict, ...]
-    accepted: RequestAccepted = field(repr=False, compare=False)
-    claim: Claim = field(repr=False, compare=False)
+class Asking(Protocol):
+    """What says which operation a request is for: a `Request`, or what a node accepted."""
 
     @property
-    def notes(self) -> tuple[tuple[str, str], ...]:
-        """The habits of other stacks that the request shows, which break nothing: each a code and a text.
-
-        Looked for when asked, and anew each time.
-        """
-        return self.accepted.notes
+    def envelope(self) -> Envelope:
+        """The SOAP envelope."""
 
     @property
-    def transaction(self) -> Any:
-        """The transaction of the store's own database that is committed together with the request: happens once.
-
-        With a `SqliteStore` it is a `sqlite3.Connection` to the store's file, for tables of the service's own. What is
-        written is kept if the function returns, a fault too, and undone if it raises. From the first use until the
-        function returns nobody else writes to the file: use it late, and call no other service after that.
-
-        Raises:
-            UsageError: there is no store, nothing tells this request from its redelivery, or the function is `async`.
-            StoreError: the store cannot be written now.
-        """
-        refuse_in_a_loop("request.transaction")
-        return self.claim.transaction
+    def soap_action(self) -> str | None:
+        """SOAPJMS_soapAction."""
 
     @property
-    def name(self) -> str:
-        """The element's name in Clark notation: `{namespace}local`."""
-        return str(self.element.tag)
-
-    @property
-    def properties(self) -> Properties:
-        """The properties of the JMS message."""
-        return self.message.properties
-
-    def find(self, path: str) -> etree._Element | None:
-        """Find an element below the request's; see lxml."""
-        return self.element.find(path)
-
-    def findtext(self, path: str, default: str | None = None) -> str | None:
-        """Return the text of an element below the request's; see lxml."""
-        return self.element.findtext(path, default)
+    def target_service(self) -> str | None:
+        """SOAPJMS_targetService."""
 
 
+Middleware: TypeAlias = Callable[[Request, Callable[[Request], Prepared]], Answer]
 Operation: TypeAlias = Callable[[Request], Answer | Awaitable[Answer]]
 F = TypeVar("F", bound=Callable[[Any], Any])
-
-
-@dataclass(frozen=True, slots=True)
-class Context:
-    """What a request's delivery adds to it; see `Request`."""
-
-    delivery_count: int | None = None
-    redelivered: bool = False
-    claim: Claim = field(default_factory=lambda: Unstored(NO_STORE).begin())
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +93,7 @@ class Service:
         understands: SOAP header blocks that the functions process, in Clark notation, `{namespace}*` for all of a
             namespace. Any other that says mustUnderstand is answered with that fault.
         roles: URIs of what the service acts as beside the ultimate receiver; SOAP 1.1 calls them actors.
+        middleware: functions `(request, call_next)` around all operations, the outermost first.
 
     Attributes:
         port: the port of the WSDL that it was made from; None for one that was not.
@@ -175,11 +105,17 @@ class Service:
     port: Port | None = None
 
     def __init__(
-        self, *, policy: Policy = DEFAULT, understands: Collection[str] = (), roles: Collection[str] = ()
+        self,
+        *,
+        policy: Policy = DEFAULT,
+        understands: Collection[str] = (),
+        roles: Collection[str] = (),
+        middleware: Iterable[Middleware] = (),
     ) -> None:
         self._routes = Routes()
         self._policy = _policy(policy)
         self._understands, self._roles = _texts("understands", understands), _texts("roles", roles)
+        self._middleware = plain(middleware, "async def functions that come after it are awaited for it")
         self._loop = Loop()
 
     @classmethod
@@ -191,6 +127,7 @@ class Service:
         policy: Policy = DEFAULT,
         understands: Collection[str] = (),
         roles: Collection[str] = (),
+        middleware: Iterable[Middleware] = (),
         validate: bool = True,
         loader: Any = None,
     ) -> TypedService:
@@ -199,7 +136,7 @@ class Service:
         Args:
             wsdl: the path of its file.
             port: its name, or SERVICE/PORT; the only SOAP/JMS port where it is None.
-            policy, understands, roles: see `Service`.
+            policy, understands, roles, middleware: see `Service`.
             validate: hold requests and answers to the WSDL's schemas; False goes by the types alone.
             loader: fetches what is no local file, such as a `zeep.Transport()`; without one that is refused.
 
@@ -212,7 +149,7 @@ class Service:
         from soapjms.typed.description import described
 
         found = described(wsdl, port, validate=validate, loader=loader)
-        return TypedService(found, policy=policy, understands=understands, roles=roles)
+        return TypedService(found, policy=policy, understands=understands, roles=roles, middleware=middleware)
 
     def operation(self, name: str, *, action: str | None = None, policy: Policy | None = None) -> Callable[[F], F]:
         """Register the decorated function for requests whose body element is called `name`. It may be `async`.
@@ -254,23 +191,23 @@ class Service:
         """The functions by name; of several with one element the last."""
         return {each.name: each.function for each in self._routes}
 
-    def find(self, accepted: RequestAccepted) -> Match:
+    def find(self, asked: Asking) -> Match:
         """Find the operation that a request is for; see `soapjms.routing`."""
-        found = self._routes.find(element_name(accepted.envelope.content), accepted.soap_action)
+        found = self._routes.find(element_name(asked.envelope.content), asked.soap_action)
         return Match(self, found) if isinstance(found, Route) else Match(self, None, found)
 
     def knows_action(self, action: str | None) -> bool:
         """Say whether an operation is registered with this SOAP action."""
         return self._routes.knows_action(action)
 
-    def policy_for(self, accepted: RequestAccepted) -> Policy:
+    def policy_for(self, asked: Asking) -> Policy:
         """Return what holds for a request."""
-        service, route, _ = self.find(accepted)
+        service, route, _ = self.find(asked)
         return service._policy if route is None else route.policy
 
-    def operation_of(self, accepted: RequestAccepted) -> str:
+    def operation_of(self, asked: Asking) -> str:
         """Return the name of the operation that a request is for; empty if there is none."""
-        route = self.find(accepted).route
+        route = self.find(asked).route
         return "" if route is None else route.name
 
     def answer(self, accepted: RequestAccepted, context: Context | None = None) -> Prepared:
@@ -284,52 +221,52 @@ class Service:
         not read a fault of the sender. Anything else that leaves it, SystemExit too, is logged, and is a failure with
         a fault of the receiver that tells nothing of it.
         """
-        version = accepted.envelope.version
         try:
-            return self._answer(version, accepted, context)
+            return self._answer(accepted, context)
         except BaseException as error:
             log.exception("the function for %s failed", named(element_name(accepted.envelope.content)))
-            return Outcome((service_failed(version), ()), failure=error)
+            return Outcome(Prepared.of(service_failed(accepted.envelope.version)), failure=error)
 
-    def _answer(self, version: SoapVersion, accepted: RequestAccepted, context: Context) -> Outcome:
-        service, route, problem = self.find(accepted)
-        understands = service._understands if route is None else service._understands | route.understands
-        blocks = not_understood(accepted.envelope, understands, service._roles)
-        if blocks:
-            return Outcome((must_understand_fault(version, blocks), ()))
-        returned = False
+    def _answer(self, accepted: RequestAccepted, context: Context) -> Outcome:
+        version = accepted.envelope.version
         try:
-            if route is None:
-                raise SoapFaultError(problem, blame=Blame.SENDER)
-            answer = service._run(route, accepted, context)
-            returned = True
-            return Outcome(prepared(version, answer), keeps_effects=True)
+            made = self.process(Request.of(accepted, context))
         except SoapFaultError as error:
-            if accepted.one_way:
-                log.warning("a one-way message is answered with a fault, which goes to nobody: %s", error)
-            return Outcome((fault_of(version, error), ()), keeps_effects=returned)
+            return Outcome(Prepared.of(_told(accepted, fault_of(version, error))))
         except InvalidAttachmentError as error:
-            return Outcome((build_fault(version, str(error)), ()))
+            return Outcome(Prepared.of(build_fault(version, str(error))))
+        _told(accepted, made.envelope)
+        return Outcome(made, keeps_effects=True)
 
-    def _run(self, route: Route, accepted: RequestAccepted, context: Context) -> Answer:
-        element = accepted.envelope.content
-        request = Request(
-            element=accepted.envelope.body if element is None else element,
-            envelope=accepted.envelope,
-            message=accepted.message,
-            soap_action=accepted.soap_action,
-            target_service=accepted.target_service,
-            one_way=accepted.one_way,
-            delivery_count=context.delivery_count,
-            redelivered=context.redelivered,
-            deadline=accepted.message.expiration or None,
-            attachments=accepted.attachments,
-            tolerated=accepted.tolerated,
-            accepted=accepted,
-            claim=context.claim,
-        )
-        answer: Answer = self._awaited(route.run(request), request)
-        return answer
+    def process(self, request: Request) -> Prepared:
+        """Have a request answered, through the middleware.
+
+        Raises:
+            SoapFaultError: that is to be the answer.
+            Exception: whatever leaves the function or middleware.
+        """
+        if not self._middleware:
+            return self._process(request)
+        return around(self._middleware, self._checked, partial(prepared, request.envelope.version))(request)
+
+    def _checked(self, request: Request) -> Prepared:
+        if not isinstance(request, Request):
+            raise UsageError(f"middleware went on with {request!r}; call_next takes the request")
+        return self._process(request)
+
+    def _process(self, request: Request) -> Prepared:
+        service, route, problem = self.find(request)
+        if service is not self:
+            return service.process(request)
+        version, understands = request.envelope.version, self._understands | request.understood
+        if route is not None:
+            understands |= route.understands
+        blocks = not_understood(request.envelope, understands, self._roles)
+        if blocks:
+            return Prepared.of(must_understand_fault(version, blocks))
+        if route is None:
+            raise SoapFaultError(problem, blame=Blame.SENDER)
+        return prepared(version, self._awaited(route.run(request), request))
 
     def _awaited(self, result: Any, request: Request) -> Any:
         """Return a function's result; that of an `async` one is awaited until the request expires."""
@@ -337,6 +274,13 @@ class Service:
             return result
         left = None if request.deadline is None else max(0.0, request.deadline / 1000 - time.time())
         return self._loop.run(result, left)
+
+
+def _told(accepted: RequestAccepted, root: etree._Element) -> etree._Element:
+    """Log a fault that goes to nobody."""
+    if accepted.one_way and (fault := read_fault(as_envelope(root))) is not None:
+        log.warning("a one-way message is answered with a fault, which goes to nobody: %s", fault.reason)
+    return root
 
 
 def _policy(policy: Policy) -> Policy:

@@ -5,14 +5,15 @@ Spec: SOAP/JMS 2.2.3 targetService.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
+from soapjms.answers import Prepared
 from soapjms.policy import Policy
 from soapjms.protocol.errors import UsageError
-from soapjms.protocol.responding import RequestAccepted
 from soapjms.protocol.showing import shown
-from soapjms.service import Match, Service
+from soapjms.request import Request
+from soapjms.service import Asking, Match, Middleware, Service
 
 F = TypeVar("F", bound=Callable[[Any], Any])
 
@@ -27,13 +28,20 @@ class Services(Service):
     Args:
         services: by what clients set as targetService.
         default: the name of the service for requests that name none.
+        middleware: around all of them; see `Service`.
 
     Raises:
         UsageError: there is none, a name or a service is not as it must be, or `default` is none of them.
     """
 
-    def __init__(self, services: Mapping[str, Service], *, default: str | None = None) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        services: Mapping[str, Service],
+        *,
+        default: str | None = None,
+        middleware: Iterable[Middleware] = (),
+    ) -> None:
+        super().__init__(middleware=middleware)
         if not isinstance(services, Mapping) or not services:
             raise UsageError(f"services is {services!r}; it is a mapping of names to services, and not an empty one")
         for name, service in services.items():
@@ -63,28 +71,28 @@ class Services(Service):
             for operation, function in service.operations.items()
         }
 
-    def find(self, accepted: RequestAccepted) -> Match:
+    def find(self, asked: Asking) -> Match:
         """Find the operation that a request is for.
 
         Spec: SOAP/JMS 2.2.3 targetService.
         """
-        target = accepted.target_service or self._default
+        target = asked.target_service or self._default
         if target is None:
-            return self._fitting(accepted)
+            return self._fitting(asked)
         service = self._services.get(target)
         if service is None:
             known = ", ".join(self._services)
             return Match(self, None, f"no service {shown(target)}, which targetService names; there are: {known}")
-        return service.find(accepted)
+        return service.find(asked)
 
     def knows_action(self, action: str | None) -> bool:
         """Say whether an operation of any service is registered with this SOAP action."""
         return any(each.knows_action(action) for each in self._services.values())
 
-    def _fitting(self, accepted: RequestAccepted) -> Match:
-        action = accepted.soap_action
+    def _fitting(self, asked: Asking) -> Match:
+        action = asked.soap_action
         chosen = {name: each for name, each in self._services.items() if each.knows_action(action)} or self._services
-        found = {name: each.find(accepted) for name, each in chosen.items()}
+        found = {name: each.find(asked) for name, each in chosen.items()}
         fitting = {name: match for name, match in found.items() if match.route is not None}
         if len(fitting) == 1:
             return next(iter(fitting.values()))
@@ -92,3 +100,28 @@ class Services(Service):
             names = ", ".join(fitting)
             return Match(self, None, f"several services have this operation; SOAPJMS_targetService says which: {names}")
         return Match(self, None, "; ".join(f"{name}: {match.problem}" for name, match in found.items()))
+
+
+class Surrounded(Service):
+    """A service with more middleware around it, as a dispatcher was told."""
+
+    def __init__(self, service: Service, middleware: Iterable[Middleware]) -> None:
+        super().__init__(middleware=middleware)
+        self._service = service
+
+    def find(self, asked: Asking) -> Match:
+        """Find the operation that a request is for."""
+        return self._service.find(asked)
+
+    def _process(self, request: Request) -> Prepared:
+        return self._service.process(request)
+
+
+def surrounded(service: Service, middleware: Iterable[Middleware]) -> Service:
+    """Return a service with more middleware around it; the service itself if there is none.
+
+    Raises:
+        UsageError: it is no list of plain functions.
+    """
+    more = tuple(middleware) if isinstance(middleware, Iterable) else (middleware,)
+    return Surrounded(service, more) if more else service

@@ -16,9 +16,9 @@ from brokers.connection import Delivery
 from brokers.message import Message
 from soapjms.addressing import ReplyRule
 from soapjms.answers import service_failed
-from soapjms.committer import Finished
+from soapjms.committer import Committer, Finished
 from soapjms.idempotency import NO_KEY, NO_STORE, Answered, Claim, Store, Unstored, UnstoredClaim
-from soapjms.losses import Losses
+from soapjms.middleware import properties_of
 from soapjms.observing import Observed
 from soapjms.observing import Outcome as Ending
 from soapjms.policy import Policy, Then, Unfinished
@@ -27,9 +27,9 @@ from soapjms.protocol.envelope import Blame, build_fault
 from soapjms.protocol.errors import OvertakenError, StoreError, UsageError
 from soapjms.protocol.record import Direction, Node
 from soapjms.protocol.responding import RequestAccepted, RequestRefused, RespondingNode
-from soapjms.recorder import Recorder, record
-from soapjms.service import Context, Outcome, Service
-from soapjms.tally import Tally
+from soapjms.recorder import record
+from soapjms.request import Context
+from soapjms.service import Outcome, Service
 
 log = logging.getLogger("soapjms.dispatcher")
 
@@ -87,12 +87,10 @@ class Worker:
     Args:
         service: answers requests.
         setting: what to judge by.
+        committer: settles what is finished here; its losses, tally and recorder are used.
         store: what is known of requests, None to run every delivery.
-        losses: requests whose commit was lost with the connection.
-        max_deliveries: a request that was delivered so often and never finished is a dead letter.
         replies: where they may go.
-        tally: what happened is counted there, and its observers are told of each request.
-        recorder: writes the requests.
+        max_deliveries: a request that was delivered so often and never finished is a dead letter.
 
     Attributes:
         closing: set when whoever waits has to stop.
@@ -103,23 +101,21 @@ class Worker:
         self,
         service: Service,
         setting: Setting,
-        *,
+        committer: Committer,
         store: Store | None,
-        losses: Losses,
-        max_deliveries: int,
         replies: ReplyRule,
-        tally: Tally,
-        recorder: Recorder | None,
+        *,
+        max_deliveries: int,
     ) -> None:
         self._service = service
         self._setting = setting
         self._store = store
         self._max_deliveries = max_deliveries
         self._replies = replies
-        self._losses = losses
-        self._tally = tally
-        self._recorder = recorder
-        self._observers = tally.observers
+        self._losses = committer.losses
+        self._tally = committer.tally
+        self._recorder = committer.recorder
+        self._observers = committer.tally.observers
         self.closing = Event()
         self._suspects = Lock()
         self.problem = ""
@@ -342,7 +338,8 @@ def _response_of(job: Job, outcome: Outcome) -> tuple[Message | None, BaseExcept
     if outcome.failure is not None or job.event.one_way:
         return None, outcome.failure
     try:
-        return job.node.respond(*outcome.prepared), None
+        root, attachments, properties = outcome.prepared
+        return job.node.respond(root, attachments, properties_of(properties)), None
     except (UsageError, OSError) as error:
-        log.exception("the attachments of an answer cannot be sent")
+        log.exception("an answer, its attachments or its properties cannot be sent")
         return None, error

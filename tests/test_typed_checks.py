@@ -14,7 +14,7 @@ from typed_kit import CODE, NS, answer_to, fault_to, shop, shop_wsdl
 
 from soapjms import InvalidWsdlError, Reply, Service, SoapVersion
 from soapjms.protocol.envelope import as_envelope, read_fault
-from soapjms.service import Context
+from soapjms.request import Context
 from soapjms.typed import TypedService
 
 ITEM = "<item><article>A1</article><pieces>2</pieces></item>"

@@ -28,7 +28,8 @@ from soapjms.arguments import at_least_one, connection_to, finite
 from soapjms.bridge.bodies import soap_version_of
 from soapjms.bridge.calling import Asked, Behind, Served, serve, too_long, written_answer
 from soapjms.bridge.refusing import NO_STORE, RETRY, RefusedError, failed
-from soapjms.client import DEFAULT_TIMEOUT, Client
+from soapjms.calling import DEFAULT_TIMEOUT
+from soapjms.client import Client
 from soapjms.protocol.content import ContentType, parse_content_type
 from soapjms.protocol.errors import CallFailedError, UsageError
 from soapjms.protocol.limits import DEFAULT_LIMITS, MIB, Limits

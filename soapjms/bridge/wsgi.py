@@ -25,9 +25,9 @@ from soapjms.policy import DEFAULT, Policy
 from soapjms.protocol.content import gunzip
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
-from soapjms.protocol.responding import RequestAccepted
+from soapjms.request import Request
 from soapjms.routing import Route
-from soapjms.service import Match, Request, Service
+from soapjms.service import Asking, Match, Service
 
 log = logging.getLogger("soapjms.bridge")
 
@@ -84,9 +84,9 @@ class WsgiService(Service):
         """The application, under a name that no element has."""
         return {NAME: self._app}
 
-    def find(self, accepted: RequestAccepted) -> Match:
+    def find(self, asked: Asking) -> Match:
         """Find the application, which every request is for, and which sees to all header blocks."""
-        header = accepted.envelope.header
+        header = asked.envelope.header
         blocks = frozenset[str]() if header is None else frozenset(str(each.tag) for each in header)
         return Match(self, replace(self._route, understands=blocks))
 

@@ -15,13 +15,13 @@ from soapjms.bridge.calling import Behind
 from soapjms.bridge.http import MAX_BODY, MAX_CALLS, HttpBridge
 from soapjms.bridge.listening import Listener
 from soapjms.bridge.published import port_of
+from soapjms.calling import DEFAULT_TIMEOUT
 from soapjms.cli.connecting import CONNECTION_OPTION, opened, read_names
 from soapjms.cli.healthpage import Board, health_answers
 from soapjms.cli.page import Page
 from soapjms.cli.serve import serve_until_told, serving_options
 from soapjms.cli.serving import BEAT, FAILED, PING_TIMEOUT, ending, log_to_terminal
 from soapjms.cli.wsdl import refusing, settings
-from soapjms.client import DEFAULT_TIMEOUT
 from soapjms.health import Health
 from soapjms.protocol.errors import PingFailedError, UsageError
 from soapjms.protocol.names import PROFILES

@@ -18,13 +18,13 @@ from rich.text import Text
 from brokers.connection import Connection, ConnectionState
 from brokers.errors import BrokerError
 from brokers.message import Destination, topic
+from soapjms.calling import DEFAULT_TIMEOUT
 from soapjms.capture import Capture
 from soapjms.capturelog import DEFAULT_ROTATION, CaptureLog
 from soapjms.cli import USAGE
 from soapjms.cli.connecting import CONNECTION_OPTION, open_url
 from soapjms.cli.serving import ending
 from soapjms.cli.terminal import console
-from soapjms.client import DEFAULT_TIMEOUT
 from soapjms.masking import Mask
 from soapjms.protocol.record import format_time
 from soapjms.protocol.uri import visible

@@ -11,8 +11,8 @@ import click
 from brokers.connection import Connection, connect
 from brokers.errors import BrokerError
 from brokers.naming import Names
+from soapjms.calling import DEFAULT_TIMEOUT
 from soapjms.cli.wsdl import ALLOW_OPTION
-from soapjms.client import DEFAULT_TIMEOUT
 from soapjms.opening import connect_uri
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.wsdl import Port

@@ -69,6 +69,12 @@ SERVE_OPTIONS: Final = (
         "--reply-topic", "Topic that answers may go to; repeatable.  [default: none]", multiple=True, metavar="NAME"
     ),
     _option("--reply-queue", "Queue that they may go to; repeatable.  [default: any]", multiple=True, metavar="NAME"),
+    _option(
+        "--middleware",
+        "Function around the service; repeatable, the outermost first.",
+        multiple=True,
+        metavar="MODULE:NAME",
+    ),
     _option("--durable", "Durable subscription to the topic served; needs clientId=NAME in the URL.", metavar="NAME"),
     _option(
         "--grace",

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 from threading import Event
 from types import FrameType, ModuleType
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from brokers.connection import Connection, connect
 from brokers.errors import BrokerError, UnknownSchemeError
@@ -65,6 +66,7 @@ class Serving:
     reply_topic: tuple[str, ...] = ()
     reply_queue: tuple[str, ...] = ()
     durable: str | None = None
+    middleware: tuple[str, ...] = ()
     profile: str | None = None
     names: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -110,6 +112,7 @@ def _serve(serving: Serving, stop: Event, report: Report) -> int:
             reply_topics=serving.reply_topic,
             reply_queues=serving.reply_queue or True,
             durable=serving.durable,
+            middleware=[find(each, "middleware") for each in serving.middleware],
             profile=profile,
             properties=serving.properties,
             names=names,
@@ -169,6 +172,19 @@ def find_wsgi(target: str, path: str) -> Service:
         there = ", ".join(each for each, it in vars(module).items() if callable(it) and not isinstance(it, type))
         raise UsageError(f"{module.__name__} has no {name!r}; of what can be called it has: {there or 'nothing'}")
     return WsgiService(getattr(module, name), path=path)
+
+
+def find(target: str, what: str) -> Any:
+    """Import something else that a service is served with, which may be within something: `MODULE:NAME.NAME`.
+
+    Raises:
+        UsageError: there is no such module or name, or it cannot be imported.
+    """
+    module, name = _module_of(target, "bank.service:audit")
+    try:
+        return attrgetter(name)(module)
+    except AttributeError as error:
+        raise UsageError(f"the {what} {target} is not there: {error}") from None
 
 
 def _module_of(target: str, example: str) -> tuple[ModuleType, str]:

@@ -14,7 +14,7 @@ from typing import Final
 
 from lxml import etree
 
-from brokers.message import Message, MessageType
+from brokers.message import Message, MessageType, Properties
 from soapjms.protocol import names
 from soapjms.protocol.assertions import (
     REQUEST_FAULTS,
@@ -36,6 +36,8 @@ from soapjms.protocol.properties import Carrier
 from soapjms.protocol.reading import Reading
 from soapjms.protocol.record import Direction
 from soapjms.protocol.writing import message_properties, written_body
+
+NO_OTHERS: Final = Properties()
 
 NO_ENVELOPE: Final = frozenset({"Protocol-2014", "Protocol-2029", "Protocol-2030"})
 """The assertions on reading a body: whose breach has no subcode, and leaves nothing to hand on."""
@@ -172,12 +174,17 @@ class RespondingNode:
         excess = reading.excess if subcode is None else None
         return RequestRefused(reading.message, one_way, subcode, reason, fault, verdict, excess)
 
-    def respond(self, envelope: bytes | str | etree._Element, attachments: Sequence[Attachment] = ()) -> Message:
+    def respond(
+        self,
+        envelope: bytes | str | etree._Element,
+        attachments: Sequence[Attachment] = (),
+        others: Properties = NO_OTHERS,
+    ) -> Message:
         """Make the response from an envelope: a plain one or a fault.
 
         It has the request's message type, priority, delivery mode and expiration, goes to its JMSReplyTo, and repeats
         its JMSCorrelationID (CR: its JMSMessageID) and requestURI. Without attachments it has the content encoding of
-        the request, if that was accepted: who sends gzip reads it too.
+        the request, if that was accepted: who sends gzip reads it too. `others` are properties beside the binding's.
 
         Raises:
             InvalidEnvelopeError: `envelope` is no SOAP envelope.
@@ -194,6 +201,9 @@ class RespondingNode:
         body, kind, encoding = written_body(parsed, octets, message_type, None, profile, attachments, self._encoding)
         self.machine.step(Input.RESPONSE_READY)
         self.is_fault = read_fault(parsed) is not None
+        of_binding = make_properties(
+            Carrier.RESPONSE, profile.name, reading.text(names.REQUEST_URI), kind, encoding, self.is_fault
+        )
         return Message(
             message_type=message_type,
             body=body,
@@ -202,14 +212,7 @@ class RespondingNode:
             delivery_mode=request.delivery_mode,
             priority=request.priority,
             expiration=request.expiration or None,
-            properties=make_properties(
-                Carrier.RESPONSE,
-                profile.name,
-                reading.text(names.REQUEST_URI),
-                kind,
-                encoding,
-                self.is_fault,
-            ),
+            properties=others.merged(of_binding) if others else of_binding,
         )
 
     def respond_again(self, response: Message) -> Message:

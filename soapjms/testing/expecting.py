@@ -15,7 +15,8 @@ from soapjms.protocol.envelope import build_fault
 from soapjms.protocol.errors import SoapFaultError, UsageError
 from soapjms.protocol.names import Profile, Subcode
 from soapjms.protocol.xml import parse
-from soapjms.service import Request, Service
+from soapjms.request import Request
+from soapjms.service import Service
 
 Where: TypeAlias = Callable[[Request], object]
 Function: TypeAlias = Callable[[Request], Answer]

@@ -23,7 +23,8 @@ from soapjms.protocol.responding import RequestAccepted, RequestRefused, Respond
 from soapjms.protocol.uri import JmsUri
 from soapjms.protocol.wsdl import Port
 from soapjms.recorder import Recorder
-from soapjms.service import Context, Operation, Outcome, Request, Service
+from soapjms.request import Context, Request
+from soapjms.service import Operation, Outcome, Service
 from soapjms.testing.expecting import Expectation, Expectations, Sequence, Where
 from soapjms.testing.showing import message_shown
 from soapjms.testing.traffic import PATIENCE, Followed, Traffic, UnderWay

@@ -10,7 +10,7 @@ from zeep.wsdl.messages import RpcMessage
 
 from soapjms.answers import Reply
 from soapjms.protocol.errors import UsageError
-from soapjms.service import Request
+from soapjms.request import Request
 from soapjms.typed.description import Described
 from soapjms.typed.reading import header_names, read_values
 from soapjms.typed.signature import ATTACHMENTS, HEADERS, REQUEST, Signature, signature_of

@@ -19,7 +19,7 @@ from soapjms.protocol.envelope import Blame, Envelope, as_envelope
 from soapjms.protocol.errors import SoapFaultError
 from soapjms.protocol.names import SoapVersion
 from soapjms.protocol.showing import named
-from soapjms.service import Request
+from soapjms.request import Request
 from soapjms.typed.description import Described
 from soapjms.zeep.checking import misfit
 from soapjms.zeep.enclosed import replaced

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,7 +11,7 @@ from soapjms.protocol.errors import SoapFaultError, UsageError
 from soapjms.protocol.wsdl import Description, Port
 from soapjms.protocol.wsdl.write import NewPort
 from soapjms.routing import Route
-from soapjms.service import Service
+from soapjms.service import Middleware, Service
 from soapjms.typed.description import Described
 from soapjms.typed.operation import TypedOperation, element_of
 from soapjms.typed.writing import element_with
@@ -35,8 +35,9 @@ class TypedService(Service):
         policy: Policy = DEFAULT,
         understands: Collection[str] = (),
         roles: Collection[str] = (),
+        middleware: Iterable[Middleware] = (),
     ) -> None:
-        super().__init__(policy=policy, understands=understands, roles=roles)
+        super().__init__(policy=policy, understands=understands, roles=roles, middleware=middleware)
         self._described = described
         self.port: Port = described.port
         self.types = described.document.types

@@ -62,7 +62,7 @@ def reply_with(result: Any, version: SoapVersion, described: Described, operatio
         raise _unfit(operation, f"{type(error).__name__}: {error}", described) from None
     if problem is not None:
         raise _unfit(operation, problem, described)
-    return Reply(root, enclosed.attachments)
+    return Reply(root, enclosed.attachments, properties=reply.properties)
 
 
 def _unfit(operation: Any, why: str, described: Described) -> UsageError:
@@ -77,7 +77,7 @@ def _nothing(reply: Reply, version: SoapVersion, operation: Any) -> Reply:
         raise UsageError(
             f"the function for {operation.name} returned {reply.content!r}; by the WSDL nothing is returned"
         )
-    return Reply(wrap(None, version), reply.attachments)
+    return Reply(wrap(None, version), reply.attachments, properties=reply.properties)
 
 
 def _rendered(enclosed: Enclosed, reply: Reply, version: SoapVersion, message: Any) -> etree._Element:

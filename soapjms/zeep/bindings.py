@@ -114,7 +114,8 @@ class JmsBinding:
         enclosed.include(envelope)
         stated = to.endpoint.properties.stated("soapAction")
         action = _action(headers, operation, stated=stated is not None)
-        return Outgoing(to, envelope, action, enclosed.attachments, operation.abstract.output_message is None)
+        one_way = operation.abstract.output_message is None
+        return Outgoing(to, envelope, action, enclosed.attachments, one_way, operation.name)
 
     def _created(
         self, client: Any, options: Mapping[str, Any], operation: Any, args: Any, kwargs: Any

@@ -69,6 +69,7 @@ class Client(zeep.Client):
         **options: Any,
     ) -> None:
         transport = _transport(transport, connection, options)
+        transport.check_middleware(is_async=issubclass(self._service_class, AsyncServiceProxy))
         settings = settings or zeep.Settings()
         document = wsdl if isinstance(wsdl, Document) else read_document(wsdl, transport.loading(), settings)
         super().__init__(document, wsse, transport, service_name, port_name, plugins, settings)  # type: ignore[no-untyped-call]

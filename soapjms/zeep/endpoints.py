@@ -6,15 +6,16 @@ No WSDL and no XML in here: what is sent is an envelope, what comes back a `Resp
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from threading import Lock
 from time import monotonic
 from types import MappingProxyType
-from typing import Self
+from typing import Any, Self
 
 from lxml import etree
 
@@ -22,8 +23,11 @@ from brokers.connection import Connection
 from brokers.message import MessageType
 from brokers.naming import Names
 from soapjms.arguments import connection_to, edition, finite, payload_type, reply_strategy
-from soapjms.client import DEFAULT_DEADLINE, DEFAULT_TIMEOUT, Client
+from soapjms.calling import DEFAULT_DEADLINE, DEFAULT_TIMEOUT
+from soapjms.client import Client
+from soapjms.middleware import around_async, is_coroutine, middleware_given
 from soapjms.observing import Observer, observers_given
+from soapjms.outgoing import OutgoingCall, checked_call, checked_response
 from soapjms.protocol.attachments import Attachment
 from soapjms.protocol.errors import CallFailedError, UsageError
 from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
@@ -46,6 +50,7 @@ class Outgoing:
         soap_action: SOAPJMS_soapAction, None for what the properties give.
         attachments: what goes along.
         one_way: nobody answers.
+        operation: its name.
     """
 
     client: Client
@@ -53,6 +58,7 @@ class Outgoing:
     soap_action: str | None
     attachments: Sequence[Attachment]
     one_way: bool
+    operation: str = ""
 
 
 class Endpoints:
@@ -62,6 +68,7 @@ class Endpoints:
         connection: to the broker; stays the caller's to close.
         operation_timeout: seconds that a call waits for its response; always finite.
         profile: the edition to write by; "auto" for that of a WSDL's port, and the default where there is none.
+        middleware: functions around each call, the outermost first: plain ones, or `async def` for an AsyncClient.
         properties, message_type, replies, names, recorder, observer, limits: see `soapjms.Client`.
 
     Raises:
@@ -78,6 +85,7 @@ class Endpoints:
         message_type: MessageType = MessageType.BYTES,
         replies: ReplyStrategy | str | None = None,
         names: Names | None = None,
+        middleware: Iterable[Callable[..., Any]] = (),
         recorder: Recorder | None = None,
         observer: Observer | Iterable[Observer] | None = None,
         limits: Limits = DEFAULT_LIMITS,
@@ -85,7 +93,10 @@ class Endpoints:
         self._connection = connection_to(connection)
         self.operation_timeout = finite(operation_timeout)
         self._profile = None if profile == AUTO else edition(profile, "")
+        self._middleware = middleware_given(middleware)
+        self._is_async = any(map(is_coroutine, self._middleware))
         self._options = {
+            "middleware": () if self._is_async else self._middleware,
             "properties": dict(properties),
             "message_type": payload_type(message_type),
             "replies": reply_strategy(replies),
@@ -94,6 +105,7 @@ class Endpoints:
             "observer": observers_given(observer),
             "limits": limits,
         }
+        self.check_middleware(is_async=self._is_async)  # so all of it is of one kind
         self._lock = Lock()
         self._clients: dict[str | Port, Client] = {}
         self._closed = False
@@ -134,6 +146,17 @@ class Endpoints:
     def _seconds(self) -> float:
         return self._timeout.get(self.operation_timeout)
 
+    def check_middleware(self, *, is_async: bool) -> None:
+        """See that the middleware goes with how calls are made.
+
+        Raises:
+            UsageError: plain functions for asyncio, which they would hold up, or `async def` without it.
+        """
+        for each in self._middleware:
+            if is_coroutine(each) is not is_async:
+                wanted = "async def functions" if is_async else "plain functions; async def is for an AsyncClient"
+                raise UsageError(f"the middleware {each!r} does not fit: around such calls are {wanted}")
+
     # Calling
 
     def call(self, outgoing: Outgoing) -> Response | None:
@@ -143,7 +166,10 @@ class Endpoints:
             JmsTimeoutError: no correlated response came in time.
             JmsTransportError: it could not be sent, or what came back is no SOAP envelope.
         """
+        self.check_middleware(is_async=False)
         try:
+            if self._middleware:
+                return outgoing.client.run(self._outgoing_call(outgoing))
             if outgoing.one_way:
                 _send(outgoing)
                 return None
@@ -162,23 +188,48 @@ class Endpoints:
         Raises:
             JmsTimeoutError, JmsTransportError: see `call`.
         """
+        self.check_middleware(is_async=True)
         try:
+            if self._middleware:
+                checked = partial(checked_response, one_way=outgoing.one_way)
+                last = partial(self._last, outgoing.client)
+                return await around_async(self._middleware, last, checked)(self._outgoing_call(outgoing))
             if outgoing.one_way:
                 await asyncio.to_thread(_send, outgoing)
                 return None
-            return await asyncio.wrap_future(await self._submitted(outgoing))
+            return await self._awaited(partial(_begin, outgoing, self._seconds))
         except CallFailedError as error:
             raise failure(error) from error
 
-    async def _submitted(self, outgoing: Outgoing) -> Future[Response]:
-        """Send a request on a thread, as a broker may hold up who sends."""
+    def _outgoing_call(self, outgoing: Outgoing) -> OutgoingCall:
+        """Make what middleware gets."""
+        return outgoing.client.outgoing(
+            outgoing.envelope,
+            soap_action=outgoing.soap_action,
+            operation=outgoing.operation,
+            timeout=self._seconds,
+            attachments=outgoing.attachments,
+            one_way=outgoing.one_way,
+        )
+
+    async def _last(self, client: Client, given: OutgoingCall) -> Response | None:
+        """Do what is inside of all middleware."""
+        call = checked_call(given)
+        if call.one_way:
+            await asyncio.to_thread(client.post, call)
+            return None
+        return await self._awaited(partial(client.begin, call))
+
+    async def _awaited(self, begin: Callable[[], Future[Response]]) -> Response:
+        """Send a request on a thread, as a broker may hold up who sends, and wait for its response."""
         submitting: Future[Future[Response]] = Future()
-        asyncio.get_running_loop().run_in_executor(None, _submit, outgoing, self._seconds, submitting)
+        asyncio.get_running_loop().run_in_executor(None, _submit, begin, submitting)
         try:
-            return await asyncio.wrap_future(submitting)
+            submitted = await asyncio.wrap_future(submitting)
         except asyncio.CancelledError:
             submitting.add_done_callback(_forget)  # the thread may be at it; what it comes to is nobody's
             raise
+        return await asyncio.wrap_future(submitted)
 
     # Life
 
@@ -216,13 +267,17 @@ def _send(outgoing: Outgoing) -> None:
     outgoing.client.send(outgoing.envelope, soap_action=outgoing.soap_action, attachments=outgoing.attachments)
 
 
-def _submit(outgoing: Outgoing, seconds: float, submitting: Future[Future[Response]]) -> None:
+def _begin(outgoing: Outgoing, seconds: float) -> Future[Response]:
+    return outgoing.client.submit(
+        outgoing.envelope, soap_action=outgoing.soap_action, timeout=seconds, attachments=outgoing.attachments
+    )
+
+
+def _submit(begin: Callable[[], Future[Response]], submitting: Future[Future[Response]]) -> None:
     if not submitting.set_running_or_notify_cancel():
         return
     try:
-        submitted = outgoing.client.submit(
-            outgoing.envelope, soap_action=outgoing.soap_action, timeout=seconds, attachments=outgoing.attachments
-        )
+        submitted = begin()
     except BaseException as error:
         submitting.set_exception(error)
     else:

@@ -1,0 +1,166 @@
+"""What a client is about to send: as it goes on to the broker, and as middleware sees it on the way there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple
+
+from lxml import etree
+
+from brokers.message import Destination, Properties, PropertyValue, queue
+from soapjms.addressing import VARIANTS
+from soapjms.answers import Answer, header_of, prepared
+from soapjms.middleware import properties_of
+from soapjms.observing import NOTHING
+from soapjms.protocol.assertions import Setting
+from soapjms.protocol.attachments import Attachment
+from soapjms.protocol.envelope import as_envelope, read_envelope
+from soapjms.protocol.errors import UsageError
+from soapjms.protocol.requesting import Endpoint, RequestingNode, ResponseReceived
+from soapjms.protocol.responding import RespondingNode
+from soapjms.response import Response
+
+NOWHERE: Final = queue("nowhere")
+"""JMSReplyTo of a request that is not sent; nobody sees it."""
+
+NUMBER: Final = "ID:unsent"
+
+
+class Content(NamedTuple):
+    """What is sent, checked.
+
+    Attributes:
+        envelope: octets, text or element.
+        action: SOAPJMS_soapAction, None for what the properties give.
+        attachments: what goes along.
+        seconds: to wait.
+        others: properties beside the binding's.
+    """
+
+    envelope: bytes | str | etree._Element
+    action: str | None
+    attachments: Sequence[Attachment]
+    seconds: float
+    others: Properties = NOTHING
+
+
+@dataclass(slots=True, kw_only=True)
+class OutgoingCall:
+    """A call or one-way message on its way out, for middleware to look at and to change.
+
+    Attributes:
+        envelope: the SOAP envelope; a copy, so change it as you like.
+        soap_action: SOAPJMS_soapAction, None for what the properties give.
+        operation: the name of the WSDL's operation, where the caller said one, or zeep did.
+        one_way: nobody answers, and `call_next` returns None.
+        timeout: seconds to wait, each time that `call_next` is called.
+        attachments: what goes along.
+        properties: properties of the JMS message, beside those of the binding.
+        context: what middleware hands on to what comes after it.
+        endpoint: where the call goes: its URI, and its effective properties.
+        destination: the same for the broker.
+    """
+
+    envelope: etree._Element
+    soap_action: str | None
+    operation: str | None
+    one_way: bool
+    timeout: float
+    attachments: list[Attachment]
+    endpoint: Endpoint
+    destination: Destination
+    properties: dict[str, PropertyValue] = field(default_factory=dict)
+    context: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, content: Content, endpoint: Endpoint, destination: Destination, operation: str | None, *, one_way: bool
+    ) -> OutgoingCall:
+        """Make it of what is to be sent.
+
+        Raises:
+            InvalidEnvelopeError: that is no SOAP envelope.
+        """
+        parsed, _ = read_envelope(content.envelope, endpoint.limits)
+        return cls(
+            envelope=deepcopy(parsed.root) if parsed.root is content.envelope else parsed.root,
+            soap_action=content.action,
+            operation=operation,
+            one_way=one_way,
+            timeout=content.seconds,
+            attachments=list(content.attachments),
+            endpoint=endpoint,
+            destination=destination,
+        )
+
+    @property
+    def element(self) -> etree._Element | None:
+        """The first element of the SOAP body; None if the body is empty."""
+        return as_envelope(self.envelope).content
+
+    def add_header(self, block: etree._Element) -> None:
+        """Add a SOAP header block."""
+        header_of(self.envelope).append(block)
+
+    def content(self) -> Content:
+        """Return what is to be sent now.
+
+        Raises:
+            UsageError: a property is not as JMS has it.
+        """
+        others = properties_of(self.properties) if self.properties else NOTHING
+        return Content(self.envelope, self.soap_action, self.attachments, self.timeout, others)
+
+    def answer(self, answer: Answer) -> Response:
+        """Make a response without asking the service: of what a function of a service may return.
+
+        Raises:
+            UsageError: the message is one-way.
+            TypeError, ValueError: it is no answer.
+        """
+        if self.one_way:
+            raise UsageError("a one-way message has no response; return None to send nothing")
+        version = as_envelope(self.envelope).version
+        root, attachments, properties = prepared(version, answer)
+        asking, content = RequestingNode(self.endpoint, others=self.content().others), self.content()
+        request = asking.start(
+            content.envelope,
+            destination=self.destination,
+            now=0,
+            soap_action=self.soap_action,
+            correlation_id=NUMBER,
+            reply_to=NOWHERE,
+            attachments=self.attachments,
+        )
+        answering = RespondingNode(
+            Setting(profile=self.endpoint.profile, variants=frozenset(VARIANTS), limits=self.endpoint.limits), version
+        )
+        answering.receive(replace(request, message_id=NUMBER))
+        event = asking.receive(answering.respond(root, attachments, properties_of(properties)), NUMBER)
+        assert isinstance(event, ResponseReceived), "we wrote it"
+        return Response.of(event, request, self.endpoint)
+
+
+def checked_call(call: object) -> OutgoingCall:
+    """Return what middleware went on with.
+
+    Raises:
+        UsageError: it is something else than the call.
+    """
+    if not isinstance(call, OutgoingCall):
+        raise UsageError(f"middleware went on with {call!r}; call_next takes the call")
+    return call
+
+
+def checked_response(response: Response | None, *, one_way: bool) -> Response | None:
+    """Return what middleware returned.
+
+    Raises:
+        UsageError: it is no response, or one to a one-way message.
+    """
+    if one_way is (response is None) and (response is None or isinstance(response, Response)):
+        return response
+    wanted = "None, as the message is one-way" if one_way else "a Response: that of call_next, or call.answer(…)"
+    raise UsageError(f"middleware returned {response!r}; it returns {wanted}")

@@ -1,0 +1,141 @@
+"""A request as a function of a service gets it, and as middleware does on the way there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+from lxml import etree
+
+from brokers.message import Message, Properties
+from soapjms.coroutines import refuse_in_a_loop
+from soapjms.idempotency import NO_STORE, Claim, Unstored
+from soapjms.protocol.assertions import Verdict
+from soapjms.protocol.attachments import Attachments
+from soapjms.protocol.envelope import Envelope, as_envelope
+from soapjms.protocol.errors import UsageError
+from soapjms.protocol.responding import RequestAccepted
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a request's delivery adds to it; see `Request`."""
+
+    delivery_count: int | None = None
+    redelivered: bool = False
+    claim: Claim = field(default_factory=lambda: Unstored(NO_STORE).begin())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A request as a function of a service gets it: the element in the SOAP body, and what came with it.
+
+    Attributes:
+        element: the first element of the SOAP body; the Body itself if it is empty.
+        envelope: the SOAP envelope.
+        message: the JMS message.
+        soap_action: SOAPJMS_soapAction, None if it did not come.
+        target_service: SOAPJMS_targetService, None if it did not come.
+        one_way: nobody waits for a response; what the function returns is dropped.
+        delivery_count: 1 for the first delivery; where the broker does not tell, how often the store saw the request
+            begun; None without a store.
+        redelivered: the request may have been worked on before.
+        deadline: JMSExpiration in epoch milliseconds: after it nobody waits; None if the request never expires.
+        attachments: the parts that came along.
+        tolerated: the rules that the request breaks, and was let pass; each verdict names its assertion.
+        identity: who sent it, as the service's `verify` says; None if there is no `verify`.
+        context: what middleware hands on to what comes after it, and to the function.
+        understood: names of header blocks that were processed on the way here, in Clark notation.
+        accepted: what the node made of it, which `notes` comes from.
+        claim: the right to work on it, which `transaction` comes from.
+    """
+
+    element: etree._Element
+    envelope: Envelope
+    message: Message
+    soap_action: str | None
+    target_service: str | None
+    one_way: bool
+    delivery_count: int | None
+    redelivered: bool
+    deadline: int | None
+    attachments: Attachments
+    tolerated: tuple[Verdict, ...]
+    identity: Any = None
+    context: dict[str, Any] = field(default_factory=dict, compare=False)
+    understood: frozenset[str] = frozenset()
+    accepted: RequestAccepted = field(repr=False, compare=False)
+    claim: Claim = field(repr=False, compare=False)
+
+    @classmethod
+    def of(cls, accepted: RequestAccepted, context: Context) -> Self:
+        """Make it of what a node accepted, and of how it was delivered."""
+        element = accepted.envelope.content
+        return cls(
+            element=accepted.envelope.body if element is None else element,
+            envelope=accepted.envelope,
+            message=accepted.message,
+            soap_action=accepted.soap_action,
+            target_service=accepted.target_service,
+            one_way=accepted.one_way,
+            delivery_count=context.delivery_count,
+            redelivered=context.redelivered,
+            deadline=accepted.message.expiration or None,
+            attachments=accepted.attachments,
+            tolerated=accepted.tolerated,
+            accepted=accepted,
+            claim=context.claim,
+        )
+
+    def with_envelope(self, root: etree._Element) -> Self:
+        """Return the request with another envelope, such as one that was decrypted. What it is for may change, too.
+
+        Raises:
+            UsageError: `root` is no SOAP envelope.
+        """
+        try:
+            envelope = as_envelope(root)
+        except ValueError as error:
+            raise UsageError(f"the request cannot go on with that: {error}") from None
+        return replace(self, envelope=envelope, element=envelope.body if envelope.content is None else envelope.content)
+
+    @property
+    def notes(self) -> tuple[tuple[str, str], ...]:
+        """The habits of other stacks that the request shows, which break nothing: each a code and a text.
+
+        Looked for when asked, and anew each time.
+        """
+        return self.accepted.notes
+
+    @property
+    def transaction(self) -> Any:
+        """The transaction of the store's own database that is committed together with the request: happens once.
+
+        With a `SqliteStore` it is a `sqlite3.Connection` to the store's file, for tables of the service's own. What is
+        written is kept if the function returns, a fault too, and undone if it raises. From the first use until the
+        function returns nobody else writes to the file: use it late, and call no other service after that.
+
+        Raises:
+            UsageError: there is no store, nothing tells this request from its redelivery, or the function is `async`.
+            StoreError: the store cannot be written now.
+        """
+        refuse_in_a_loop("request.transaction")
+        return self.claim.transaction
+
+    @property
+    def name(self) -> str:
+        """The element's name in Clark notation: `{namespace}local`."""
+        return str(self.element.tag)
+
+    @property
+    def properties(self) -> Properties:
+        """The properties of the JMS message."""
+        return self.message.properties
+
+    def find(self, path: str) -> etree._Element | None:
+        """Find an element below the request's; see lxml."""
+        return self.element.find(path)
+
+    def findtext(self, path: str, default: str | None = None) -> str | None:
+        """Return the text of an element below the request's; see lxml."""
+        return self.element.findtext(path, default)
