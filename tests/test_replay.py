@@ -37,7 +37,8 @@ from soapjms.protocol.record import Direction, Record, capture, from_json, to_js
 from soapjms.protocol.senders import Senders
 from soapjms.replay import NoInputError, Summary, replay
 from soapjms.replay.findings import PLACES
-from soapjms.replay.read import MAX_LINE, Captured, Rejected, Split, count_lines, expand, read, splits
+from soapjms.replay.inputs import Rejected, count_lines, expand, splits, whole
+from soapjms.replay.read import MAX_LINE, Captured, read
 from soapjms.replay.report import visible
 from soapjms.replay.schema import RECORDS, REJECTED, VERDICTS, from_row, to_row
 from soapjms.replay.summary import Tally, summarise
@@ -317,7 +318,7 @@ def test_lines_before_a_break_in_gzip_are_judged(tmp_path: Path) -> None:
     _, broken, damaged, _ = bad_logs(tmp_path)
     for log in (broken, damaged):
         logs, _ = expand([log])
-        found = list(read(Split(logs[0], 0, None)))
+        found = list(read(whole(logs[0])))
         assert isinstance(found[-1], Rejected)
         assert found[-1].line == len(found)
         assert len(found) > 5
@@ -454,13 +455,13 @@ def test_parts_of_a_log_give_each_line_once_with_its_number(tmp_path: Path, size
     log = tmp_path / "log.jsonl"
     log.write_bytes(b"one\n\n\nfour is a longer line\nfive\r\nsix\n\nlast")
     logs, _ = expand([log])
-    whole = list(read(Split(logs[0], 0, None)))
+    at_once = list(read(whole(logs[0])))
     found, number = [], 1
     for part in splits(logs, size):
         found += list(read(part._replace(first_line=number)))
         number += count_lines(part)
-    assert found == whole
-    assert [each.line for each in whole] == [1, 4, 5, 6, 8]
+    assert found == at_once
+    assert [each.line for each in at_once] == [1, 4, 5, 6, 8]
 
 
 # Rows

@@ -24,9 +24,9 @@ from soapjms.protocol.values import Value
 from soapjms.protocol.wsdl import Description, Port
 from soapjms.replay import report
 from soapjms.replay.errors import INSTALL_SPARK, NoInputError, SparkFailedError, SparkMissingError
+from soapjms.replay.inputs import Rejected, expand
 from soapjms.replay.job import Job, Progress
 from soapjms.replay.output import staging
-from soapjms.replay.read import Rejected, expand
 from soapjms.replay.summary import Summary, Tally, summarise
 from soapjms.replay.terms import Choice, Terms
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from soapjms.replay.read import LogFile, Rejected
+from soapjms.replay.inputs import LogFile, Rejected
 from soapjms.replay.terms import Terms
 
 Progress: TypeAlias = Callable[[str], None]

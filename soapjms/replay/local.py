@@ -8,7 +8,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
 from heapq import nsmallest
 from pathlib import Path
 from types import TracebackType
@@ -17,29 +16,28 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from soapjms.protocol.exchange import keys
-from soapjms.protocol.record import Record, from_json
+from soapjms.protocol.record import Record
+from soapjms.replay.inputs import Rejected, whole
 from soapjms.replay.job import Job, Progress, place
 from soapjms.replay.judging import judge_all
-from soapjms.replay.read import Captured, Rejected, Split, read
+from soapjms.replay.packing import Unpacker
+from soapjms.replay.read import Packed, read_packed
 from soapjms.replay.schema import REJECTED, VERDICTS, to_batch
 from soapjms.replay.summary import REJECTS_SHOWN, Tally
 from soapjms.replay.terms import SHOWN
 
 BATCH: Final = 2000
 REPORT_EVERY: Final = 10_000
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-MICROSECOND: Final = timedelta(microseconds=1)
 
 TABLES: Final = """
-CREATE TABLE staged (key TEXT, by_alias INTEGER, announces TEXT, time INTEGER, file INTEGER, line INTEGER, text TEXT);
+CREATE TABLE staged (key TEXT, by_alias INTEGER, announces TEXT, time INTEGER, file INTEGER, line INTEGER, packed BLOB);
 CREATE TABLE aliases (alias TEXT PRIMARY KEY, key TEXT) WITHOUT ROWID;
 """
 ALIASES: Final = """
 INSERT INTO aliases SELECT announces, min(key) FROM staged WHERE announces IS NOT NULL GROUP BY announces
 """
 SORTED: Final = """
-SELECT coalesce(aliases.key, staged.key) AS place, text
+SELECT coalesce(aliases.key, staged.key) AS place, packed
 FROM staged LEFT JOIN aliases ON staged.by_alias AND aliases.alias = staged.key
 ORDER BY place, time, file, line
 """
@@ -68,15 +66,15 @@ def run(job: Job, result: Path, progress: Progress) -> tuple[Tally, list[Rejecte
 def _read(job: Job, sorter: _Sorter, progress: Progress, tally: Tally) -> Iterator[Rejected]:
     """Put all records into the sorter, count which edition they show, and give out what could not be read."""
     yield from job.rejected
+    unpack = Unpacker().unpack
     for number, log in enumerate(job.logs, 1):
         progress(f"reading {log.name} ({number} of {len(job.logs)})")
-        for found in read(Split(log, 0, None)):
+        for found in read_packed(whole(log)):
             if isinstance(found, Rejected):
                 yield found
             else:
                 sorter.add(found)
-                edition = job.terms.edition_shown(found.record)
-                if edition is not None:
+                if job.terms.is_open and (edition := job.terms.edition_shown(unpack(found.row.packed))) is not None:
                     tally.count(SHOWN, edition)
 
 
@@ -95,10 +93,10 @@ class _Sorter:
         self._database.executescript("PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF;" + TABLES)
         self._waiting: list[tuple[Any, ...]] = []
 
-    def add(self, found: Captured) -> None:
+    def add(self, found: Packed) -> None:
         """Take in one record."""
-        key, time = keys(found.record), (found.record.time - EPOCH) // MICROSECOND
-        self._waiting.append((key.key, key.by_alias, key.announces, time, found.file, found.line, found.text))
+        key, time, packed = found.row
+        self._waiting.append((*key, time, found.file, found.line, packed))
         if len(self._waiting) >= BATCH:
             self._flush()
 
@@ -106,8 +104,9 @@ class _Sorter:
         """Give out all records with their keys: those of a key together, in order of time."""
         self._flush()
         self._database.execute(ALIASES)
-        for key, text in self._database.execute(SORTED):
-            yield key, from_json(text)
+        unpack = Unpacker().unpack
+        for key, packed in self._database.execute(SORTED):
+            yield key, unpack(packed)
 
     def close(self) -> None:
         """Give the database up."""

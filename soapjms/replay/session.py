@@ -41,6 +41,7 @@ LOCAL_SETTINGS: Final[Mapping[str, str]] = {
 SQL_SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",  # what is kept is read twice, and on the disk
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
 }

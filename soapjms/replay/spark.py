@@ -1,8 +1,7 @@
 """The engine on Spark: plain functions from DataFrame to DataFrame; Spark only reads in parts, joins, sorts and writes.
 
 Nothing comes to the driver but counts, a handful of samples and the list of files, so a log may be larger than any
-machine. Records are spread by correlation key, never by queue. They travel as the lines they came in: to parse a
-line again costs less than to take a nested row apart.
+machine. Records are spread by correlation key, never by queue. They travel packed: nobody but Python looks into them.
 """
 
 from __future__ import annotations
@@ -22,40 +21,46 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation names it
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from soapjms.protocol.exchange import keys
-from soapjms.protocol.record import Record, from_json
+from soapjms.protocol.record import Record
 from soapjms.replay.errors import SparkFailedError
+from soapjms.replay.inputs import LogFile, Rejected, Split, count_lines, splits, whole
 from soapjms.replay.job import Job, Progress
 from soapjms.replay.judging import judge_all
-from soapjms.replay.read import Captured, LogFile, Rejected, Split, count_lines, read, splits
-from soapjms.replay.schema import REJECTED, TIMESTAMP, VERDICTS, to_batch
+from soapjms.replay.packing import Unpacker
+from soapjms.replay.read import Packed, read_packed
+from soapjms.replay.schema import REJECTED, VERDICTS, to_batch
 from soapjms.replay.session import session, was_interrupted
 from soapjms.replay.summary import REJECTS_SHOWN, Tally
-from soapjms.replay.terms import SHOWN, Choice, Terms
+from soapjms.replay.terms import SHOWN, Terms
 
 Batches: TypeAlias = Iterator[pa.RecordBatch]
 
 SPLIT: Final = 32 << 20
-"""Octets of a plain log that one task reads."""
-GZIP_RATIO: Final = 8
+"""Octets of a log that one task reads, where it can be read in parts."""
 LONGEST_ERROR: Final = 4000
 SHUFFLE: Final = "spark.sql.shuffle.partitions"
 BATCH_ROWS: Final = 1000
 BATCH_OCTETS: Final = 16 << 20
+MOST_ALIASES: Final = 100_000
+"""Message ids that answers repeat: up to so many go to every task, of more the answers go to the ids."""
 
 STAGED: Final = pa.schema(
     [
-        *REJECTED,  # of a record: reason is null, raw is its line
+        *REJECTED,  # of a record only the line
         ("number", pa.int64()),
+        ("start", pa.int64()),
         ("key", pa.string()),
         ("by_alias", pa.bool_()),
         ("announces", pa.string()),
-        ("time", TIMESTAMP),
+        ("time", pa.int64()),
+        ("packed", pa.binary()),
         ("edition", pa.string()),
     ]
 )
+"""What was read: records, and what could not be read. Lines count from the part that they are in."""
+PLACE: Final = ("number", "start", "line")
 JUDGED: Final = pa.schema([*VERDICTS, ("tally", pa.string())])
-COUNTED: Final = pa.schema([("part", pa.int64()), ("lines", pa.int64())])
+COUNTED: Final = pa.schema([("number", pa.int64()), ("start", pa.int64()), ("lines", pa.int64())])
 
 
 def run(
@@ -92,19 +97,20 @@ def run(
 
 def _run(job: Job, result: Path, progress: Progress, spark: SparkSession) -> tuple[Tally, list[Rejected]]:
     progress(f"reading {len(job.logs)} files")
-    with _kept(staged(spark, numbered(spark, splits(job.logs, SPLIT)), job.terms)) as found:
-        refused = rejected(spark, found, job.rejected)
+    parts = splits(job.logs, SPLIT)
+    with _kept(staged(spark, parts, job.terms)) as found:
+        tally, broken = _census(found)
+        refused = _refused(spark, found, parts, broken, job.rejected)
         _write(refused, result / "rejected")
-        tally = Tally()
-        for row in editions(found).toLocalIterator() if job.terms.choice is Choice.OPEN else ():
-            tally.count(SHOWN, row["edition"], by=row["records"])
+        tally.count("rejected", by=len(job.rejected))
         progress("judging")
-        with _kept(judged(keyed(found), job.terms.decided(tally.counts))) as rows:
-            _write(verdicts(rows), result / "verdicts")
-            progress("counting")
-            for row in tallies(rows).toLocalIterator():
-                tally.add(Tally.from_json(row.tally))
-        tally.count("rejected", by=refused.count())
+        with _kept(aliases(found)) as used:
+            records = keyed(found, used, used.count())
+            with _kept(judged(records, job.terms.decided(tally.counts))) as rows:
+                _write(verdicts(rows), result / "verdicts")
+                progress("counting")
+                for row in tallies(rows).toLocalIterator():
+                    tally.add(Tally.from_json(row.tally))
         return tally, _first(refused) if tally.counts["rejected",] else []
 
 
@@ -119,12 +125,36 @@ def _kept(rows: DataFrame) -> Iterator[DataFrame]:
 
 
 def _shuffle_partitions(spark: SparkSession, logs: Iterable[LogFile]) -> int:
-    octets = sum(GZIP_RATIO * log.size if log.gzipped else log.size for log in logs)
+    octets = sum(whole(log).octets for log in logs)
     return int(max(spark.sparkContext.defaultParallelism, octets // SPLIT))
 
 
 def _write(rows: DataFrame, folder: Path) -> None:
     rows.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(str(folder))
+
+
+def _census(found: DataFrame) -> tuple[Tally, set[int]]:
+    """Count what could not be read and which editions show; return the logs in which something could not be read."""
+    tally = Tally()
+    broken: set[int] = set()
+    for row in census(found).toLocalIterator():
+        if row.rejected:
+            tally.count("rejected", by=row.rejected)
+            broken.add(row.number)
+        if row.edition is not None:
+            tally.count(SHOWN, row.edition, by=row.records)
+    return tally, broken
+
+
+def _refused(
+    spark: SparkSession, found: DataFrame, parts: list[Split], broken: set[int], more: Iterable[Rejected]
+) -> DataFrame:
+    """Return the rows of rejected/: of logs that were read in parts, with the numbers that their lines have there."""
+    unopened = spark.createDataFrame([tuple(each) for each in more], from_arrow_schema(REJECTED))
+    if not broken:
+        return unopened
+    torn = [part for part in parts if part.log.number in broken and part.is_counted_anew]
+    return rejected(found, first_lines(spark, torn)).union(unopened)
 
 
 def _first(refused: DataFrame) -> list[Rejected]:
@@ -135,51 +165,67 @@ def _first(refused: DataFrame) -> list[Rejected]:
 # From DataFrame to DataFrame
 
 
-def numbered(spark: SparkSession, parts: list[Split]) -> list[Split]:
-    """Tell each part the number of its first line: where a file has several, their line ends are counted first."""
-    several = [part for part in parts if part.start > 0 or part.end is not None]
-    if not several:
-        return parts
-    counted = _each(spark, several, _count_part, COUNTED)
-    lines = {row.part: row.lines for row in counted.toLocalIterator()}
-    first: dict[Split, int] = {}
-    number, log = 1, several[0].log
-    for index, part in enumerate(several):
-        if part.log != log:
-            number, log = 1, part.log
-        first[part] = number
-        number += lines[index]
-    return [part._replace(first_line=first.get(part, 1)) for part in parts]
-
-
 def staged(spark: SparkSession, parts: list[Split], terms: Terms) -> DataFrame:
-    """Read all lines: records with their keys, and what could not be read, with its reason."""
+    """Read everything: records with their keys, and what could not be read, with its reason."""
     return _each(spark, parts, partial(_read_part, terms=terms), STAGED)
 
 
-def editions(found: DataFrame) -> DataFrame:
-    """Count the records that show each edition."""
-    return found.where("edition IS NOT NULL").groupBy("edition").agg(F.count("*").alias("records"))
+def census(found: DataFrame) -> DataFrame:
+    """Count for each log the records that show an edition, and what could not be read."""
+    counts = F.count("packed").alias("records"), F.count("reason").alias("rejected")
+    return found.groupBy("number", "edition").agg(*counts)
 
 
-def rejected(spark: SparkSession, found: DataFrame, more: Iterable[Rejected]) -> DataFrame:
-    """Select what could not be read, and add what was not even opened."""
-    refused = found.where("reason IS NOT NULL").select(REJECTED.names)
-    unopened = [tuple(each) for each in more]
-    return refused.union(spark.createDataFrame(unopened, from_arrow_schema(REJECTED))) if unopened else refused
+def first_lines(spark: SparkSession, parts: list[Split]) -> DataFrame:
+    """Tell the number of the line before each of these parts, which are all of their logs, in order.
+
+    This reads the logs again; only those with something to report by its line are worth it.
+    """
+    counted = _each(spark, parts, _count_part, COUNTED)
+    before: list[tuple[int, int, int]] = []
+    lines = {(row.number, row.start): row.lines for row in counted.toLocalIterator()}
+    log, total = -1, 0
+    for part in parts:
+        if part.log.number != log:
+            log, total = part.log.number, 0
+        before.append((log, part.start, total))
+        total += lines[log, part.start]
+    return spark.createDataFrame(before, "number long, start long, before long")
 
 
-def keyed(found: DataFrame) -> DataFrame:
-    """Give each record the key under which it meets its copies and its partner."""
-    records = found.where("reason IS NULL").select("key", "by_alias", "announces", "time", "number", "line", "raw")
-    aliases = (
-        records.where("announces IS NOT NULL")
+def rejected(found: DataFrame, lines: DataFrame) -> DataFrame:
+    """Select what could not be read, its lines counted from the beginning of the log."""
+    refused = found.where("reason IS NOT NULL").join(F.broadcast(lines), ["number", "start"], "left")
+    line = (F.col("line") + F.coalesce("before", F.lit(0))).alias("line")
+    return refused.select("file", line, "reason", "raw")
+
+
+def aliases(found: DataFrame) -> DataFrame:
+    """Select the message ids of requests that some record repeats as its correlation id, with the requests' keys."""
+    announced = (
+        found.where("announces IS NOT NULL")
         .groupBy(F.col("announces").alias("alias"))
         .agg(F.min("key").alias("request_key"))
     )
+    return announced.join(found.where("by_alias").select(F.col("key").alias("alias")).distinct(), "alias")
+
+
+def keyed(found: DataFrame, used: DataFrame, number: int) -> DataFrame:
+    """Give each record the key under which it meets its copies and its partner.
+
+    Args:
+        found: what was read.
+        used: the aliases.
+        number: how many aliases there are.
+    """
+    records = found.where("packed IS NOT NULL")
+    columns = ["time", *PLACE, "packed"]
+    if not number:
+        return records.select("key", *columns)
+    if number <= MOST_ALIASES:
+        used = F.broadcast(used)
     # Only answers are joined: a join of all would send every request to the one task that has the nulls.
-    answers = records.where("by_alias").join(aliases, F.col("key") == F.col("alias"), "left")
-    columns = ["time", "number", "line", "raw"]
+    answers = records.where("by_alias").join(used, F.col("key") == F.col("alias"), "left")
     return (
         records.where("NOT by_alias")
         .select("key", *columns)
@@ -189,7 +235,7 @@ def keyed(found: DataFrame) -> DataFrame:
 
 def judged(records: DataFrame, terms: Terms) -> DataFrame:
     """Pair and judge: rows of verdicts, and from each task one row with its tally and nothing else."""
-    together = records.repartition("key").sortWithinPartitions("key", "time", "number", "line").select("key", "raw")
+    together = records.repartition("key").sortWithinPartitions("key", "time", *PLACE).select("key", "packed")
     return together.mapInArrow(partial(_judge_part, terms=terms), from_arrow_schema(JUDGED))
 
 
@@ -204,10 +250,10 @@ def tallies(rows: DataFrame) -> DataFrame:
 
 
 def _each(
-    spark: SparkSession, parts: list[Split], work: Callable[[int, Split], Iterable[tuple[Any, ...]]], schema: pa.Schema
+    spark: SparkSession, parts: list[Split], work: Callable[[Split], Iterable[tuple[Any, ...]]], schema: pa.Schema
 ) -> DataFrame:
     """Do some work on each part, in tasks of about `SPLIT` octets, and give the rows that come out."""
-    octets = sum((part.end or part.log.size) - part.start for part in parts)
+    octets = sum(part.octets for part in parts)
     tasks = max(1, min(len(parts), max(4 * spark.sparkContext.defaultParallelism, octets // SPLIT)))
     task = partial(_work_on, parts=parts, work=work, schema=schema)
     return spark.range(0, len(parts), 1, tasks).mapInArrow(task, from_arrow_schema(schema))
@@ -217,29 +263,26 @@ def _each(
 
 
 def _work_on(
-    batches: Batches, parts: list[Split], work: Callable[[int, Split], Iterable[tuple[Any, ...]]], schema: pa.Schema
+    batches: Batches, parts: list[Split], work: Callable[[Split], Iterable[tuple[Any, ...]]], schema: pa.Schema
 ) -> Batches:
     numbers = chain.from_iterable(batch.column(0).to_pylist() for batch in batches)
-    return _batches(chain.from_iterable(work(number, parts[number]) for number in numbers), schema)
+    return _batches(chain.from_iterable(work(parts[number]) for number in numbers), schema)
 
 
-def _count_part(number: int, part: Split) -> Iterable[tuple[Any, ...]]:
-    return [(number, count_lines(part))]
+def _count_part(part: Split) -> Iterable[tuple[Any, ...]]:
+    return [(part.log.number, part.start, count_lines(part))]
 
 
-def _read_part(_: int, part: Split, terms: Terms) -> Iterator[tuple[Any, ...]]:
-    for found in read(part):
-        yield _refused_row(part.log, found) if isinstance(found, Rejected) else _record_row(part.log, found, terms)
-
-
-def _refused_row(log: LogFile, found: Rejected) -> tuple[Any, ...]:
-    return *found, log.number, None, None, None, None, None
-
-
-def _record_row(log: LogFile, found: Captured, terms: Terms) -> tuple[Any, ...]:
-    key, record = keys(found.record), found.record
-    place = log.name, found.line, None, found.text, log.number
-    return *place, key.key, key.by_alias, key.announces, record.time, terms.edition_shown(record)
+def _read_part(part: Split, terms: Terms) -> Iterator[tuple[Any, ...]]:
+    unpack = Unpacker().unpack
+    for found in read_packed(part):
+        if isinstance(found, Packed):
+            (key, by_alias, announces), time, packed = found.row
+            edition = terms.edition_shown(unpack(packed)) if terms.is_open else None
+            place = None, found.line, None, None, found.file, part.start
+            yield *place, key, by_alias, announces, time, packed, edition
+        else:
+            yield *found, part.log.number, part.start, None, None, None, None, None, None
 
 
 def _judge_part(batches: Batches, terms: Terms) -> Batches:
@@ -250,10 +293,11 @@ def _judge_part(batches: Batches, terms: Terms) -> Batches:
 
 
 def _records(batches: Batches) -> Iterator[tuple[str, Record]]:
+    unpack = Unpacker().unpack
     for batch in batches:
-        keys_of, lines = (column.to_pylist() for column in batch.columns)
-        for key, line in zip(keys_of, lines, strict=True):
-            yield key, from_json(line)
+        keys_of, octets = (column.to_pylist() for column in batch.columns)
+        for key, packed in zip(keys_of, octets, strict=True):
+            yield key, unpack(packed)
 
 
 def _batches(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> Batches:
@@ -262,7 +306,7 @@ def _batches(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> Batches:
     octets = 0
     for row in rows:
         waiting.append(row)
-        octets += sum(len(value) for value in row if isinstance(value, str))
+        octets += sum([len(value) for value in row if isinstance(value, str | bytes)])
         if len(waiting) >= BATCH_ROWS or octets >= BATCH_OCTETS:
             yield to_batch(waiting, schema)
             waiting, octets = [], 0

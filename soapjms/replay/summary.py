@@ -18,7 +18,7 @@ from soapjms.protocol.names import EDITIONS, REC_2012
 from soapjms.protocol.record import format_time
 from soapjms.protocol.senders import Sender
 from soapjms.replay.findings import PLACES, Findings
-from soapjms.replay.read import Rejected
+from soapjms.replay.inputs import Rejected
 from soapjms.replay.scene import Scene
 from soapjms.replay.terms import SHOWN, Choice, Terms
 from soapjms.replay.timeline import BACKWARDS, Timeline, quantiles

@@ -43,6 +43,11 @@ class Terms:
     senders: Senders
     choice: Choice | None = None
 
+    @property
+    def is_open(self) -> bool:
+        """The logs are to show the profile."""
+        return self.choice is Choice.OPEN
+
     def edition_shown(self, record: Record) -> str | None:
         """Name the edition that a record shows, None if it shows none or the profile is known.
 
@@ -50,7 +55,7 @@ class Terms:
 
         Spec: SOAP/JMS 2.8.
         """
-        if self.choice is not Choice.OPEN or record.direction in (Direction.REQUEST, Direction.ONE_WAY):
+        if not self.is_open or record.direction in (Direction.REQUEST, Direction.ONE_WAY):
             return None
         fault = Reading.of(record, DEFAULT_PROFILE, self.setting.limits).fault
         return None if fault is None or fault.namespace is None else EDITION_OF_NAMESPACE[fault.namespace].name
@@ -61,7 +66,7 @@ class Terms:
         Args:
             counts: how many records show each edition, under its path.
         """
-        if self.choice is not Choice.OPEN:
+        if not self.is_open:
             return self
         seen = {name: counts.get((SHOWN, name), 0) for name in EDITIONS}
         if len(set(seen.values())) == 1:

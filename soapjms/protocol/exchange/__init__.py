@@ -12,8 +12,19 @@ Spec: capture record, "Copies and pairing".
 """
 
 from soapjms.protocol.exchange.copies import merge
-from soapjms.protocol.exchange.keys import Keys, keys, record_hash
+from soapjms.protocol.exchange.keys import Keys, keys, keys_of, record_hash
 from soapjms.protocol.exchange.model import DEFAULT_WINDOW, Exchange, Pattern
 from soapjms.protocol.exchange.pairing import exchanges_of, pair
 
-__all__ = ["DEFAULT_WINDOW", "Exchange", "Keys", "Pattern", "exchanges_of", "keys", "merge", "pair", "record_hash"]
+__all__ = [
+    "DEFAULT_WINDOW",
+    "Exchange",
+    "Keys",
+    "Pattern",
+    "exchanges_of",
+    "keys",
+    "keys_of",
+    "merge",
+    "pair",
+    "record_hash",
+]

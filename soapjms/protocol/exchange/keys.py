@@ -28,10 +28,21 @@ class Keys(NamedTuple):
 
 def keys(record: Record) -> Keys:
     """Return the keys of one record, without knowledge of the others."""
-    message_id, correlation_id = record.message.message_id, record.message.correlation_id
+    message = record.message
+    found = keys_of(message.message_id, message.correlation_id, is_request(record))
+    return Keys(record_hash(record)) if found is None else found
+
+
+def keys_of(message_id: str | None, correlation_id: str | None, asks: bool) -> Keys | None:
+    """Return the keys of a record with these ids, None if there is none: then its hash is the key.
+
+    Args:
+        message_id, correlation_id: the ids.
+        asks: it is a request, as `is_request` says.
+    """
     if not correlation_id:
-        return Keys(message_id or record_hash(record))
-    if not is_request(record):
+        return Keys(message_id) if message_id else None
+    if not asks:
         return Keys(correlation_id, by_alias=True)
     return Keys(correlation_id, announces=message_id if message_id and message_id != correlation_id else None)
 

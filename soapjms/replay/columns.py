@@ -1,0 +1,233 @@
+"""Capture records in Parquet, column by column: a row at a time would take most of the time of a run.
+
+A row that is as nearly all are is packed straight from its columns. Any other is read by `from_row`, which says what is
+wrong with it.
+
+Spec: capture record, version 1, "Parquet".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from hashlib import sha256
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import pyarrow as pa
+
+from soapjms.protocol.errors import InvalidRecordError
+from soapjms.protocol.exchange import Keys, keys, keys_of
+from soapjms.protocol.record import VERSION, Direction, Record
+from soapjms.replay.packing import (
+    DIRECTIONS,
+    KINDS,
+    NODES,
+    SHORT,
+    microseconds,
+    pack,
+    pack_destination,
+    pack_json,
+    pack_members,
+    pack_properties,
+)
+from soapjms.replay.schema import RECORDS, from_row
+
+REQUIRED: Final = ("v", "time", "message_type")
+"""Columns without which a file holds no capture records."""
+SIMPLE: Final = frozenset({"bytes", "text"})
+"""Message types whose body is in its column as it is."""
+LONGEST_REASON: Final = 1000
+SHOWN_OF_ROW: Final = 1 << 16
+MOST: Final = 4096
+"""Properties and destinations that are remembered."""
+
+
+class PackedRow(NamedTuple):
+    """A record as engines move it: its keys, its time in microseconds since 1970, and the whole of it as octets."""
+
+    keys: Keys
+    time: int
+    packed: bytes
+
+
+class RefusedRow(NamedTuple):
+    """A row that is no record: why, and the row as JSON."""
+
+    reason: str
+    raw: str
+
+
+def packed_row(record: Record) -> PackedRow:
+    """Pack a record."""
+    return PackedRow(keys(record), microseconds(record.time), pack(record))
+
+
+def schema_problem(schema: pa.Schema) -> str | None:
+    """Say why a Parquet file holds no capture records, None if it may."""
+    missing = [name for name in REQUIRED if name not in schema.names]
+    if missing:
+        return f"a Parquet file of something else: it has no column {', '.join(missing)}"
+    try:
+        as_records(pa.record_batch([pa.nulls(0, each.type) for each in schema], schema))
+    except InvalidRecordError as error:
+        return str(error)
+    return None
+
+
+def as_records(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Give a batch the columns of `RECORDS`: those that are absent are null, unknown ones are dropped.
+
+    Raises:
+        InvalidRecordError: a column is of another type.
+    """
+    return pa.record_batch([_column(batch, field) for field in RECORDS], RECORDS)
+
+
+def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
+    found = batch.schema.get_field_index(field.name)
+    if found < 0:
+        return pa.nulls(batch.num_rows, field.type)
+    column = batch.column(found)
+    if column.type == field.type:
+        return column
+    try:
+        return column.cast(field.type, safe=field.name != "time")  # times of nanoseconds lose what is beyond ours
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        reason = f"column {field.name} is of type {column.type}; {field.type} is required: {error}"
+        raise InvalidRecordError(reason[:LONGEST_REASON]) from None
+
+
+class Packer:
+    """Packs rows. Remembers the properties and destinations of those before, which most messages repeat."""
+
+    def __init__(self) -> None:
+        self._properties: dict[Texts, bytes] = {}
+        self._meta: dict[Texts, str] = {(): ""}
+        self._destinations: dict[tuple[str | None, str | None], bytes] = {}
+
+    def rows(self, batch: pa.RecordBatch) -> Iterator[PackedRow | RefusedRow]:
+        """Pack the rows of a batch of `RECORDS`."""
+        entries = _Entries(batch)
+        columns = zip(*_lists(batch), strict=True)
+        for index, row in enumerate(columns):
+            packed = self._packed(row, entries.properties(index), entries.meta(index))
+            yield self._by_itself(batch, index, entries) if packed is None else packed
+
+    def _packed(self, row: tuple[Any, ...], named: Texts, described: Texts) -> PackedRow | None:
+        """Pack a row that is as it ought to be and nothing out of the ordinary, None for any other."""
+        (
+            version, time, direction, node, message_type, body, truncated, sha, untyped, extra,
+            has_destination, kind, name, message_id, correlation_id, has_reply, reply_kind, reply_name,
+            delivery_mode, priority, expiration, timestamp, type_, redelivered,
+        ) = row  # fmt: skip
+        properties, meta = self._properties.get(named), self._meta.get(described)
+        usual = (
+            extra is None
+            and meta is not None
+            and version == VERSION
+            and time is not None
+            and message_type in SIMPLE
+            and properties is not None
+            and direction in DIRECTIONS
+            and node in NODES
+        )
+        if not usual or (sha is not None and body is not None and not truncated and not _fits(body, sha)):
+            return None
+        try:
+            destination = self._destination(kind, name) if has_destination else None
+            reply_to = self._destination(reply_kind, reply_name) if has_reply else None
+            content = body.decode() if message_type == "text" and body is not None else body
+        except (KeyError, UnicodeDecodeError):
+            return None
+        octets = pack_members(
+            time, direction, node, bool(truncated), sha, meta or None, None, message_type, None, content,
+            properties, destination, reply_to, message_id, correlation_id,
+            delivery_mode, priority, expiration, timestamp, type_, redelivered, bool(untyped),
+        )  # fmt: skip
+        asks = has_reply if direction is None else direction == Direction.REQUEST
+        found = keys_of(message_id, correlation_id, asks)
+        return None if found is None else PackedRow(found, time, octets)
+
+    def _destination(self, kind: str | None, name: str | None) -> bytes:
+        found = self._destinations.get((kind, name))
+        if found is None:
+            found = pack_destination(str(KINDS[kind or ""]), name)
+            _remember(self._destinations, (kind, name), found)
+        return found
+
+    def _by_itself(self, batch: pa.RecordBatch, index: int, entries: _Entries) -> PackedRow | RefusedRow:
+        (row,) = batch.slice(index, 1).to_pylist()
+        try:
+            record = from_row(row)
+        except InvalidRecordError as error:
+            text = json.dumps(row, default=_shown, ensure_ascii=False)
+            return RefusedRow(str(error), text[:SHOWN_OF_ROW])
+        _remember(self._properties, entries.properties(index), pack_properties(record.message.properties))
+        _remember(self._meta, entries.meta(index), pack_json(record.meta) or "")
+        return packed_row(record)
+
+
+def _remember(memory: dict[Any, Any], key: Any, found: Any) -> None:
+    if sum(len(each or "") for each in key) <= SHORT:
+        if len(memory) >= MOST:
+            memory.clear()
+        memory[key] = found
+
+
+def _fits(body: bytes, digest: str) -> bool:
+    return sha256(body).hexdigest() == digest.lower()
+
+
+def _shown(value: object) -> str:
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
+
+
+Texts: TypeAlias = tuple[str | None, ...]
+
+
+class _Entries:
+    """The maps of each row, as one tuple of their names and what stands under them."""
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        properties, meta = batch.column("properties"), batch.column("meta")
+        types, values = properties.items.flatten()
+        self._properties = _Flat(properties.offsets, properties.keys, types, values)
+        self._meta = _Flat(meta.offsets, meta.keys, meta.items)
+
+    def properties(self, index: int) -> Texts:
+        """Return those of one row: names, types and values."""
+        return self._properties.of(index)
+
+    def meta(self, index: int) -> Texts:
+        """Return that of one row: names and values."""
+        return self._meta.of(index)
+
+
+class _Flat:
+    """What stands in the maps of a column, end to end, and where that of each row ends."""
+
+    def __init__(self, offsets: pa.Array, *columns: pa.Array) -> None:
+        self._ends = offsets.to_pylist()
+        self._columns = [each.to_pylist() for each in columns]
+
+    def of(self, index: int) -> Texts:
+        """Return what is in one row: that of the first column, then that of the next."""
+        start, end = self._ends[index], self._ends[index + 1]
+        return tuple([value for column in self._columns for value in column[start:end]]) if start != end else ()
+
+
+def _lists(batch: pa.RecordBatch) -> Iterator[list[Any]]:
+    """Give the columns that `Packer` looks at, as lists."""
+    for name in ("v", "time", "direction", "node", "message_type", "body", "truncated", "sha256", "untyped", "extra"):
+        column = batch.column(name)
+        yield (column.cast(pa.int64()) if name == "time" else column).to_pylist()
+    destination, jms = batch.column("destination"), batch.column("jms")
+    yield destination.is_valid().to_pylist()
+    yield from (each.to_pylist() for each in destination.flatten())
+    inside = dict(zip((each.name for each in jms.type), jms.flatten(), strict=True))
+    reply_to = inside.pop("reply_to")
+    for name in ("message_id", "correlation_id"):
+        yield inside.pop(name).to_pylist()
+    yield reply_to.is_valid().to_pylist()
+    yield from (each.to_pylist() for each in reply_to.flatten())
+    yield from (each.to_pylist() for each in inside.values())
