@@ -3,7 +3,8 @@
 A thread for each consumer would be woken for each message, and Python would spend more on handing its lock around than
 on the messages. Here one thread goes on taking tasks while there are any; a *watcher* looks every few milliseconds, and
 where tasks wait though none was taken since, it calls up as many threads again as are at work. Where all goes well, it
-sends one home.
+sends one home. A thread that was at one task for a few looks is *stuck*, and counts for nothing until it is done: with
+one slow task on its way the next finds a thread as quickly as without.
 """
 
 from __future__ import annotations
@@ -31,15 +32,24 @@ LINGER: Final = 50
 Task = Callable[[], None]
 
 
-class _Member:
-    """One thread, and the lock that it sleeps on."""
+STUCK: Final = 3
+"""Looks of the watcher after which a task is a slow one."""
 
-    __slots__ = ("awake", "has_left")
+
+class _Member:
+    """One thread, and the lock that it sleeps on.
+
+    Attributes:
+        looks: how many looks of the watcher its task has seen; None while it has no task.
+    """
+
+    __slots__ = ("awake", "has_left", "looks")
 
     def __init__(self) -> None:
         self.awake = Lock()
         self.awake.acquire()
         self.has_left = False
+        self.looks: int | None = None
 
 
 class Crew:
@@ -53,7 +63,8 @@ class Crew:
         self._lock = Lock()
         self._tasks: deque[Task] = deque()
         self._asleep: list[_Member] = []
-        self._at_work = 0
+        self._working: set[_Member] = set()
+        self._stuck = 0
         self._taken = 0
         self._spare = 0
         self._is_closed = False
@@ -87,12 +98,19 @@ class Crew:
 
     # With the lock held
 
+    @property
+    def _at_work(self) -> int:
+        """How many threads can be counted on."""
+        return len(self._working) - self._stuck
+
     def _call_up(self) -> None:
-        self._at_work += 1
         if self._asleep:
-            self._asleep.pop().awake.release()
+            member = self._asleep.pop()
+            self._working.add(member)
+            member.awake.release()
             return
         member = _Member()
+        self._working.add(member)
         Thread(target=self._work, args=(member,), name=f"{self._name} crew", daemon=True).start()
 
     def _begin_watch(self) -> None:
@@ -105,11 +123,15 @@ class Crew:
     def _next(self, member: _Member) -> Task | None:
         """Take a task; without one, or with more threads at work than are needed, lie down to sleep."""
         with self._lock:
+            if member.looks is not None and member.looks >= STUCK:
+                self._stuck -= 1
+            member.looks = None
             if self._tasks and not (self._spare and self._at_work > 1):
+                member.looks = 0
                 self._taken += 1
                 return self._tasks.popleft()
             self._spare = 0
-            self._at_work -= 1
+            self._working.discard(member)
             if self._is_closed:
                 member.has_left = True
             else:
@@ -151,13 +173,20 @@ class Crew:
                     self._watch.wait()
                     quiet = 0
                 self._watch.wait(TICK)
+                self._count_stuck()
                 if self._tasks and self._taken == taken:
                     for _ in range(min(len(self._tasks), max(1, self._at_work))):
                         self._call_up()
                 elif self._at_work > 1:
                     self._spare = 1
-                quiet = 0 if self._tasks or self._at_work else quiet + 1
+                quiet = 0 if self._tasks or self._working else quiet + 1
                 taken = self._taken
+
+    def _count_stuck(self) -> None:
+        for member in self._working:
+            if member.looks is not None:
+                member.looks += 1
+                self._stuck += member.looks == STUCK
 
 
 def at_once(task: Task) -> None:

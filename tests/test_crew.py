@@ -55,6 +55,31 @@ def test_tasks_that_block_hold_up_nobody() -> None:
     wait_until_gone("blocking")
 
 
+def test_a_slow_task_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once a task is known to be slow, each that follows has a thread at once, whether the watcher looks or not."""
+    crew, gate, begun = Crew("patient"), Event(), Event()
+
+    def be_slow() -> None:
+        begun.set()
+        gate.wait(PATIENCE)
+
+    crew.submit(be_slow)
+    assert begun.wait(PATIENCE)
+    until = time.monotonic() + PATIENCE
+    while not crew._stuck:
+        assert time.monotonic() < until
+        time.sleep(0.001)
+    monkeypatch.setattr(module, "TICK", 10 * PATIENCE)
+    for _ in range(20):
+        done = Event()
+        crew.submit(done.set)
+        assert done.wait(PATIENCE)
+    assert len(threads_of("patient crew")) == 2
+    gate.set()
+    crew.close()
+    wait_until_gone("patient")
+
+
 def test_threads_are_sent_home_when_work_is_quick_again() -> None:
     """After a stretch of blocking, quick work goes on with fewer threads."""
     crew, together, over = Crew("homebound"), threading.Barrier(8), Event()
