@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from calling_kit import fresh, request_message, take_one
+from calling_kit import arrivals, eventually, fresh, request_message, take_one
 from cli_kit import ROOT, process, run, said
 from real_brokers import RealBroker
 from wsdl_kit import DATA
@@ -197,6 +197,33 @@ def test_what_the_broker_refuses(broker: str, request: pytest.FixtureRequest) ->
     assert "limited" in checks["destination"]["text"]
     # On that Artemis the user may not make temporary queues either.
     assert checks["round trip"]["outcome"] == ("ok" if broker == "activemq" else "failed")
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("broker", ["activemq", "artemis"])
+def test_replies_that_nobody_takes(broker: str, request: pytest.FixtureRequest) -> None:
+    """So many that ActiveMQ Classic looks no further are found, and a few are not; nothing is taken."""
+    real: RealBroker = request.getfixturevalue(broker)
+    name = fresh()
+    arguments = "--connection", real.stomp_url, "--uri", f"jms:queue:a?replyToName={name}", "--timeout", "2"
+
+    def leave(count: int) -> None:
+        sent = [connection.send(request_message(name, None, correlation_id=f"gone-{each}")) for each in range(count)]
+        for each in sent:
+            each.result(9)
+
+    with soapjms.connect(real.stomp_url) as connection:
+        leave(20)
+        few = found(*arguments)["reply queue"]
+        assert (few["outcome"], few["text"]) == ("ok", f"a message to queue:{name} reached who selects it")
+        leave(600)
+        many = found(*arguments, status=0 if broker == "artemis" else 1)["reply queue"]
+        assert many["outcome"] == ("ok" if broker == "artemis" else "failed")
+        if broker == "activemq":
+            assert many["command"] == f"activemq purge {name}"
+        eventually(lambda: real.counters().messages.get(name, 0) >= 620, "nothing was taken")
+        with arrivals(connection, queue(name)) as left:
+            assert left.take(620)[-1].correlation_id == "gone-599"
 
 
 @pytest.mark.broker

@@ -16,6 +16,7 @@ from soapjms.doctor.broker import (
     check_destination,
     check_login,
     check_port,
+    check_replies,
     check_round_trip,
 )
 from soapjms.doctor.machine import check_extras, check_folder, check_java, check_python
@@ -43,6 +44,7 @@ CHECKS: Final = (
     Check("broker port", check_port, "docs/brokers.md", ("extras",)),
     Check("login", check_login, "docs/brokers.md", ("broker port",)),
     Check("destination", check_destination, "docs/brokers.md#what-differs-over-stomp", ("login", "address")),
+    Check("reply queue", check_replies, "docs/connections.md#what-a-caller-sees", ("login", "address")),
     Check("round trip", check_round_trip, "docs/connections.md#a-silent-network", ("login",)),
     Check("clock", check_clock, "docs/serving.md#what-is-not-run", ("round trip",)),
 )

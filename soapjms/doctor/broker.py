@@ -12,9 +12,9 @@ from typing import Final
 
 from brokers.connection import Connection, connect
 from brokers.errors import BrokerError, LoginRefusedError, TlsError
-from brokers.message import DeliveryMode, Message, MessageType
+from brokers.message import DeliveryMode, Destination, Message, MessageType
 from brokers.naming import Names
-from soapjms.addressing import destination_of
+from soapjms.addressing import destination_of, reply_destination_of
 from soapjms.doctor.model import Outcome, Patient, Seen, ok, skipped
 from soapjms.doctor.ways import IN_PROCESS, WAYS, endpoints_of, ways_of
 from soapjms.health import PING_PREFIX
@@ -25,6 +25,9 @@ from soapjms.protocol.wsdl.addresses import read_uri
 
 SKEW_NOTED, SKEW_FAILED = 1.0, 5.0
 """Seconds that the clocks of broker and machine may be apart."""
+
+EXPIRES: Final = 60.0
+"""Seconds that clocks may be apart without a message of ours expiring on its way."""
 
 NOTHING_FITS: Final = "soapjms_doctor = 'never'"
 """A selector that no message fits."""
@@ -37,6 +40,7 @@ def check_address(patient: Patient) -> Seen:
     try:
         uri, effective = read_uri(patient.place, patient.properties)
         patient.destination = destination_of(uri, patient.names or Names(), effective)
+        patient.replies = reply_destination_of(uri, effective, patient.names or Names())
         if patient.url is None and patient.names is not None:
             patient.url = broker_url_of(effective, patient.names)
     except (UsageError, BrokerError) as error:
@@ -104,6 +108,29 @@ def check_destination(patient: Patient) -> Seen:
     return ok(f"{destination} may be consumed from; no message was taken")
 
 
+def check_replies(patient: Patient) -> Seen:
+    """A message to the fixed reply queue reaches who selects it, whatever replies of others lie there."""
+    connection, replies = patient.connection, patient.replies
+    assert connection is not None
+    if replies is None or replies.kind.is_topic:
+        return skipped("replies come to no fixed queue" if patient.place else "give --uri or --wsdl to have it tried")
+    if not connection.capabilities.selectors:
+        return skipped("the broker has no selectors, so a fixed reply queue is one client's own")
+    name = PING_PREFIX + token_hex(8)
+    try:
+        connection.wait_connected(patient.timeout)
+        _sent_to_ourselves(connection, replies, patient.timeout, name, f"JMSCorrelationID = '{name}'")
+    except (BrokerError, FutureTimeoutError) as error:
+        return Seen(Outcome.FAILED, f"{replies}: {str(error) or 'the broker takes no message'}", SET_URL)
+    except Empty:
+        text = (
+            f"{replies} has so many messages that nobody takes that a reply is not found behind them; purge it, and "
+            "give requests a timeToLive, with which replies expire"
+        )
+        return Seen(Outcome.FAILED, text, f"activemq purge {shlex.quote(replies.name or '')}")
+    return ok(f"a message to {replies} reached who selects it")
+
+
 def check_round_trip(patient: Patient) -> Seen:
     """A message to a temporary queue comes back."""
     assert patient.connection is not None
@@ -120,21 +147,37 @@ def check_round_trip(patient: Patient) -> Seen:
 
 
 def _echo(connection: Connection, timeout: float) -> tuple[float, float, Message]:
-    """Send a message to ourselves, and return when it was sent, when it was back, and as what.
+    """Send a message to a temporary queue; see `_sent_to_ourselves`."""
+    destination = connection.temporary()
+    found = _sent_to_ourselves(connection, destination, timeout, PING_PREFIX + token_hex(8))
+    connection.end_temporary(destination)
+    return found
+
+
+def _sent_to_ourselves(
+    connection: Connection, destination: Destination, timeout: float, name: str, selector: str | None = None
+) -> tuple[float, float, Message]:
+    """Send a message that expires soon, and return when it was sent, when it was back, and as what.
 
     Raises:
         BrokerError, TimeoutError, Empty: it could not be sent, or was not back in time.
     """
     arrived: SimpleQueue[Message] = SimpleQueue()
-    destination = connection.temporary()
     message = Message(
         message_type=MessageType.BYTES,
         body=b"",
         destination=destination,
-        correlation_id=PING_PREFIX + token_hex(8),
+        correlation_id=name,
         delivery_mode=DeliveryMode.NON_PERSISTENT,
+        expiration=round((time.time() + EXPIRES + timeout) * 1000),
     )
-    with connection.consume(destination, lambda delivery: arrived.put(delivery.message), auto_accept=True, inline=True):
+    with connection.consume(
+        destination,
+        lambda delivery: arrived.put(delivery.message),
+        auto_accept=True,
+        inline=True,
+        selector=selector,
+    ):
         sent = time.time()
         connection.send(message).result(timeout)
         found = arrived.get(timeout=timeout)

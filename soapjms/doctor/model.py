@@ -89,6 +89,7 @@ class Patient:
     folder: Path = Path("captures")
     timeout: float = DEFAULT_TIMEOUT
     destination: Destination | None = None
+    replies: Destination | None = None
     connection: Connection | None = None
     echo: tuple[float, float, Message] | None = None
 
