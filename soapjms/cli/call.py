@@ -39,7 +39,7 @@ def _attachments(ctx: click.Context, param: click.Parameter, paths: tuple[Path, 
 
 
 @click.command("call")
-@click.argument("envelope", metavar="[ENVELOPE-FILE|-]", type=click.File("rb"), default="-")
+@click.argument("words", metavar="[WSDL OPERATION [NAME=VALUE]...|ENVELOPE-FILE|-]", nargs=-1)
 @CONNECTION_OPTION
 @place_options
 @click.option("--operation", metavar="NAME", help="Operation of the WSDL: its soapAction is sent.")
@@ -54,6 +54,7 @@ def _attachments(ctx: click.Context, param: click.Parameter, paths: tuple[Path, 
     "--save", metavar="DIR", type=click.Path(file_okay=False, path_type=Path),
     help="Folder for the attachments that come back.",
 )  # fmt: skip
+@click.option("--input", "read_from", type=click.File("rb"), metavar="FILE|-", help="JSON object of arguments by name.")
 @TIMEOUT_OPTION
 @click.option(
     "--set", "properties", multiple=True, callback=settings, metavar="NAME=VALUE",
@@ -65,23 +66,75 @@ def _attachments(ctx: click.Context, param: click.Parameter, paths: tuple[Path, 
 )  # fmt: skip
 @click.option("--text", is_flag=True, help="Send a TextMessage instead of a BytesMessage.")
 @click.option("--json", "as_json", is_flag=True, help="Print headers, properties, body, fault and findings as JSON.")
-def command(
+@click.pass_context
+def command(ctx: click.Context, /, words: tuple[str, ...], read_from: Any, save: Path | None, **options: Any) -> None:
+    """Call an operation of a WSDL, or send the SOAP envelope in a file or on standard input.
+
+    With a WSDL the arguments are NAME=VALUE, NAME:=JSON, or NAME=@FILE for an attachment; a NAME may be a path such as
+    order.item.0.article. The result is printed, a text as it is, anything else as JSON. `soapjms call bank.wsdl` lists
+    the operations.
+
+    Else the envelope that comes back is printed, on a terminal laid out. A fault, and each rule of the specification
+    that request or response break, is named on standard error.
+
+    Exit status: 0 an answer, 1 a fault, or a rule was broken, 2 usage, or no answer.
+    """
+    if len(words) > 1 or (words and Path(words[0]).suffix.lower() == ".wsdl"):
+        response = _typed(words, read_from, save, **options)
+    elif read_from is not None:
+        raise click.UsageError("--input is for the operation of a WSDL: soapjms call WSDL OPERATION --input FILE")
+    else:
+        envelope = click.File("rb").convert(words[0] if words else "-", None, ctx)
+        response = _raw(envelope, save, **options)
+    if response is not None:
+        sys.exit(FINDINGS if response.fault is not None or response.findings() else 0)
+
+
+def _typed(words: tuple[str, ...], read_from: Any, save: Path | None, **options: Any) -> Response | None:
+    """Call an operation, and show what it returned, or list the operations; None where nothing was answered."""
+    for name in ("wsdl", "operation", "one_way"):
+        if options.pop(name):
+            raise click.UsageError(f"--{name.replace('_', '-')} is for an envelope; with WSDL OPERATION they say it")
+    try:
+        from soapjms.cli import typedcall
+    except ImportError as error:
+        raise click.UsageError(f"{error}") from None
+    action, as_json = options.pop("action"), options.pop("as_json")
+    if action is not None:
+        options["properties"] = {**options["properties"], "soapAction": action}
+    place = {"port": options.pop("port"), "uri": options["uri"], "allow": options.pop("allow")}
+    if len(words) == 1:
+        listed = list(typedcall.list_operations(words[0], **place))
+        click.echo(json.dumps({"operations": listed}) if as_json else "\n".join(listed))
+        return None
+    planned = typedcall.plan(words, read_from, **place)
+    outcome = typedcall.perform(planned, **options)
+    response = outcome.response
+    if response is None:
+        if as_json:
+            click.echo(json.dumps({"sent": True}))
+        return None
+    saved = [] if save is None else save_parts(response, save)
+    if as_json:
+        click.echo(json.dumps({"result": typedcall.plain_value(outcome.result), **members(response, saved)}))
+    else:
+        typedcall.show_result(outcome.result)
+        show_lines(response, saved)
+    return response
+
+
+def _raw(
     envelope: Any,
+    save: Path | None,
+    *,
     operation: str | None,
     action: str | None,
     one_way: bool,
     attachments: list[Attachment],
-    save: Path | None,
     as_json: bool,
     **options: Any,
-) -> None:
-    """Send the SOAP envelope in a file, or on standard input, and print the one that comes back.
-
-    On a terminal it is laid out, else it is as it came, in UTF-8. A fault, and each rule of the specification that
-    request or response break, is named on standard error.
-
-    Exit status: 0 an answer, 1 a fault, or a rule was broken, 2 usage, or no answer.
-    """
+) -> Response | None:
+    """Send an envelope, and show the one that came back; None for a one-way message."""
     if envelope.isatty():
         raise click.UsageError("give a file with a SOAP envelope, or pipe one into standard input")
     octets = envelope.read()
@@ -91,14 +144,14 @@ def command(
             client.send(octets, **said)
             if as_json:
                 click.echo(json.dumps({"sent": True}))
-            return
+            return None
         response = client.call(octets, **said)
     saved = [] if save is None else save_parts(response, save)
     if as_json:
         click.echo(json.dumps(members(response, saved)))
     else:
         show(response, saved)
-    sys.exit(FINDINGS if response.fault is not None or response.findings() else 0)
+    return response
 
 
 @contextmanager
@@ -137,7 +190,7 @@ def _client(
 
 def show(response: Response, saved: list[Path]) -> None:
     """Print the envelope, and beside it, on standard error, what else there is to say."""
-    out, beside = console(), console(stderr=True)
+    out = console()
     root = response.envelope.root
     if out.is_terminal:
         etree.indent(root)
@@ -145,6 +198,12 @@ def show(response: Response, saved: list[Path]) -> None:
         out.print(Syntax(lines, "xml", background_color="default", word_wrap=True))
     else:
         click.echo(serialize(root))
+    show_lines(response, saved)
+
+
+def show_lines(response: Response, saved: list[Path]) -> None:
+    """Print on standard error what there is to say beside the answer."""
+    beside = console(stderr=True)
     for line in _lines(response, saved):
         beside.print(visible(line), markup=False, soft_wrap=True)
 

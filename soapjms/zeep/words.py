@@ -1,0 +1,171 @@
+"""Arguments of an operation as people type them: `item.article=A1 item.pieces=2`, made into values by the WSDL's types.
+
+For the command line, and for any program that has texts where a call wants values.
+"""
+
+from __future__ import annotations
+
+import json
+import mimetypes
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Final
+
+from zeep.xsd import AnySimpleType, ComplexType
+from zeep.xsd.types.builtins import Base64Binary, Boolean
+
+from soapjms.protocol.attachments import Attachment
+from soapjms.protocol.errors import UsageError
+
+FORMS: Final = "NAME=VALUE, NAME:=JSON or NAME=@FILE; NAME is a path such as item.article or item.1.article"
+BOOLEANS: Final[Mapping[str, bool]] = {"true": True, "1": True, "false": False, "0": False}
+CONTENT: Final = "_value_1"
+"""What zeep calls the text of an element that has attributes."""
+
+
+def read_words(words: Iterable[str], given: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Put words together to nested values.
+
+    A path that comes again makes a list, and so does a number in it. `=@FILE` is an attachment, read when it is sent.
+
+    Args:
+        words: as `FORMS` says.
+        given: values that are there already, of which a word replaces none.
+
+    Raises:
+        UsageError: a word is of none of the forms, or contradicts another.
+    """
+    found: dict[str, Any] = dict(given or {})
+    for word in words:
+        path, value = _read(word)
+        try:
+            _put(found, path.split("."), value)
+        except (TypeError, AttributeError):
+            raise UsageError(f"{word!r} contradicts what was given before it: there {path} has another shape") from None
+    return {name: _listed(value) for name, value in found.items()}
+
+
+def _read(word: str) -> tuple[str, Any]:
+    path, equals, text = word.partition("=")
+    is_json = path.endswith(":")
+    path = path.removesuffix(":")
+    if not equals or not all(path.split(".")):
+        raise UsageError(f"{word!r} is no argument; accepted are {FORMS}")
+    if is_json:
+        return path, read_json(text, f"what {path} is given")
+    if text.startswith("@"):
+        file = Path(text[1:])
+        if not file.is_file():
+            raise UsageError(
+                f"{path}: there is no file {text[1:]!r}; a text that begins with @ is written {path}:='...'"
+            )
+        return path, Attachment(file, mimetypes.guess_type(file)[0] or "application/octet-stream")
+    return path, text
+
+
+def read_json(text: str | bytes, what: str) -> Any:
+    """Read JSON, numbers as they are written.
+
+    Raises:
+        UsageError: it is none.
+    """
+    try:
+        return json.loads(text, parse_float=Decimal)
+    except ValueError as error:
+        raise UsageError(f"{what} is no JSON: {error}") from None
+
+
+def _put(holder: dict[str, Any], path: Sequence[str], value: Any) -> None:
+    *parents, last = path
+    for name in parents:
+        holder = holder.setdefault(name, {})
+        if not isinstance(holder, dict):
+            raise TypeError(name)
+    if last not in holder:
+        holder[last] = value
+    elif isinstance(holder[last], dict) is not isinstance(value, dict):
+        raise TypeError(last)
+    elif isinstance(holder[last], list):
+        holder[last].append(value)
+    else:
+        holder[last] = [holder[last], value]
+
+
+def _listed(value: Any) -> Any:
+    """Make lists of what has numbers for names, in their order."""
+    if isinstance(value, list):
+        return [_listed(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    made = {name: _listed(each) for name, each in value.items()}
+    if made and all(name.isascii() and name.isdigit() for name in made):
+        return [made[name] for name in sorted(made, key=int)]
+    return made
+
+
+# Types
+
+
+def arguments_of(operation: Any, values: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Return the positional and the keyword arguments of a call through zeep; texts become what the WSDL says.
+
+    Args:
+        operation: zeep's, of a binding.
+        values: by name; those that begin with an underscore are zeep's and stay as they are.
+
+    Raises:
+        UsageError: a name that is not there, or a text that is none of its type; the message has the signature.
+    """
+    body = None if operation.input is None else operation.input.body
+    own = {name: value for name, value in values.items() if name.startswith("_")}
+    rest = {name: value for name, value in values.items() if name not in own}
+    try:
+        if body is None or isinstance(body.type, ComplexType):
+            return [], {**(_typed(None if body is None else body.type, rest, "") or {}), **own}
+        (name, value), *more = rest.items() or [("", None)]
+        if more or name != body.name:
+            raise UsageError(f"it takes {body.name}=VALUE alone")
+        return [_typed(body.type, value, name)], own
+    except UsageError as error:
+        takes = "nothing" if operation.input is None else operation.input.signature() or "nothing"
+        raise UsageError(f"{operation.name}: {error}; it takes: {takes}") from None
+
+
+def _typed(type_: Any, value: Any, path: str) -> Any:
+    if isinstance(type_, ComplexType) and isinstance(value, dict):
+        return {name: _member(type_, name, each, f"{path}.{name}".lstrip(".")) for name, each in value.items()}
+    if isinstance(type_, ComplexType) and isinstance(value, str):
+        return {CONTENT: _member(type_, CONTENT, value, path)}
+    if type_ is None and value:
+        raise UsageError(f"there is no {next(iter(value))!r}")
+    if isinstance(type_, AnySimpleType) and isinstance(value, dict | list):
+        raise UsageError(f"{path} is {value!r}, and holds one value")
+    return _simple(type_, value, path) if isinstance(type_, AnySimpleType) and isinstance(value, str) else value
+
+
+def _member(type_: ComplexType, name: str, value: Any, path: str) -> Any:
+    """Return the value for an element or attribute of a type."""
+    members = {known: each for known, each in (*type_.elements, *type_.attributes) if known}
+    member = members.get(name)
+    if member is None:
+        if name.startswith("_"):
+            return value
+        raise UsageError(f"there is no {path!r}; there are: {', '.join(members) or 'none'}")
+    inner = getattr(member, "type", None)
+    if not getattr(member, "accepts_multiple", False):
+        return _typed(inner, value, path)
+    items = value if isinstance(value, list) else [value]
+    return [_typed(inner, each, f"{path}.{number}") for number, each in enumerate(items)]
+
+
+def _simple(type_: Any, text: str, path: str) -> Any:
+    try:
+        if isinstance(type_, Boolean):
+            return BOOLEANS[text.strip()]
+        if isinstance(type_, Base64Binary):
+            return type_.pythonvalue("".join(text.split()))
+        return type_.pythonvalue(text)
+    except Exception:  # zeep's types raise whatever Python does with a text of another type
+        name = str(type_.name or type(type_).__name__)
+        raise UsageError(f"{path} is {text!r}, which is no {name}") from None

@@ -1,0 +1,232 @@
+"""`soapjms call WSDL OPERATION NAME=VALUE…`: typed calls from a shell, by the WSDL alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from calling_kit import SOAP_11, SOAP_12, fresh
+from cli_kit import process, run, said
+from real_brokers import RealBroker
+from typed_kit import shop, shop_wsdl
+from zeep_kit import ECHO, PROPERTIES, echo, gallery_wsdl, made, written
+
+import soapjms
+from brokers import Connection
+from soapjms import SoapVersion
+from soapjms.typed import TypedService
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    """The URL of a broker of the test's own, which lives while the test does."""
+    name = f"embedded:{fresh('broker')}"
+    with soapjms.connect(name):
+        yield name
+
+
+@pytest.fixture
+def connection(url: str) -> Iterator[Connection]:
+    """Another connection to it."""
+    with soapjms.connect(url) as made_:
+        yield made_
+
+
+@pytest.fixture
+def asked() -> list[dict[str, Any]]:
+    """What the shop was asked."""
+    return []
+
+
+@pytest.fixture(params=list(SoapVersion))
+def wsdl(request: pytest.FixtureRequest, connection: Connection, asked: list[Any], tmp_path: Path) -> Iterator[Path]:
+    """A shop that is served, and its WSDL."""
+    service: TypedService = shop(tmp_path, request.param)
+
+    @service.operation("order")
+    def order(**values: Any) -> Any:
+        asked.append(values)
+        if values["discount"] == Decimal("1"):
+            raise service.fault("Sold", _message="all of them", article="A1")
+        return {"number": "N1", "pieces": sum(each.pieces for each in values["item"])}
+
+    @service.operation("price")
+    def price(article: str) -> Decimal:
+        return Decimal("12.50")
+
+    @service.operation("stock")
+    def stock() -> list[str]:
+        return ["A1", "B2"]
+
+    with soapjms.Dispatcher(connection, service.port, service):
+        yield tmp_path / "shop.wsdl"
+
+
+def test_nested_arguments(url: str, wsdl: Path, asked: list[dict[str, Any]]) -> None:
+    """Paths, numbers in them, attributes, dates, booleans: each as the WSDL has it; the result as JSON."""
+    words = "item.0.article=A1 item.0.pieces=2 item.0.price=9.90 item.1.article=B2 item.1.pieces=3 urgent=true"
+    done = run("call", "--connection", url, wsdl, "order", *words.split(), "from=2026-11-21")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert json.loads(done.stdout) == {"header": None, "body": {"number": "N1", "pieces": 5}}
+    (values,) = asked
+    assert [(each.article, each.pieces, each.price) for each in values["item"]] == [
+        ("A1", 2, Decimal("9.90")),
+        ("B2", 3, None),
+    ]
+    assert (values["urgent"], str(values["from_"])) == (True, "2026-11-21")
+
+
+def test_json_arguments(url: str, wsdl: Path, asked: list[dict[str, Any]], tmp_path: Path) -> None:
+    """A file or standard input, or one value after :=; words beside them."""
+    items = [{"article": "A1", "pieces": 2, "price": 9.90}, {"article": "B2", "pieces": 3}]
+    (tmp_path / "order.json").write_text(json.dumps({"item": items}), encoding="utf-8")
+    call = ["call", "--connection", url, wsdl, "order"]
+    for done in (
+        run(*call, "--input", tmp_path / "order.json", "urgent=0"),
+        run(*call, "--input", "-", stdin=json.dumps({"item": items}).encode()),
+        run(*call, f"item:={json.dumps(items)}", "discount=0.5"),
+    ):
+        assert json.loads(done.stdout)["body"]["pieces"] == 5
+    assert [each["urgent"] for each in asked] == [False, None, None]
+    assert asked[0]["item"][0].price == Decimal("9.90")
+
+
+def test_simple_values(url: str, wsdl: Path) -> None:
+    """One value goes by the name of its element; a text or number that comes back is printed as it is."""
+    done = run("call", "--connection", url, wsdl, "price", "price=A1")
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "12.50\n", "")
+    done = run("call", "--connection", url, wsdl, "stock")
+    assert (done.exit_code, json.loads(done.stdout)) == (0, ["A1", "B2"])
+
+
+def test_json_output(url: str, wsdl: Path) -> None:
+    """The result, beside all that an envelope's call has."""
+    call = said("call", "--connection", url, wsdl, "price", "price=A1")
+    assert call["result"] == "12.50"
+    assert call["request"]["properties"]["SOAPJMS_soapAction"] == "urn:shop:price"
+    assert (call["fault"], call["findings"]) == (None, [])
+
+
+def test_a_fault(url: str, wsdl: Path) -> None:
+    """Status 1, and what it says on standard error; its detail with --json."""
+    call = ["call", "--connection", url, wsdl, "order", "item.article=A1", "item.pieces=2", "discount=1"]
+    done = run(*call)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr.startswith("fault {http://")
+    assert done.stderr.endswith(": all of them\n")
+    fault = said(*call, status=1)["fault"]
+    assert ">A1</" in fault["detail"]
+
+
+def test_the_operations_are_listed(wsdl: Path) -> None:
+    """With the WSDL alone, nobody is connected to."""
+    done = run("call", wsdl)
+    assert done.exit_code == 0
+    lines = done.stdout.splitlines()
+    assert [each.partition("(")[0] for each in lines] == ["order", "price", "stock", "move"]
+    assert "pieces" in lines[0]
+    assert said("call", wsdl)["operations"] == lines
+
+
+def test_attachments(url: str, connection: Connection, tmp_path: Path) -> None:
+    """=@FILE is an attachment, by MTOM; what comes back is saved."""
+    service = soapjms.Service()
+
+    @service.operation("{urn:gallery}frame")
+    def frame(request: soapjms.Request) -> soapjms.Reply:
+        picture = request.find("{urn:gallery}picture")
+        assert picture is not None
+        assert len(request.attachments) == 1
+        framed = soapjms.Attachment(b"[" + bytes(request.attachments.octets_of(picture)) + b"]", "image/png", "f@g")
+        body = made("framed", title=request.findtext("{urn:gallery}title") or "")
+        body.append(made("picture"))
+        body[1].append(framed.include())
+        return soapjms.Reply(body, [framed])
+
+    photo, out = tmp_path / "photo.png", tmp_path / "out"
+    photo.write_bytes(b"PNG")
+    with soapjms.Dispatcher(connection, "jms:queue:gallery", service):
+        call = ["call", "--connection", url, written(tmp_path, gallery_wsdl()), "frame", "title=a", f"picture=@{photo}"]
+        done = run(*call, "--save", out)
+    assert done.exit_code == 0, done.stderr
+    assert json.loads(done.stdout) == {"header": None, "body": {"title": "a", "picture": "W1BOR10="}}
+    assert (out / "attachment-1.png").read_bytes() == b"[PNG]"
+
+
+def test_a_wsdl_that_was_made_for_http(url: str, connection: Connection, tmp_path: Path) -> None:
+    """--uri says where the service is; it also counts over the address of a JMS port."""
+    text = ECHO[SOAP_11].read_text(encoding="utf-8")
+    http = text.replace("http://www.w3.org/2010/soapjms/", "http://schemas.xmlsoap.org/soap/http", 2)
+    (tmp_path / "http.wsdl").write_text(http.replace("jms:queue:CXF.ECHO", "http://localhost/echo"), encoding="utf-8")
+    with soapjms.Dispatcher(connection, "jms:queue:elsewhere", echo()):
+        for path in (tmp_path / "http.wsdl", ECHO[SOAP_11]):
+            done = run("call", "--connection", url, "--uri", "jms:queue:elsewhere", path, "greetMe", "requestType=Bob")
+            assert (done.exit_code, done.stdout, done.stderr) == (0, "Hello Bob\n", "")
+
+
+def test_bad_input_is_one_clear_message(url: str, wsdl: Path, tmp_path: Path) -> None:
+    """What was seen and what would be accepted, in one line, before anything is sent."""
+    (tmp_path / "list.json").write_text("[1]")
+    (tmp_path / "no.json").write_text("{")
+    (tmp_path / "no-port.wsdl").write_text(
+        shop_wsdl(uri="http://localhost/").replace("http://www.w3.org/2010/soapjms/", "x")
+    )
+    at = ["--connection", url]
+    for arguments, text in [
+        ([*at, wsdl, "none"], "has no operation 'none'; there are: order("),
+        (
+            [*at, wsdl, "price", "nothing"],
+            "'nothing' is no argument; accepted are NAME=VALUE, NAME:=JSON or NAME=@FILE",
+        ),
+        ([*at, wsdl, "price", "name=A1"], "it takes price=VALUE alone"),
+        ([*at, wsdl, "order", "item.articel=A1"], "there is no 'item.0.articel'; there are: article, pieces, price"),
+        ([*at, wsdl, "order", "item.pieces=two"], "item.0.pieces is 'two', which is no int; it takes: "),
+        ([*at, wsdl, "order", "urgent=yes"], "urgent is 'yes', which is no boolean"),
+        ([*at, wsdl, "order", "item.article=A1"], "Missing element pieces"),
+        ([*at, wsdl, "order", "item=A1", "item.pieces=2"], "contradicts what was given before it"),
+        ([*at, wsdl, "order", "from=a", "from=b"], "holds one value"),
+        ([*at, wsdl, "order", "item:={"], "what item is given is no JSON"),
+        ([*at, wsdl, "order", "item.article=@none.png"], "there is no file 'none.png'"),
+        ([*at, wsdl, "order", "--input", tmp_path / "list.json"], "it is a JSON object"),
+        ([*at, wsdl, "order", "--input", tmp_path / "no.json"], "--input is no JSON"),
+        ([*at, wsdl, "stock", "a=1"], "there is no 'a'; it takes: nothing"),
+        ([*at, wsdl, "price", "price=A1", "--one-way"], "--one-way is for an envelope"),
+        ([*at, "--port", "none", wsdl, "price", "price=A1"], "no port 'none'"),
+        ([*at, tmp_path / "no-port.wsdl", "price", "price=A1"], "is not SOAP over JMS; say where it is with --uri"),
+        ([*at, tmp_path / "none.wsdl", "price"], "none.wsdl"),
+        ([wsdl, "price", "price=A1"], "give --connection, such as stomp://"),
+        ([*at, "--uri", "jms:queue:a", "--input", tmp_path / "list.json", tmp_path / "list.json"], "--input is for"),
+    ]:
+        done = run("call", *arguments)
+        assert (done.exit_code, done.stdout) == (2, ""), (arguments, done.output)
+        assert text in done.stderr, arguments
+        assert "mistake in soapjms" not in done.stderr
+
+
+def test_nobody_answers(url: str) -> None:
+    """One line, status 2."""
+    done = run("call", "--connection", url, "--timeout", "0.05", ECHO[SOAP_12], "greetMe", "requestType=Bob")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr == "Error: no correlated response came in time\n"
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("path", [ECHO[SOAP_11], ECHO[SOAP_12], PROPERTIES], ids=lambda path: path.stem)
+def test_on_activemq(activemq: RealBroker, path: Path, tmp_path: Path) -> None:
+    """From a WSDL to an answer, over STOMP: request-response, one-way, a declared fault."""
+    port = soapjms.read_wsdl(path).port()
+
+    def call(*words: str) -> tuple[int, str, str]:
+        done = process("call", path, *words, cwd=tmp_path, SOAPJMS_CONNECTION=activemq.stomp_url)
+        return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+    with soapjms.connect(activemq.stomp_url) as connection, soapjms.Dispatcher(connection, port, echo()):
+        assert call("greetMe", "requestType=Bob") == (0, "Hello Bob\n", "")
+        assert call("pingMe", "requestType=Bob") == (0, "", "")
+        status, shown, why = call("testFault", "requestType=please")
+    assert (status, shown) == (1, "")
+    assert why.endswith(": it was asked for\n")
