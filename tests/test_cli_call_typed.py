@@ -13,7 +13,7 @@ from calling_kit import SOAP_11, SOAP_12, fresh
 from cli_kit import process, run, said
 from real_brokers import RealBroker
 from typed_kit import shop, shop_wsdl
-from zeep_kit import ECHO, PROPERTIES, echo, gallery_wsdl, made, written
+from zeep_kit import ECHO, echo, gallery_wsdl, made, written
 
 import soapjms
 from brokers import Connection
@@ -215,7 +215,7 @@ def test_nobody_answers(url: str) -> None:
 
 
 @pytest.mark.broker
-@pytest.mark.parametrize("path", [ECHO[SOAP_11], ECHO[SOAP_12], PROPERTIES], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [ECHO[SOAP_11], ECHO[SOAP_12]], ids=lambda path: path.stem)
 def test_on_activemq(activemq: RealBroker, path: Path, tmp_path: Path) -> None:
     """From a WSDL to an answer, over STOMP: request-response, one-way, a declared fault."""
     port = soapjms.read_wsdl(path).port()
