@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 from amqp_raw import ACCEPTED, MODIFIED, REJECTED, RELEASED, Raw
-from proton import Message, Terminus, byte, symbol, ulong
+from proton import Described, Message, Terminus, byte, symbol, ulong
 
 from brokers import Destination, queue, topic
 from brokers.amqp.provider import Action, Listener, Options
@@ -230,6 +230,78 @@ def test_the_end_of_the_control_link_rolls_back(broker: Broker, raw: Raw) -> Non
     again = raw.control()
     assert raw.discharge(again, transaction, fail=False).condition == "amqp:transaction:unknown-id"
     assert broker.depth(queue("q")) == 0
+
+
+def test_a_control_link_ends_only_what_it_began(broker: Broker, raw: Raw) -> None:
+    """Another one's transaction goes on."""
+    link, control, other = raw.attach(None), raw.control(), raw.control()
+    mine, others = raw.declare(control), raw.declare(other)
+    for transaction in (mine, others):
+        raw.outcome(raw.send(link, to("q"), transaction=transaction))
+    control.close()
+    raw.end_of(control)
+    assert raw.discharge(other, others, fail=False).state == ACCEPTED
+    assert broker.depth(queue("q")) == 1
+
+
+def test_the_end_of_a_connection_rolls_back(broker: Broker, listener: Listener) -> None:
+    """What was sent in an open transaction is nowhere; what was accepted is delivered again."""
+    with Raw(listener.port) as lost:
+        link, control = lost.attach(None), lost.control()
+        lost.outcome(lost.send(link, to("q", "request")))
+        lost.receive("q")
+        lost.until(lambda: lost.deliveries)
+        transaction = lost.declare(control)
+        lost.outcome(lost.send(link, to("q", "answer"), transaction=transaction))
+        lost.settle(lost.deliveries.pop(), ACCEPTED, transaction=transaction)
+        lost.settle_down()
+    with Raw(listener.port) as next_one:
+        next_one.receive("q")
+        assert next_one.take(1) == ["request"]
+    assert broker.depth(queue("q")) == 1
+
+
+def test_an_idle_transaction_is_rolled_back(broker: Broker) -> None:
+    """What it holds goes back, and who comes too late is told; one that is used goes on."""
+    with (
+        Listener(broker, port=0, options=Options(transaction_idle=1.0)) as listening,
+        Raw(listening.port) as raw,
+        Raw(listening.port) as other,
+    ):
+        link, control = raw.attach(None), raw.control()
+        raw.outcome(raw.send(link, to("q", "request")))
+        raw.receive("q", credit=1)
+        raw.until(lambda: raw.deliveries)
+        idle = raw.declare(control)
+        raw.outcome(raw.send(link, to("q", "never"), transaction=idle))
+        raw.settle(raw.deliveries.pop(), ACCEPTED, transaction=idle)
+        other.receive("q")
+        assert other.take(1) == ["request"]
+        assert raw.discharge(control, idle, fail=False).condition == "amqp:transaction:timeout"
+        raw.send(link, to("q"), transaction=idle)
+        assert raw.end_of(link).condition == "amqp:transaction:timeout"
+        used, link = raw.declare(control), raw.attach(None)
+        for number in range(12):  # longer than that
+            raw.outcome(raw.send(link, to("used", str(number)), transaction=used))
+            raw.settle_down()
+        assert raw.discharge(control, used, fail=False).state == ACCEPTED
+        assert broker.depth(queue("used")) == 12
+
+
+def test_transactions_are_bounded(broker: Broker) -> None:
+    """In number, and in what they hold: the message that is too much is refused, and the rest can be committed."""
+    with Listener(broker, port=0, options=Options(max_transactions=1000)) as listening, Raw(listening.port) as raw:
+        link, control = raw.attach(None), raw.control()
+        first, *others = [raw.declare(control) for _ in range(100)]
+        refused = raw.outcome(raw.send(control, Message(body=Described(ulong(0x31), [None]))))
+        assert (refused.state, refused.condition) == (REJECTED, "amqp:resource-limit-exceeded")
+        assert raw.outcome(raw.send(link, to("q", "x" * 600), transaction=first)).state == ACCEPTED
+        told = raw.outcome(raw.send(link, to("q", "x" * 600), transaction=others[0]))
+        assert (told.state, told.condition) == (REJECTED, "amqp:resource-limit-exceeded")
+        assert raw.discharge(control, first, fail=False).state == ACCEPTED
+        assert raw.outcome(raw.send(link, to("q", "x" * 600), transaction=others[0])).state == ACCEPTED
+        assert raw.discharge(control, others[0], fail=False).state == ACCEPTED
+        assert broker.depth(queue("q")) == 2
 
 
 def test_at24_refused_links(raw: Raw) -> None:

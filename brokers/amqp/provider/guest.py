@@ -65,7 +65,7 @@ class Guest(Driver):
         self.nodes = house.nodes
         self.now = house.now
         self.connection = house.broker.connect()
-        self.works = Works(self.connection)
+        self.works = Works(self.connection, house.options.transaction_idle, house.options.max_transactions)
         self._house = house
         self._accepted = accepted
         self._sasl: SaslServer | None = None
@@ -170,6 +170,9 @@ class Guest(Driver):
             if left <= 0:
                 raise ConnectionFailedError(f"{self} took too long to log in")
             wait = left if wait is None else min(wait, left)
+        expiry = self.works.expire()
+        if expiry is not None:
+            wait = expiry if wait is None else min(wait, expiry)
         draining = [link for link in self._links.values() if isinstance(link, Outgoing) and link.is_draining]
         if [link for link in draining if not link.drain()]:
             wait = LOOK if wait is None else min(wait, LOOK)

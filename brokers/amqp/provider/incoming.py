@@ -168,7 +168,7 @@ class Posts:
             self._incoming.detach(refusal, tag_of(delivery))
             return
         try:
-            work.send(self._addressed(octets))
+            self._sink.works.send(work, self._addressed(octets), len(octets))
         except RefusalError as refusal:
             self._incoming.reject_in(delivery, refusal, transaction, self._sink.works)
             return

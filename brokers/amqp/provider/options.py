@@ -48,6 +48,8 @@ class Options:
         max_connections: clients at once.
         max_links: links of one client.
         max_message: octets of a message.
+        transaction_idle: seconds after which a transaction that nothing was done in is rolled back.
+        max_transactions: octets of the messages in a client's open transactions.
     """
 
     users: Mapping[str, str] | Check | None = field(default=None, repr=False)
@@ -64,6 +66,8 @@ class Options:
     max_connections: int = 1000
     max_links: int = 1000
     max_message: int = 64 * MEBIBYTE
+    transaction_idle: float = 300.0
+    max_transactions: int = 64 * MEBIBYTE
 
     @property
     def lets_in_anybody(self) -> bool:

@@ -5,8 +5,10 @@ Spec: AMQP 1.0 part 4; anonymous terminus 2.2.2 (AT-11), AT-21 to AT-23 of `docs
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from itertools import count
+from time import monotonic
 from typing import Any, Final, Protocol
 
 from proton import Condition, Delivery, Described, symbol, ulong
@@ -26,9 +28,14 @@ ERROR: Final = 0x1D
 
 ROLLBACK: Final = "amqp:transaction:rollback"
 UNKNOWN: Final = "amqp:transaction:unknown-id"
+TIMEOUT: Final = "amqp:transaction:timeout"
 
 MAX_OPEN: Final = 100
 """Transactions that a client may have open at once."""
+
+
+REMEMBERED: Final = 1000
+"""Transactions of which is known that they took too long."""
 
 
 class Work:
@@ -36,10 +43,14 @@ class Work:
 
     Attributes:
         poison: why it can only be rolled back. Spec: AT-11.
+        octets: of the messages in it.
+        used: when something was last done in it, on the monotonic clock.
     """
 
     def __init__(self, transaction: Transaction) -> None:
         self.poison: RefusalError | None = None
+        self.octets = 0
+        self.used = monotonic()
         self._transaction = transaction
         self._returned: list[EmbeddedDelivery] = []
 
@@ -77,23 +88,46 @@ class Work:
 
 
 class Works:
-    """The open transactions of a client, by their ids."""
+    """The open transactions of a client, by their ids.
 
-    def __init__(self, connection: EmbeddedConnection) -> None:
+    Args:
+        connection: the client's place in the broker.
+        patience: seconds without anything done in it after which a transaction is rolled back.
+        max_octets: of the messages in all of them together.
+    """
+
+    def __init__(self, connection: EmbeddedConnection, patience: float, max_octets: int) -> None:
         self._connection = connection
+        self._patience = patience
+        self._max_octets = max_octets
         self._ids = count(1)
         self._open: dict[bytes, Work] = {}
+        self._timed_out: deque[bytes] = deque(maxlen=REMEMBERED)
 
     def find(self, transaction: bytes) -> Work:
-        """Return an open transaction.
+        """Return an open transaction, of which that counts as a sign of life.
 
         Raises:
-            RefusalError: there is none of this id.
+            RefusalError: there is none of this id, or not any more.
         """
-        try:
-            return self._open[transaction]
-        except KeyError:
-            raise RefusalError(UNKNOWN, f"there is no transaction {transaction.hex()}") from None
+        work = self._open.get(transaction)
+        if work is not None:
+            work.used = monotonic()
+            return work
+        if transaction in self._timed_out:
+            raise RefusalError(TIMEOUT, f"rolled back: nothing was done in it for {self._patience:g} s")
+        raise RefusalError(UNKNOWN, f"there is no transaction {transaction.hex()}")
+
+    def send(self, work: Work, message: Message, octets: int) -> None:
+        """Keep a message until the commit.
+
+        Raises:
+            RefusalError: the client's transactions hold too much.
+        """
+        if sum(each.octets for each in self._open.values()) + octets > self._max_octets:
+            raise RefusalError(LIMIT, f"the open transactions of a client hold at most {self._max_octets} octets")
+        work.octets += octets
+        work.send(message)
 
     def declare(self) -> bytes:
         """Begin one, and return its id."""
@@ -116,11 +150,20 @@ class Works:
         else:
             work.commit()
 
-    def abort_all(self) -> None:
-        """End all that are open, as the client's control link has ended."""
-        works, self._open = list(self._open.values()), {}
-        for work in works:
-            work.abort()
+    def abort(self, transactions: Iterable[bytes]) -> None:
+        """Roll back what is still open of these."""
+        for each in transactions:
+            work = self._open.pop(each, None)
+            if work is not None:
+                work.abort()
+
+    def expire(self) -> float | None:
+        """Roll back what nothing was done in for too long; return the seconds until the next may be, None for never."""
+        now = monotonic()
+        late = [each for each, work in self._open.items() if now - work.used >= self._patience]
+        self._timed_out.extend(late)
+        self.abort(late)
+        return min((work.used + self._patience - now for work in self._open.values()), default=None)
 
 
 class Outcomes(Protocol):
@@ -131,17 +174,18 @@ class Outcomes(Protocol):
 
 
 class CoordinatorLink:
-    """The control link: it takes commands."""
+    """A control link: it takes commands, and what was begun by it ends with it. Spec: AMQP 1.0 part 4, 4.3."""
 
     def __init__(self, works: Works, outcomes: Outcomes) -> None:
         self._works = works
         self._outcomes = outcomes
+        self._begun: set[bytes] = set()
 
     def take(self, delivery: Any, octets: bytes) -> None:
         """Carry out one command. With the lock held."""
         try:
             command, fields = read_command(octets)
-            transaction = COMMANDS[command](self._works, fields)
+            transaction = COMMANDS[command](self._works, fields, self._begun)
         except RefusalError as refusal:
             self._outcomes.reject(delivery, refusal)
             return
@@ -153,8 +197,8 @@ class CoordinatorLink:
         delivery.settle()
 
     def end(self) -> None:
-        """Roll back what is open."""
-        self._works.abort_all()
+        """Roll back what is open of what was begun here."""
+        self._works.abort(self._begun)
 
 
 def read_command(octets: bytes) -> tuple[str, list[Any]]:
@@ -175,21 +219,27 @@ def read_command(octets: bytes) -> tuple[str, list[Any]]:
     raise RefusalError(NOT_IMPLEMENTED, "the coordinator takes declare and discharge")
 
 
-def _declare(works: Works, fields: list[Any]) -> bytes | None:
+def _declare(works: Works, fields: list[Any], begun: set[bytes]) -> bytes | None:
     if fields and fields[0] is not None:
         raise RefusalError(NOT_IMPLEMENTED, "there are no distributed transactions")
-    return works.declare()
+    transaction = works.declare()
+    begun.add(transaction)
+    return transaction
 
 
-def _discharge(works: Works, fields: list[Any]) -> bytes | None:
+def _discharge(works: Works, fields: list[Any], begun: set[bytes]) -> bytes | None:
     transaction = fields[0] if fields else None
     if not isinstance(transaction, bytes):
         raise RefusalError(UNKNOWN, "the discharge names no transaction")
+    begun.discard(transaction)
     works.discharge(transaction, fail=len(fields) > 1 and fields[1] is True)
     return None
 
 
-COMMANDS: Final[dict[str, Callable[[Works, list[Any]], bytes | None]]] = {"declare": _declare, "discharge": _discharge}
+COMMANDS: Final[dict[str, Callable[[Works, list[Any], set[bytes]], bytes | None]]] = {
+    "declare": _declare,
+    "discharge": _discharge,
+}
 
 
 def transaction_of(delivery: Any) -> bytes | None:
