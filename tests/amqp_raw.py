@@ -239,12 +239,16 @@ class Raw:
             self._handle(event)
             self._collector.pop()
 
+    def heard(self, octets: bytes) -> None:
+        """Note what came."""
+
     def _read(self) -> bool:
         try:
             octets = self._socket.recv(65536)
         except TimeoutError:
             return False
         assert octets or self.closed, "the connection was closed"
+        self.heard(octets)
         while octets and (room := self.transport.capacity()) > 0:
             self.transport.push(octets[:room])
             octets = octets[room:]

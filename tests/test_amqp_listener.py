@@ -1,4 +1,4 @@
-"""brokers.amqp.provider: who is let in, over TCP and WebSocket, other people's clients, and hostile ones.
+"""brokers.amqp.provider: who is let in, over TCP and WebSocket, and other people's clients.
 
 The names WS-xx are those of `docs/conformance-amqp.md`.
 """
@@ -6,7 +6,6 @@ The names WS-xx are those of `docs/conformance-amqp.md`.
 from __future__ import annotations
 
 import base64
-import random
 import re
 import socket
 import ssl
@@ -515,93 +514,3 @@ def test_the_command_refuses(arguments: list[str], why: str, tmp_path: Path) -> 
     assert done.returncode == 2
     assert re.search(why, " ".join(done.stderr.split()))
     assert "tops3cret" not in done.stderr
-
-
-# Hostile clients
-
-
-def conversation() -> bytes:
-    """Record what a client says that opens, sends through the anonymous terminus and receives."""
-    pump = Pump()
-    session = pump.connection.session()
-    session.open()
-    sender, receiver = session.sender("s"), session.receiver("r")
-    sender.open()
-    receiver.source.address = "q"
-    receiver.open()
-    receiver.flow(5)
-    said = b"".join(pump.take())
-    answers = Transport(Transport.SERVER)
-    there = Connection()
-    answers.bind(there)
-    answers.push(said)
-    return said
-
-
-def say(listener: Listener, pieces: list[bytes]) -> None:
-    """Say something, and hang up."""
-    with suppress(OSError), socket.create_connection(("127.0.0.1", listener.port), PATIENCE) as client:
-        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for piece in pieces:
-            client.sendall(piece)
-        client.shutdown(socket.SHUT_WR)
-        client.settimeout(PATIENCE)
-        while client.recv(65536):
-            pass
-
-
-def test_octets_in_any_pieces() -> None:
-    """A conversation is understood cut at each octet, in two at any place, and all at once."""
-    said = conversation()
-    with listening() as listener:
-        say(listener, [said[at : at + 1] for at in range(len(said))])
-        for at in range(0, len(said), 7):
-            say(listener, [said[:at], said[at:]])
-        eventually(lambda: listener.guests == 0)
-        send_one(listener.url)
-
-
-@pytest.mark.parametrize("binding", [None, Binding.LENIENT])
-def test_mutated_input(binding: Binding | None, caplog: pytest.LogCaptureFixture) -> None:
-    """Whatever a client says, it is left and forgotten, and others are served."""
-    with listening(binding=binding) as listener:
-        mutate(listener, count=150, seed=1)
-        eventually(lambda: listener.guests == 0)
-        send_one(listener.url)
-    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
-
-
-def mutate(listener: Listener, count: int, seed: int) -> None:
-    """Say a conversation so many times, each with other mistakes."""
-    chance, said = random.Random(seed), conversation()
-    for _ in range(count):
-        octets = bytearray(said)
-        for _ in range(chance.randint(1, 8)):
-            at = chance.randrange(len(octets))
-            match chance.randrange(4):
-                case 0:
-                    octets[at] = chance.randrange(256)
-                case 1:
-                    del octets[at : at + chance.randrange(1, 9)]
-                case 2:
-                    octets[at:at] = chance.randbytes(chance.randrange(1, 9))
-                case _:
-                    octets[at:at] = octets[at : at + chance.randrange(64)]
-        say(listener, [bytes(octets)])
-
-
-def test_many_connections() -> None:
-    """Idle ones do not hold up busy ones, and all are forgotten when they go."""
-    before = threading.active_count()
-    with listening() as listener:
-        idle = [socket.create_connection(("127.0.0.1", listener.port), PATIENCE) for _ in range(100)]
-        for client in idle:
-            client.sendall(b"".join(Pump().take()))
-        with brokers.connect(listener.url, timeout=PATIENCE) as connection:
-            for number in range(50):
-                connection.send(text(str(number))).result(PATIENCE)
-        assert listener.guests >= 100
-        for client in idle:
-            client.close()
-        eventually(lambda: listener.guests == 0)
-    eventually(lambda: threading.active_count() <= before)

@@ -11,7 +11,7 @@ import logging
 import socket
 from contextlib import suppress
 from secrets import token_hex
-from threading import Lock, Thread
+from threading import Event, Lock, Thread
 from time import monotonic
 from types import TracebackType
 from typing import Final, Self
@@ -27,6 +27,7 @@ __all__ = ["Action", "Listener", "Options"]
 log = logging.getLogger(__name__)
 
 BACKLOG: Final = 128
+PAUSE: Final = 0.05
 
 
 class Listener:
@@ -60,6 +61,7 @@ class Listener:
         self._lock = Lock()
         self._guests: set[Guest] = set()
         self._is_closed = False
+        self._stopped = Event()
         self._socket = socket.create_server((host, port), backlog=BACKLOG)
         self.port: int = self._socket.getsockname()[1]
         self._thread = Thread(target=self._accept, name=f"{self} listener", daemon=True)
@@ -97,6 +99,7 @@ class Listener:
             if self._is_closed:
                 return
             self._is_closed = True
+            self._stopped.set()
             guests = list(self._guests)
         with suppress(OSError):  # was not connected, as some systems say
             self._socket.shutdown(socket.SHUT_RDWR)
@@ -122,7 +125,8 @@ class Listener:
         while not self._is_closed:
             try:
                 accepted, address = self._socket.accept()
-            except OSError:  # closed, or a client that left at once
+            except OSError:  # closed, a client that left at once, or there are no more files to be had
+                self._stopped.wait(PAUSE)
                 continue
             self._welcome(accepted, f"{address[0]}:{address[1]}")
 

@@ -140,7 +140,6 @@ class Attaching:
             raise refusal_of(error) from error
         self._agree(link, link.source, [each for each in wanted if each == CAPABILITIES[destination.kind]])
         link.source.address = self._client.nodes.address_of(destination)
-        link.source.filter.clear()  # there are none
         link.snd_settle_mode = link.remote_snd_settle_mode
         link.open()
         return outgoing
@@ -168,11 +167,27 @@ class Attaching:
     @staticmethod
     def _agree(link: Any, terminus: Any, capabilities: list[str]) -> None:
         """Repeat what the client said of the link, with the capabilities that there are."""
-        link.source.copy(link.remote_source)
-        link.target.copy(link.remote_target)
-        terminus.capabilities.clear()
+        repeat(link.remote_source, link.source)
+        repeat(link.remote_target, link.target)
+        outcomes = symbols(link.remote_source.outcomes)
+        if outcomes:
+            put_symbols(link.source.outcomes, *outcomes)
         if capabilities:
             put_symbols(terminus.capabilities, *capabilities)
+
+
+def repeat(said: Any, answer: Any) -> None:
+    """Answer a terminus with what was said of it; properties and filters are left out, as none is heeded.
+
+    Field by field: proton's own copy takes malformed values along, and writing them ends the process (seen with 0.40).
+    """
+    answer.type = said.type
+    answer.address = said.address
+    answer.dynamic = said.dynamic
+    answer.durability = said.durability
+    answer.expiry_policy = said.expiry_policy
+    answer.timeout = said.timeout
+    answer.distribution_mode = said.distribution_mode
 
 
 def refuse(link: Any, refusal: RefusalError) -> None:
