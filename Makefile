@@ -81,6 +81,7 @@ soak: setup java brokers
 	done
 	$(BIN)/python -m pytest -m soak
 	PYTHONPATH=tests $(BIN)/python tests/smqp_soak.py
+	PYTHONPATH=tests $(BIN)/python tests/amqp_soak.py
 
 fuzz: setup
 	PYTHONPATH=tests $(BIN)/python tests/fuzz_messages.py $(FUZZ)
