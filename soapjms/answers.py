@@ -148,7 +148,7 @@ def fault_of(version: SoapVersion, error: SoapFaultError) -> etree._Element:
     """
     parts = _details(error.detail)
     blame = SOAP_11_BLAMES.get(error.blame) or Blame(error.blame)
-    root = build_fault(version, error.reason, blame=blame, detail=parts[0] if parts else None)
+    root = build_fault(version, error.reason, blame=blame, detail=parts[0] if parts else None, subcodes=error.subcodes)
     for earlier, part in pairwise(parts):
         earlier.addnext(part)
     return root

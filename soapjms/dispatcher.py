@@ -33,6 +33,7 @@ from soapjms.protocol.wsdl import Port
 from soapjms.protocol.wsdl.addresses import read_uri
 from soapjms.recorder import Recorder
 from soapjms.replies import stop
+from soapjms.security import Verify
 from soapjms.service import Middleware, Service
 from soapjms.services import surrounded
 from soapjms.sqlitestore import SqliteStore
@@ -79,6 +80,7 @@ class Dispatcher:
         durable: the name of a durable subscription, for a topic: what is sent there while nobody serves, comes
             afterwards. It belongs to the client id of the connection, and ends with `connection.unsubscribe`.
         middleware: functions `(request, call_next)` around the service and its own, the outermost first.
+        verify: says who sent a request, before all middleware; see `Service`.
         profile: the edition of the specification to judge and to write by; "auto" for that of a WSDL's port.
         strict: refuse what a liberal reader lets pass.
         properties: binding properties that win over those of the URI.
@@ -111,6 +113,7 @@ class Dispatcher:
         reply_topics: bool | Collection[str] = False,
         durable: str | None = None,
         middleware: Iterable[Middleware] = (),
+        verify: Verify | None = None,
         profile: Profile | str = DEFAULT_PROFILE,
         strict: bool = False,
         properties: Mapping[str, Value] = MappingProxyType({}),
@@ -127,7 +130,7 @@ class Dispatcher:
         self._durable = durable_on(self._connection, self.destination, durable)
         self._workers = 1 if self.destination.kind.is_topic else wanted
         to_run, letters = (
-            surrounded(service_to_run(service), middleware),
+            surrounded(service_to_run(service), middleware, verify),
             dead_letter_queue(dead_letters, self.destination),
         )
         deliveries, replies = at_least_one("max_deliveries", max_deliveries), ReplyRule.of(reply_queues, reply_topics)

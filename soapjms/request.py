@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -24,6 +25,8 @@ class Context:
     delivery_count: int | None = None
     redelivered: bool = False
     claim: Claim = field(default_factory=lambda: Unstored(NO_STORE).begin())
+    delivery: dict[object, Any] = field(default_factory=dict)
+    key: Callable[[], bytes | None] = lambda: None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +49,8 @@ class Request:
         identity: who sent it, as the service's `verify` says; None if there is no `verify`.
         context: what middleware hands on to what comes after it, and to the function.
         understood: names of header blocks that were processed on the way here, in Clark notation.
+        delivery: what is known of this delivery, for middleware that is to do something once, and not at each try.
+        named: tells `key`.
         accepted: what the node made of it, which `notes` comes from.
         claim: the right to work on it, which `transaction` comes from.
     """
@@ -64,6 +69,8 @@ class Request:
     identity: Any = None
     context: dict[str, Any] = field(default_factory=dict, compare=False)
     understood: frozenset[str] = frozenset()
+    delivery: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
+    named: Callable[[], bytes | None] = field(default=lambda: None, repr=False, compare=False)
     accepted: RequestAccepted = field(repr=False, compare=False)
     claim: Claim = field(repr=False, compare=False)
 
@@ -83,6 +90,8 @@ class Request:
             deadline=accepted.message.expiration or None,
             attachments=accepted.attachments,
             tolerated=accepted.tolerated,
+            delivery=context.delivery,
+            named=context.key,
             accepted=accepted,
             claim=context.claim,
         )
@@ -98,6 +107,11 @@ class Request:
         except ValueError as error:
             raise UsageError(f"the request cannot go on with that: {error}") from None
         return replace(self, envelope=envelope, element=envelope.body if envelope.content is None else envelope.content)
+
+    @property
+    def key(self) -> bytes | None:
+        """What names the request and is the same at each delivery of it; None if nothing does."""
+        return self.named()
 
     @property
     def notes(self) -> tuple[tuple[str, str], ...]:

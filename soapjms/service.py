@@ -28,6 +28,7 @@ from soapjms.protocol.understanding import must_understand_fault, not_understood
 from soapjms.protocol.wsdl import Port
 from soapjms.request import Context, Request
 from soapjms.routing import Route, Routes, element_name
+from soapjms.security import Verify, Verifying
 
 if TYPE_CHECKING:
     from soapjms.typed import TypedService
@@ -94,6 +95,7 @@ class Service:
             namespace. Any other that says mustUnderstand is answered with that fault.
         roles: URIs of what the service acts as beside the ultimate receiver; SOAP 1.1 calls them actors.
         middleware: functions `(request, call_next)` around all operations, the outermost first.
+        verify: `(request, security)` returns who sent a request, or raises a fault; see `soapjms.security`.
 
     Attributes:
         port: the port of the WSDL that it was made from; None for one that was not.
@@ -111,11 +113,14 @@ class Service:
         understands: Collection[str] = (),
         roles: Collection[str] = (),
         middleware: Iterable[Middleware] = (),
+        verify: Verify | None = None,
     ) -> None:
         self._routes = Routes()
         self._policy = _policy(policy)
         self._understands, self._roles = _texts("understands", understands), _texts("roles", roles)
         self._middleware = plain(middleware, "async def functions that come after it are awaited for it")
+        if verify is not None:
+            self._middleware = (Verifying(verify, self._roles), *self._middleware)
         self._loop = Loop()
 
     @classmethod
@@ -128,6 +133,7 @@ class Service:
         understands: Collection[str] = (),
         roles: Collection[str] = (),
         middleware: Iterable[Middleware] = (),
+        verify: Verify | None = None,
         validate: bool = True,
         loader: Any = None,
     ) -> TypedService:
@@ -136,7 +142,7 @@ class Service:
         Args:
             wsdl: the path of its file.
             port: its name, or SERVICE/PORT; the only SOAP/JMS port where it is None.
-            policy, understands, roles, middleware: see `Service`.
+            policy, understands, roles, middleware, verify: see `Service`.
             validate: hold requests and answers to the WSDL's schemas; False goes by the types alone.
             loader: fetches what is no local file, such as a `zeep.Transport()`; without one that is refused.
 
@@ -149,7 +155,9 @@ class Service:
         from soapjms.typed.description import described
 
         found = described(wsdl, port, validate=validate, loader=loader)
-        return TypedService(found, policy=policy, understands=understands, roles=roles, middleware=middleware)
+        return TypedService(
+            found, policy=policy, understands=understands, roles=roles, middleware=middleware, verify=verify
+        )
 
     def operation(self, name: str, *, action: str | None = None, policy: Policy | None = None) -> Callable[[F], F]:
         """Register the decorated function for requests whose body element is called `name`. It may be `async`.
@@ -185,6 +193,11 @@ class Service:
 
     def _chosen(self, policy: Policy | None) -> Policy:
         return self._policy if policy is None else _policy(policy)
+
+    @property
+    def roles(self) -> frozenset[str]:
+        """What the service acts as beside the ultimate receiver."""
+        return self._roles
 
     @property
     def operations(self) -> Mapping[str, Callable[..., Any]]:

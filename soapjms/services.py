@@ -13,6 +13,7 @@ from soapjms.policy import Policy
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.showing import shown
 from soapjms.request import Request
+from soapjms.security import Verify
 from soapjms.service import Asking, Match, Middleware, Service
 
 F = TypeVar("F", bound=Callable[[Any], Any])
@@ -28,7 +29,7 @@ class Services(Service):
     Args:
         services: by what clients set as targetService.
         default: the name of the service for requests that name none.
-        middleware: around all of them; see `Service`.
+        middleware, verify: around all of them; see `Service`.
 
     Raises:
         UsageError: there is none, a name or a service is not as it must be, or `default` is none of them.
@@ -40,8 +41,9 @@ class Services(Service):
         *,
         default: str | None = None,
         middleware: Iterable[Middleware] = (),
+        verify: Verify | None = None,
     ) -> None:
-        super().__init__(middleware=middleware)
+        super().__init__(middleware=middleware, verify=verify)
         if not isinstance(services, Mapping) or not services:
             raise UsageError(f"services is {services!r}; it is a mapping of names to services, and not an empty one")
         for name, service in services.items():
@@ -105,8 +107,8 @@ class Services(Service):
 class Surrounded(Service):
     """A service with more middleware around it, as a dispatcher was told."""
 
-    def __init__(self, service: Service, middleware: Iterable[Middleware]) -> None:
-        super().__init__(middleware=middleware)
+    def __init__(self, service: Service, middleware: Iterable[Middleware], verify: Verify | None) -> None:
+        super().__init__(middleware=middleware, verify=verify, roles=service.roles)
         self._service = service
 
     def find(self, asked: Asking) -> Match:
@@ -117,11 +119,11 @@ class Surrounded(Service):
         return self._service.process(request)
 
 
-def surrounded(service: Service, middleware: Iterable[Middleware]) -> Service:
-    """Return a service with more middleware around it; the service itself if there is none.
+def surrounded(service: Service, middleware: Iterable[Middleware], verify: Verify | None) -> Service:
+    """Return a service with more around it; the service itself if there is nothing.
 
     Raises:
-        UsageError: it is no list of plain functions.
+        UsageError: it is no list of plain functions; `verify` is none.
     """
     more = tuple(middleware) if isinstance(middleware, Iterable) else (middleware,)
-    return Surrounded(service, more) if more else service
+    return Surrounded(service, more, verify) if more or verify is not None else service

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
 from threading import Event, Lock
-from typing import Final
+from typing import Any, Final
 
 from brokers.connection import Delivery
 from brokers.message import Message
@@ -55,6 +57,7 @@ class Job:
         tries: how often it was run in this delivery.
         pause: seconds to wait before it is run again.
         observed: tells the observers of it; None if there are none.
+        known: what is known of the delivery, whenever it is run.
     """
 
     delivery: Delivery
@@ -64,6 +67,7 @@ class Job:
     tries: int = 0
     pause: float = 0.0
     observed: Observed | None = None
+    known: dict[object, Any] = field(default_factory=dict)
 
     def fault(self, reason: str | None) -> Message | None:
         """Make a fault of the receiver; None where it would go to nobody. Without a reason it tells nothing."""
@@ -270,7 +274,7 @@ class Worker:
         if claim.deaths and job.policy.unfinished == Unfinished.FAULT:
             self._tally.add("not run again")
             return self._finish(job, claim, job.fault(NOT_RUN_AGAIN))
-        context = _context(job.delivery, claim)
+        context = _context(job, claim, partial(self._losses.key, job.delivery.message))
         outcome = self._service.perform(job.event, context) if job.observed is None else self._perform(job, context)
         response, failure = _response_of(job, outcome)
         if isinstance(failure, StoreError):  # of request.transaction: no mistake of the function
@@ -324,12 +328,15 @@ def was_delivered_before(delivery: Delivery) -> bool:
     return bool(delivery.message.redelivered) or (delivery.delivery_count or 1) > 1
 
 
-def _context(delivery: Delivery, claim: Claim) -> Context:
+def _context(job: Job, claim: Claim, key: Callable[[], bytes | None]) -> Context:
+    delivery = job.delivery
     told = delivery.delivery_count
     return Context(
         delivery_count=told if told is not None or isinstance(claim, UnstoredClaim) else claim.deaths + 1,
         redelivered=was_delivered_before(delivery) or claim.deaths > 0,
         claim=claim,
+        delivery=job.known,
+        key=key,
     )
 
 

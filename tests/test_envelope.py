@@ -384,3 +384,33 @@ def test_fault_as_error(version: SoapVersion, options: dict[str, object], blame:
     assert error.subcode == fault.subcode
     assert error.code == fault.code
     assert error.detail is fault.detail is None
+
+
+@pytest.mark.parametrize("version", SoapVersion)
+def test_subcodes(version: SoapVersion) -> None:
+    """SOAP 1.2 has all of them, one in the other; SOAP 1.1 the last, in the place of its own code."""
+    names = ["{urn:a}General", "{urn:b}Special"]
+    root = build_fault(version, "no", blame=Blame.SENDER, subcodes=names)
+    fault = read_fault(as_envelope(etree.fromstring(etree.tostring(root))))
+    assert fault is not None
+    assert fault.reason == "no"
+    if version is SoapVersion.SOAP_12:
+        assert (fault.code, fault.subcodes) == (f"{{{version.namespace}}}Sender", tuple(names))
+    else:
+        assert (fault.code, fault.subcodes) == ("{urn:b}Special", ("{urn:b}Special",))
+    assert fault.as_error().subcodes == fault.subcodes
+
+
+@pytest.mark.parametrize("version", SoapVersion)
+def test_no_subcodes(version: SoapVersion) -> None:
+    """The codes of SOAP and of the binding are none of them, nor is what cannot be read as a name."""
+    for options in ({}, {"subcode": Subcode.MISSING_CONTENT_TYPE}):
+        fault = read_fault(as_envelope(build_fault(version, "no", **options)))  # type: ignore[arg-type]
+        assert fault is not None
+        assert fault.subcodes == ()
+    root = build_fault(version, "no", subcodes=["{urn:a}A"])
+    for each in root.iter("faultcode", "{*}Value"):
+        each.text = "nobody:A"
+    fault = read_fault(as_envelope(root))
+    assert fault is not None
+    assert fault.subcodes == ()

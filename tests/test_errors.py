@@ -58,3 +58,15 @@ def test_blame_is_a_word_of_soap(blame: Any) -> None:
     """A fault that blames what SOAP has no word for is refused when it is made."""
     with pytest.raises(errors.UsageError, match="it is one of: Sender, Receiver, MustUnderstand, VersionMismatch, Cl"):
         errors.SoapFaultError("no", blame=blame)
+
+
+@pytest.mark.parametrize("subcode", ["x", "{}x", "{urn:x}", "{urn:x}a b", "{urn:x}1", "{urn:x}a:b", 7])
+def test_subcodes_have_namespaces(subcode: Any) -> None:
+    """A subcode that no envelope could hold is refused when the fault is made."""
+    with pytest.raises(errors.UsageError, match=r"write it \{namespace\}local"):
+        errors.SoapFaultError("no", subcodes=[subcode])
+
+
+def test_subcodes_travel() -> None:
+    """They are kept when the fault is pickled."""
+    assert pickle.loads(pickle.dumps(errors.SoapFaultError("no", subcodes=["{urn:x}a"]))).subcodes == ("{urn:x}a",)

@@ -8,7 +8,7 @@ from lxml import etree
 
 from soapjms.protocol.envelope import Envelope, as_envelope, read_fault
 from soapjms.protocol.names import SoapVersion
-from soapjms.protocol.understanding import must_understand_fault, not_understood
+from soapjms.protocol.understanding import blocks_for, must_understand_fault, not_understood
 
 NEXT_11 = "http://schemas.xmlsoap.org/soap/actor/next"
 ROLE_12 = f"{SOAP_12.namespace}/role"
@@ -102,3 +102,15 @@ def test_fault(version: SoapVersion) -> None:
     many = must_understand_fault(version, blocks)
     assert len(many.findall(f"{{{version.namespace}}}Header/*")) == (0 if version is SOAP_11 else 20)
     assert "{urn:b}b19, …" in etree.tostring(many, encoding="unicode")
+
+
+@pytest.mark.parametrize(("version", "role"), [(SOAP_11, "e:actor"), (SOAP_12, "e:role")])
+def test_blocks_for_this_node(version: SoapVersion, role: str) -> None:
+    """Those of a name, but for those of others."""
+    blocks = (
+        f'<b xmlns="urn:b"/><b xmlns="urn:b" {role}="urn:me"/><b xmlns="urn:b" {role}="urn:you"/><c xmlns="urn:b"/>'
+    )
+    envelope = with_headers(version, f"<e:Header>{blocks}</e:Header>")
+    assert len(blocks_for(envelope, "{urn:b}b")) == 1
+    assert len(blocks_for(envelope, "{urn:b}b", ["urn:me"])) == 2
+    assert blocks_for(with_headers(version, ""), "{urn:b}b") == []

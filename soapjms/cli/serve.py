@@ -75,6 +75,7 @@ SERVE_OPTIONS: Final = (
         multiple=True,
         metavar="MODULE:NAME",
     ),
+    _option("--verify", "Function that says who sent a request; see docs/security.md.", metavar="MODULE:NAME"),
     _option("--durable", "Durable subscription to the topic served; needs clientId=NAME in the URL.", metavar="NAME"),
     _option(
         "--grace",

@@ -67,6 +67,7 @@ class Serving:
     reply_queue: tuple[str, ...] = ()
     durable: str | None = None
     middleware: tuple[str, ...] = ()
+    verify: str | None = None
     profile: str | None = None
     names: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -112,6 +113,7 @@ def _serve(serving: Serving, stop: Event, report: Report) -> int:
             reply_topics=serving.reply_topic,
             reply_queues=serving.reply_queue or True,
             durable=serving.durable,
+            verify=None if serving.verify is None else find(serving.verify, "function"),
             middleware=[find(each, "middleware") for each in serving.middleware],
             profile=profile,
             properties=serving.properties,

@@ -30,6 +30,7 @@ EXTRAS: Final[Mapping[str, tuple[str, ...]]] = {
     "replay": ("pyarrow", "jinja2"),
     "spark": ("pyspark", "pandas"),
     "zeep": ("zeep",),
+    "wsse": ("xmlsec",),
     "bridge": ("starlette", "uvicorn"),
     "prometheus": ("prometheus_client",),
     "opentelemetry": ("opentelemetry",),

@@ -5,7 +5,7 @@ Spec: SOAP/JMS 2.4, 2.8; SOAP 1.1 4.4; SOAP 1.2 Part 1 5.4.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from lxml import etree
 
 from soapjms.protocol import names, xml
-from soapjms.protocol.errors import InvalidEnvelopeError, SoapFaultError
+from soapjms.protocol.errors import InvalidEnvelopeError, SoapFaultError, is_name
 from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
 from soapjms.protocol.names import Profile, Soap11FaultShape, SoapVersion, Subcode
 from soapjms.protocol.showing import shown
@@ -156,7 +156,20 @@ class Fault:
             detail=self.detail,
             subcode=self.subcode,
             code=self.code,
+            subcodes=self.subcodes,
         )
+
+    @property
+    def subcodes(self) -> tuple[str, ...]:
+        """The Subcodes of SOAP 1.2 in Clark notation, but for the binding's; in SOAP 1.1 a code that is not SOAP's."""
+        if self.subcode is not None:
+            return ()
+        if self.version is SoapVersion.SOAP_11:
+            found = [self.code]
+        else:
+            env = f"{{{self.version.namespace}}}"
+            found = [_qname(each.find(f"{env}Value")) for each in self.element.iter(f"{env}Subcode")]
+        return tuple(each for each in found if is_name(each) and not each.startswith(f"{{{self.version.namespace}}}"))
 
     @property
     def detail(self) -> etree._Element | None:
@@ -228,6 +241,7 @@ def build_fault(
     subcode: Subcode | None = None,
     blame: Blame = Blame.SENDER,
     detail: etree._Element | None = None,
+    subcodes: Sequence[str] = (),
 ) -> etree._Element:
     """Build an envelope with a fault.
 
@@ -239,6 +253,7 @@ def build_fault(
         blame: the fault code; every subcode goes with SENDER. With VERSION_MISMATCH a SOAP 1.2 envelope says in its
             header which versions are understood.
         detail: application detail, put into the detail element.
+        subcodes: names in Clark notation in the place of `subcode`; see `SoapFaultError`.
 
     Spec: SOAP/JMS 2.8.
     """
@@ -254,9 +269,30 @@ def build_fault(
     reason = "".join(character if _is_xml(character) else "\ufffd" for character in reason)
     if version is SoapVersion.SOAP_12:
         _fill_soap12(fault, env, reason, subcode, blame, detail)
+        _add_subcodes(fault[0], env, subcodes)
     else:
         _fill_soap11(fault, reason, profile, subcode, blame, detail)
+        if subcodes:
+            _name(fault, fault[0], subcodes[-1])
     return root
+
+
+def _add_subcodes(code: etree._Element, env: str, subcodes: Sequence[str]) -> None:
+    for each in subcodes:
+        code = etree.SubElement(code, f"{env}Subcode")
+        _name(code, None, each)
+
+
+def _name(parent: etree._Element, before: etree._Element | None, name: str) -> None:
+    """Write a qualified name as the text of a new Value, or of a faultcode in the place of another."""
+    space, local = _split(name)
+    tag = f"{{{SoapVersion.SOAP_12.namespace}}}Value" if before is None else "faultcode"
+    element = etree.Element(tag, nsmap={"sub": space})
+    element.text = f"sub:{local}"
+    if before is None:
+        parent.append(element)
+    else:
+        parent.replace(before, element)
 
 
 def _add_upgrade(header: etree._Element, env: str) -> None:

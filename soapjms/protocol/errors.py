@@ -5,6 +5,8 @@ What the peer did wrong is an event or a finding, never one of these out of a no
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import Any, Final
 
 
@@ -75,6 +77,15 @@ BLAMES: Final = ("Sender", "Receiver", "MustUnderstand", "VersionMismatch", "Cli
 """Whose mistake a fault may say it is: the words of SOAP 1.2, and the two that SOAP 1.1 has for the first two."""
 
 
+_NAME: Final = re.compile(r"\{[^{}]+\}[^\W\d][\w.-]*")
+"""A name in Clark notation, with a namespace."""
+
+
+def is_name(text: str) -> bool:
+    """Say whether it is a qualified name in Clark notation, with a namespace."""
+    return _NAME.fullmatch(text) is not None
+
+
 class SoapFaultError(SoapJmsError):
     """A SOAP fault: raised for a response that holds one, and raised or returned by a service to answer with one.
 
@@ -82,13 +93,15 @@ class SoapFaultError(SoapJmsError):
         reason: text for people; of anything else, such as an exception, its text.
         blame: whose mistake it was: `Sender` or `Receiver`, or another of `BLAMES`.
         detail: an element with application detail, if there is any.
+        subcodes: names in Clark notation that say more than `blame`, from the general to the special: the Subcodes of
+            SOAP 1.2; in SOAP 1.1, which has one code, the last of them.
 
     Attributes:
         subcode: the subcode of the binding in a fault that was received, None if it had none.
         code: the fault code of a fault that was received, in Clark notation.
 
     Raises:
-        UsageError: `blame` is another word.
+        UsageError: `blame` is another word, or a subcode has no namespace.
     """
 
     def __init__(
@@ -99,7 +112,12 @@ class SoapFaultError(SoapJmsError):
         detail: Any = None,
         subcode: str | None = None,
         code: str | None = None,
+        subcodes: Iterable[str] = (),
     ) -> None:
+        self.subcodes = tuple(subcodes)
+        for each in self.subcodes:
+            if not isinstance(each, str) or not is_name(each):
+                raise UsageError(f"a subcode is {each!r}; write it {{namespace}}local")
         if blame not in BLAMES:
             raise UsageError(f"blame is {blame!r}; it is one of: {', '.join(BLAMES)}")
         self.reason = "no reason given" if reason is None else str(reason)

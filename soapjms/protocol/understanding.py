@@ -56,15 +56,28 @@ def not_understood(
     """
     if envelope.header is None:
         return []
-    must, words = f"{{{envelope.version.namespace}}}mustUnderstand", _WORDS[envelope.version]
+    must = f"{{{envelope.version.namespace}}}mustUnderstand"
     return [
         block
         for block in envelope.header.iterchildren(etree.Element)
         if block.get(must, "").strip() in TRUE
-        and ((role := block.get(words.role, "").strip()) in words.ours or role in roles)
+        and _is_ours(block, envelope.version, roles)
         and block.tag not in understands
         and f"{{{etree.QName(block).namespace or ''}}}*" not in understands
     ]
+
+
+def blocks_for(envelope: Envelope, name: str, roles: Collection[str] = ()) -> list[etree._Element]:
+    """List the header blocks of a name that are for this node; see `not_understood`."""
+    if envelope.header is None:
+        return []
+    return [each for each in envelope.header.iterchildren(name) if _is_ours(each, envelope.version, roles)]
+
+
+def _is_ours(block: etree._Element, version: SoapVersion, roles: Collection[str]) -> bool:
+    words = _WORDS[version]
+    role = block.get(words.role, "").strip()
+    return role in words.ours or role in roles
 
 
 def must_understand_fault(version: SoapVersion, blocks: Sequence[etree._Element]) -> etree._Element:

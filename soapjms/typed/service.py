@@ -11,6 +11,7 @@ from soapjms.protocol.errors import SoapFaultError, UsageError
 from soapjms.protocol.wsdl import Description, Port
 from soapjms.protocol.wsdl.write import NewPort
 from soapjms.routing import Route
+from soapjms.security import Verify
 from soapjms.service import Middleware, Service
 from soapjms.typed.description import Described
 from soapjms.typed.operation import TypedOperation, element_of
@@ -36,8 +37,9 @@ class TypedService(Service):
         understands: Collection[str] = (),
         roles: Collection[str] = (),
         middleware: Iterable[Middleware] = (),
+        verify: Verify | None = None,
     ) -> None:
-        super().__init__(policy=policy, understands=understands, roles=roles, middleware=middleware)
+        super().__init__(policy=policy, understands=understands, roles=roles, middleware=middleware, verify=verify)
         self._described = described
         self.port: Port = described.port
         self.types = described.document.types

@@ -1,0 +1,333 @@
+"""WS-Security at a service: a `verify` hook that says who sent a request, and one that checks UsernameTokens.
+
+A hook gets the request, and the `wsse:Security` header that is for this service, None if none came. It returns who
+sent it, which is `request.identity` from then on, or raises a fault, such as those that `refused` makes. It runs before
+middleware and functions, once for each delivery of a request. What a client sends, zeep's `wsse` writes.
+
+Spec: Web Services Security: SOAP Message Security 1.1.1, 12; UsernameToken Profile 1.1.1.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import re
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from datetime import datetime
+from hashlib import sha1, sha256
+from heapq import heappop, heappush
+from math import inf, isfinite
+from secrets import token_hex
+from threading import Lock
+from typing import Any, Final, TypeAlias
+
+from lxml import etree
+
+from soapjms.answers import Prepared
+from soapjms.middleware import is_coroutine
+from soapjms.protocol.envelope import Blame
+from soapjms.protocol.errors import SoapFaultError, UsageError
+from soapjms.protocol.showing import named
+from soapjms.protocol.understanding import blocks_for
+from soapjms.request import Request
+
+_WSS: Final = "http://docs.oasis-open.org/wss/2004/01/oasis-200401-wss-"
+WSSE: Final = f"{_WSS}wssecurity-secext-1.0.xsd"
+WSU: Final = f"{_WSS}wssecurity-utility-1.0.xsd"
+SECURITY: Final = f"{{{WSSE}}}Security"
+TEXT: Final = f"{_WSS}username-token-profile-1.0#PasswordText"
+DIGEST: Final = f"{_WSS}username-token-profile-1.0#PasswordDigest"
+
+CODES: Final[Mapping[str, str]] = {
+    "InvalidSecurity": "the wsse:Security header is not as it must be",
+    "UnsupportedSecurityToken": "a security token of a kind that is not supported",
+    "UnsupportedAlgorithm": "a signature or encryption algorithm that is not supported",
+    "InvalidSecurityToken": "an invalid security token",
+    "FailedAuthentication": "the security token could not be authenticated",
+    "FailedCheck": "the signature or decryption was invalid",
+    "SecurityTokenUnavailable": "the referenced security token could not be retrieved",
+    "MessageExpired": "the message has expired",
+}
+"""The fault codes of WS-Security, each with what it says unless somebody says more."""
+
+MAX_TEXT: Final = 1024
+"""Characters of a username, password, nonce or time; more is refused unread."""
+
+Verify: TypeAlias = Callable[[Request, etree._Element | None], Any]
+
+_TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)", re.ASCII)
+
+
+def refused(code: str, reason: str = "") -> SoapFaultError:
+    """Make a fault of WS-Security, to be raised: `raise refused("FailedAuthentication")`.
+
+    Args:
+        code: one of `CODES`.
+        reason: for people; do not say which of user and password was wrong.
+
+    Raises:
+        UsageError: there is no such code.
+    """
+    if code not in CODES:
+        raise UsageError(f"{code!r} is no fault code of WS-Security; there are: {', '.join(CODES)}")
+    space = WSU if code == "MessageExpired" else WSSE
+    return SoapFaultError(reason or CODES[code], blame=Blame.SENDER, subcodes=[f"{{{space}}}{code}"])
+
+
+class Verifying:
+    """Middleware that asks a `verify` hook, and counts the Security header as understood.
+
+    Args:
+        verify: the hook. None and False are failures too, so that one that forgets to return lets nobody in.
+        roles: what the service acts as; see `Service`.
+
+    Raises:
+        UsageError: it is no plain function.
+    """
+
+    def __init__(self, verify: Verify, roles: Collection[str]) -> None:
+        if not callable(verify) or isinstance(verify, type) or is_coroutine(verify):
+            raise UsageError(f"verify is {verify!r}; it is a plain function (request, security) that returns who it is")
+        self._verify = verify
+        self._roles = roles
+
+    def __call__(self, request: Request, call_next: Callable[[Request], Prepared]) -> Prepared:
+        """Go on with the request if the hook says who sent it.
+
+        Raises:
+            SoapFaultError: what the hook raised; or there are several headers, or the hook named nobody.
+        """
+        memo = request.delivery
+        if self not in memo:  # a request that is run again was verified before
+            memo[self] = self._identity(request)
+        understood = request.understood | {SECURITY}
+        return call_next(replace(request, identity=memo[self], understood=understood))
+
+    def _identity(self, request: Request) -> Any:
+        found = blocks_for(request.envelope, SECURITY, self._roles)
+        if len(found) > 1:
+            raise refused("InvalidSecurity", f"{len(found)} wsse:Security headers are for this node; there may be one")
+        identity = self._verify(request, found[0] if found else None)
+        if identity is None or identity is False:
+            raise refused("FailedAuthentication")
+        return identity
+
+
+# UsernameTokens
+
+
+class Nonces:
+    """Nonces that were used, so that nobody uses one again. Thread-safe, in memory, bounded.
+
+    Where there is no room, the oldest go; from then on nothing is taken that says it was created before them. So memory
+    stays bounded and no replay passes; what is refused then are slow messages.
+
+    Args:
+        most: how many are remembered.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = Lock()
+        self._seen: dict[bytes, bytes | None] = {}
+        self._by_age: list[tuple[float, bytes]] = []
+        self._floor = -inf
+
+    def take(self, nonce: bytes, created: float, oldest: float, key: bytes | None) -> bool:
+        """Note a nonce; False if it was used, but for an earlier delivery of the same message.
+
+        Args:
+            nonce: with the user it belongs to.
+            created: when, in epoch seconds, its sender says.
+            oldest: what was created before that nobody takes any more.
+            key: what names the message, whenever it is delivered; None if nothing does.
+        """
+        with self._lock:
+            while self._by_age and self._by_age[0][0] < oldest:
+                del self._seen[heappop(self._by_age)[1]]
+            if nonce in self._seen:
+                return key is not None and self._seen[nonce] == key
+            if created <= self._floor or self._is_oldest(created):
+                return False
+            if len(self._seen) >= self._most:
+                self._floor, gone = heappop(self._by_age)
+                del self._seen[gone]
+            self._seen[nonce] = key
+            heappush(self._by_age, (created, nonce))
+            return True
+
+    def _is_oldest(self, created: float) -> bool:
+        """Say whether it would be the one to go."""
+        return len(self._seen) >= self._most and created <= self._by_age[0][0]
+
+    def __len__(self) -> int:
+        """Count those that are remembered."""
+        return len(self._seen)
+
+
+class UsernameTokens:
+    """A `verify` hook for UsernameTokens, with text or digest passwords. The identity is the user's name.
+
+    Args:
+        passwords: by user, or a function that returns a user's password, None if there is no such user.
+        check: for passwords that nobody can read: called with user and password, it returns whether they go together.
+            Tokens with digests are refused then.
+        digest_only: refuse passwords in plain text.
+        max_age: seconds after its Created at which a token is too old, which is also how long nonces are remembered.
+        skew: seconds that the clock of a sender may be ahead, or a Timestamp expired.
+        max_nonces: how many are remembered; see `Nonces`. They are those of this process.
+        clock: tells the time in epoch seconds.
+
+    Raises:
+        UsageError: an argument is not as it must be.
+
+    Spec: UsernameToken Profile 1.1.1, 3; SOAP Message Security 1.1.1, 10.
+    """
+
+    def __init__(
+        self,
+        passwords: Mapping[str, str] | Callable[[str], str | None] | None = None,
+        *,
+        check: Callable[[str, str], object] | None = None,
+        digest_only: bool = False,
+        max_age: float = 300.0,
+        skew: float = 60.0,
+        max_nonces: int = 100_000,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        if (passwords is None) is (check is None):
+            raise UsageError("UsernameTokens takes passwords, or check=function(user, password), and not both")
+        if digest_only and check is not None:
+            raise UsageError("digest_only needs passwords: nothing but a password itself makes a digest")
+        for name, value in (("max_age", max_age), ("skew", skew), ("max_nonces", max_nonces)):
+            if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value <= 0:
+                raise UsageError(f"{name} is {value!r}; it is a positive number")
+        self._password_of = passwords.get if isinstance(passwords, Mapping) else passwords
+        if not callable(self._password_of if check is None else check):
+            raise UsageError("passwords is a mapping or a function, check is a function")
+        self._check = check
+        self._digest_only = digest_only
+        self._max_age, self._skew, self._clock = max_age, skew, clock
+        self._nonces = Nonces(int(max_nonces) or 1)
+
+    def __call__(self, request: Request, security: etree._Element | None) -> str:
+        """Return the user's name.
+
+        Raises:
+            SoapFaultError: there is no token, it is not as it must be, too old, used before, or not right.
+        """
+        if security is None:
+            raise refused("InvalidSecurity", "there is no wsse:Security header; a UsernameToken is needed")
+        now = self._clock()
+        self._check_timestamp(security, now)
+        token = _one(security, WSSE, "UsernameToken")
+        if token is None:
+            raise refused("InvalidSecurityToken", "there is no UsernameToken")
+        user, password, kind = _said(token, "Username"), _one(token, WSSE, "Password"), TEXT
+        if password is not None:
+            kind = password.get("Type", TEXT)
+        nonce, created = _said(token, "Nonce"), _text(_one(token, WSU, "Created"))
+        age = None if created is None else self._created(created, now)
+        octets = None if nonce is None else _octets(nonce)
+        if user is None or not self._is_right(kind, user, _text(password), octets, created):
+            raise refused("FailedAuthentication")
+        if age is not None and octets is not None:
+            name = sha256(octets + b"\0" + user.encode("utf-8", "surrogatepass")).digest()
+            if not self._nonces.take(name, age, now - self._max_age, request.key):
+                raise refused("FailedAuthentication", "the nonce was used before")
+        return user
+
+    def _is_right(self, kind: str, user: str, password: str | None, nonce: bytes | None, created: str | None) -> bool:
+        if kind not in (TEXT, DIGEST) or (kind == TEXT and self._digest_only) or (kind == DIGEST and self._check):
+            raise refused("UnsupportedSecurityToken", f"this kind of password is not taken: {named(kind)}")
+        if kind == TEXT:
+            return self._is_password(user, password or "")
+        if nonce is None or created is None:
+            raise refused("InvalidSecurityToken", "a password digest needs a Nonce and a Created")
+        known = self._known(user)
+        made = sha1(nonce + created.encode() + (known or token_hex()).encode("utf-8", "surrogatepass"))  # noqa: S324
+        return _same(base64.b64encode(made.digest()), (password or "").encode("utf-8", "surrogatepass")) and bool(known)
+
+    def _is_password(self, user: str, password: str) -> bool:
+        if self._check is not None:
+            return bool(self._check(user, password))
+        known = self._known(user)
+        given, wanted = (each.encode("utf-8", "surrogatepass") for each in (password, known or token_hex()))
+        return _same(given, wanted) and bool(known)
+
+    def _known(self, user: str) -> str | None:
+        assert self._password_of is not None
+        return self._password_of(user)
+
+    def _created(self, text: str, now: float) -> float:
+        created = _seconds(text)
+        if not now - self._max_age <= created <= now + self._skew:
+            raise refused("FailedAuthentication", "the Created of the token is too old, or ahead of the clock here")
+        return created
+
+    def _check_timestamp(self, security: etree._Element, now: float) -> None:
+        """Spec: SOAP Message Security 1.1.1, 10."""
+        timestamp = _one(security, WSU, "Timestamp")
+        if timestamp is None:
+            return
+        expires, created = _text(_one(timestamp, WSU, "Expires")), _text(_one(timestamp, WSU, "Created"))
+        if created is not None and _seconds(created) > now + self._skew:
+            raise refused("InvalidSecurity", "the Timestamp was created ahead of the clock here")
+        if expires is not None and _seconds(expires) < now - self._skew:
+            raise refused("MessageExpired")
+
+
+def _same(one: bytes, other: bytes) -> bool:
+    """Compare in a time that tells neither content nor length."""
+    return hmac.compare_digest(sha256(one).digest(), sha256(other).digest())
+
+
+def _one(parent: etree._Element, space: str, name: str) -> etree._Element | None:
+    """Return the child of this name, None without any.
+
+    Raises:
+        SoapFaultError: there are several, so that others might read another one.
+    """
+    found = parent.findall(f"{{{space}}}{name}")
+    if len(found) > 1:
+        raise refused("InvalidSecurityToken", f"there are {len(found)} elements {name}; there may be one")
+    return found[0] if found else None
+
+
+def _said(parent: etree._Element, name: str) -> str | None:
+    return _text(_one(parent, WSSE, name))
+
+
+def _text(element: etree._Element | None) -> str | None:
+    """Return what is in an element.
+
+    Raises:
+        SoapFaultError: elements, or too much.
+    """
+    if element is None:
+        return None
+    text = "".join(element.itertext(etree.Element))
+    if len(element) or len(text) > MAX_TEXT:
+        name = etree.QName(element).localname
+        raise refused("InvalidSecurityToken", f"{name} is no text, or has more than {MAX_TEXT} characters")
+    return text
+
+
+def _octets(text: str) -> bytes:
+    try:
+        return base64.b64decode("".join(text.split()), validate=True)
+    except (binascii.Error, ValueError):
+        raise refused("InvalidSecurityToken", "the Nonce is not in base64") from None
+
+
+def _seconds(text: str) -> float:
+    """Read a time with its zone. Spec: XML Schema Part 2, 3.2.7."""
+    try:
+        if _TIME.fullmatch(text.strip()):
+            return datetime.fromisoformat(text.strip()).timestamp()
+    except (ValueError, OverflowError):
+        pass
+    raise refused("InvalidSecurityToken", "a time is not as in 2026-07-01T12:00:00Z")
