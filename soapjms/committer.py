@@ -10,19 +10,19 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import Final
 
-from brokers.connection import Connection, Delivery
+from brokers.connection import Completion, Connection, Delivery, SendResult
 from brokers.errors import BrokerError, ClosedError, ConnectionLostError, DestinationGoneError, SendFailedError
 from brokers.message import Destination, Message, typed
+from soapjms.finished import Finished
 from soapjms.losses import Losses
-from soapjms.observing import Observed, Outcome
+from soapjms.observing import Outcome
 from soapjms.protocol.mep import Input
 from soapjms.protocol.record import Direction, Node
-from soapjms.protocol.responding import RespondingNode
 from soapjms.recorder import Recorder, record
 from soapjms.tally import Tally
 
@@ -37,49 +37,6 @@ TOO_LATE: Final = "the dispatcher was closed meanwhile"
 
 MAX_REASON: Final = 1000
 """Characters of a reason that a dead letter carries."""
-
-
-@dataclass(slots=True)
-class Finished:
-    """A request that was worked on: what is left is to accept it, together with its answer if there is one.
-
-    Attributes:
-        delivery: of the request.
-        node: of its exchange.
-        response: what to answer, None for nothing.
-        dead: why the request goes to the dead letters instead of being accepted; None if it does not.
-        skipped: what it came to, if it was not worked on: expired, or refused without anybody to tell.
-        observed: tells the observers how it ends; None if there are none.
-    """
-
-    delivery: Delivery
-    node: RespondingNode
-    response: Message | None
-    dead: str | None = None
-    skipped: Outcome | None = None
-    observed: Observed | None = None
-
-    def observe(self, observed: Observed) -> None:
-        """Have observers follow the request to its end, and its answer carry what they want."""
-        self.observed = observed
-        if self.response is not None:
-            added = observed.properties()
-            if added:
-                self.response = replace(self.response, properties=added.merged(self.response.properties))
-        observed.outcome = self._usual()
-
-    def _usual(self) -> Outcome:
-        """Say what it comes to if the broker takes all."""
-        if self.dead is not None:
-            return Outcome.DEAD_LETTER
-        if self.response is not None:
-            return Outcome.FAULT if self.node.is_fault else Outcome.RESPONSE
-        return self.skipped or Outcome.DONE
-
-    def tell(self, outcome: Outcome | None = None) -> None:
-        """Tell the observers the end, or that it is not the usual one."""
-        if self.observed is not None:
-            self.observed.end(outcome)
 
 
 class Committer:
@@ -141,13 +98,13 @@ class Committer:
         """Have a request settled soon, together with others.
 
         One that is alone is settled at once, on this thread: it has nobody to wait for, and a change of threads would
-        take a good part of the time of its call. So is each where there are no transactions.
+        take a good part of the time of its call. So is, where there are no transactions, each that waits for nothing.
         """
         if self.too_late:
             self.lose([finished], TOO_LATE)
             self._on_done(1)
             return
-        if not self._transactional:
+        if not self._transactional and not finished.waits:
             self._settle_all([finished])
             return
         self._finished.put(finished)
@@ -200,8 +157,21 @@ class Committer:
                 self._settle([finished], self._commit_group)
             else:
                 together.append(finished)
-        self._settle(together, self._commit_group)
+        if self._transactional:
+            self._settle(together, self._commit_group)
+        else:
+            self._settle_each(together)
         self._on_done(len(group))
+
+    def _settle_each(self, group: list[Finished]) -> None:
+        """Settle without transactions: all answers are sent before the first of them is waited for."""
+        if len(group) > 1 and not self.too_late:
+            for finished in group:
+                if finished.response is not None:
+                    with suppress(Exception):  # it is raised again when it is sent in its turn
+                        finished.sending = self._connection.send(finished.response)
+        for finished in group:
+            self._settle([finished], self._commit_group)
 
     def _settle(self, group: list[Finished], how: Callable[[list[Finished]], None]) -> None:
         """Settle a group; whatever comes of it, this thread goes on."""
@@ -274,16 +244,16 @@ class Committer:
         """Do without transactions: accept the request once the broker has its answer, or refused it by itself."""
         refused: dict[int, SendFailedError] = {}
         if finished.response is not None:
-            error = self._send(finished.response)
+            error = self._send(finished.response, finished.sending)
             if error is not None:
                 refused[0] = error
         finished.delivery.accept()
         return refused
 
-    def _send(self, response: Message) -> DestinationGoneError | None:
-        """Send a response by itself; return the error if its client is gone."""
+    def _send(self, response: Message, sending: Completion[SendResult] | None = None) -> DestinationGoneError | None:
+        """Send a response by itself unless it was sent; wait, and return the error if its client is gone."""
         try:
-            self._connection.send(response).result(COMMIT_TIMEOUT)
+            (sending or self._connection.send(response)).result(COMMIT_TIMEOUT)
         except DestinationGoneError as error:
             return error
         return None

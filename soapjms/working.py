@@ -18,7 +18,8 @@ from brokers.connection import Delivery
 from brokers.message import Message
 from soapjms.addressing import ReplyRule
 from soapjms.answers import service_failed
-from soapjms.committer import Committer, Finished
+from soapjms.committer import Committer
+from soapjms.finished import Finished
 from soapjms.idempotency import NO_KEY, NO_STORE, Answered, Claim, Store, Unstored, UnstoredClaim
 from soapjms.middleware import properties_of
 from soapjms.observing import Observed
