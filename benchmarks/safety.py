@@ -5,7 +5,7 @@ Both are asked by the same bare stomp.py client, so that what differs is the ser
     python benchmarks/safety.py [--pairs 5] [--seconds 3] [--rows plain receipts transactions long slow]
 
 * `transactions`: answers and acknowledgements in group commits, beside a bare loop with the same commits.
-* `plain`: no transactions, non-persistent, beside an echo with `ack:auto` and no receipts.
+* `plain`: no transactions, non-persistent, beside an echo that answers and acknowledges, with no receipts.
 * `receipts`: no transactions, persistent: each send waits for its receipt, beside a bare loop that does so.
 * `long`: calls a second after 100,000 requests beside those after 1,000, by the same dispatcher.
 * `slow`: the 99th percentile of calls while one function takes seconds, beside the usual one; on Artemis too.
@@ -51,7 +51,7 @@ PERSISTENT: Final = frozenset({"transactions", "receipts"})
 
 
 class PlainEcho(BareService):
-    """Echoes at once, on the thread that reads; with receipts it acknowledges when the broker has the answer."""
+    """Echoes at once, on the thread that reads, and acknowledges; with receipts when the broker has the answer."""
 
     def __init__(self, *, receipts: bool) -> None:
         super().__init__()
@@ -73,6 +73,8 @@ class PlainEcho(BareService):
             headers["receipt"] = frame.headers["correlation-id"]
             self._waiting[headers["receipt"]] = frame.headers["ack"]
         self._connection.send(frame.headers["reply-to"], frame.body, headers=headers)
+        if not self._receipts:
+            self._connection.ack(frame.headers["ack"])
 
     def on_receipt(self, frame: Any) -> None:
         acknowledged = self._waiting.pop(frame.headers["receipt-id"], None)
@@ -85,7 +87,7 @@ class PlainEcho(BareService):
             self._connection.subscribe(
                 f"/queue/{name}",
                 str(number),
-                ack="client" if self._receipts else "auto",
+                ack="client",
                 headers={"activemq.prefetchSize": "1"},
             )
         print("ready", flush=True)

@@ -15,13 +15,13 @@ from typing import Final
 
 from brokers.errors import ConnectionLostError
 
-HEAD_ENDS: Final = re.compile(rb"\r?\n\r?\n|\0")
-"""The end of the headers; a NUL ends a frame that is not even that long."""
+HEAD_ENDS: Final = re.compile(rb"\n\r?\n")
+"""The end of the headers."""
 
-LENGTH: Final = re.compile(rb"^content-length:[ \t]*([0-9]{1,9})[ \t]*\r?$", re.MULTILINE)
+LENGTH: Final = re.compile(rb"\ncontent-length:[ \t]*([0-9]{1,9})[ \t]*\r?\n")
 NUL: Final = 0
 ENDS_OF_LINES: Final = b"\r\n"
-LONGEST_END: Final = 4
+LONGEST_END: Final = 3
 """Octets that the end of the headers has at most."""
 
 
@@ -70,12 +70,18 @@ class Cutter:
         held = self._held
         while self._start < len(held) and held[self._start] in ENDS_OF_LINES:
             self._start += 1
-        found = HEAD_ENDS.search(held, max(self._start, self._looked - LONGEST_END))
+        since = max(self._start, self._looked - LONGEST_END)
+        found = HEAD_ENDS.search(held, since)
+        end = len(held) if found is None else found.end()
+        nul = held.find(NUL, since, end)  # a frame that is not even as long as its headers
+        if nul >= 0:
+            self._has_head, self._looked = True, nul
+            return True
+        self._looked = end
         if found is None:
-            self._looked = len(held)
             return False
-        self._has_head, self._looked = True, found.start() if found[0] == b"\0" else found.end()
-        length = LENGTH.search(held, self._start, found.start())
-        if length is not None and found[0] != b"\0":
-            self._end = found.end() + int(length[1]) + 1
+        self._has_head = True
+        length = LENGTH.search(held, self._start, end)
+        if length is not None:
+            self._end = end + int(length[1]) + 1
         return True

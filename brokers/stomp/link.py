@@ -50,11 +50,11 @@ BROKER_CLOSES: Final = 0.5
 
 BEATS: Final = re.compile(r"[0-9]{1,9},[0-9]{1,9}")
 
-SPECIAL: Final = re.compile(r"[\\\n\r:]")
 ESCAPES: Final = {
-    "1.1": str.maketrans({"\\": "\\\\", "\n": "\\n", ":": "\\c"}),  # and has no escape for CR, which stands for itself
-    "1.2": str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r", ":": "\\c"}),
+    "1.1": (("\\", "\\\\"), ("\n", "\\n"), (":", "\\c")),  # and has no escape for CR, which stands for itself
+    "1.2": (("\\", "\\\\"), ("\n", "\\n"), (":", "\\c"), ("\r", "\\r")),
 }
+"""What to write for what has a meaning of its own, the escape character first."""
 
 
 def pack(command: str, headers: Mapping[str, str], body: bytes = b"", version: str = "1.2") -> bytes:
@@ -68,13 +68,18 @@ def pack(command: str, headers: Mapping[str, str], body: bytes = b"", version: s
 
     Spec: STOMP 1.1 and 1.2, value encoding.
     """
+    values = _escape("\0".join(headers.values()), version).split("\0")  # all at once takes a third of the time
+    if len(values) != max(1, len(headers)):
+        raise ValueError(f"a header of {command} cannot hold NUL")
     return _encode(
-        command, {_escape_name(name, version): _escape(value, version) for name, value in headers.items()}, body
+        command, {_escape_name(name, version): value for name, value in zip(headers, values, strict=False)}, body
     )
 
 
 def _escape(text: str, version: str) -> str:
-    return text.translate(ESCAPES[version]) if SPECIAL.search(text) else text
+    for special, escape in ESCAPES[version]:
+        text = text.replace(special, escape)
+    return text
 
 
 _escape_name = lru_cache(maxsize=1024)(_escape)
