@@ -21,6 +21,8 @@ from soapjms.protocol.names import ALIASES, CR_2009, DIALECTS, EDITIONS, REC_201
 
 sys.path.insert(0, str(Path(__file__).parent))
 import amqp
+import catalogue
+import reference
 import smqp
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -318,8 +320,10 @@ PAGES = {
     "docs/conformance-amqp.md": amqp.page,
     "docs/conformance-smqp.md": smqp.page,
     "docs/dialects.md": dialects,
+    "docs/errors.md": catalogue.page,
     "docs/w3c-suite.md": suite,
     "docs/states.md": states,
+    **reference.PAGES,
 }
 
 

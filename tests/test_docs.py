@@ -5,12 +5,17 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
+from inspect import isclass, isfunction
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import soapjms
 from brokers.smqp.server.setup import Setup
+from soapjms.protocol.names import FailureReason, Subcode
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -81,3 +86,60 @@ def test_the_page_on_bridges_runs() -> None:
     for block in blocks:
         exec(compile(block, "docs/bridges.md", "exec"), scope)
     assert isinstance(scope["service"], soapjms.Service)
+
+
+def docs_module(name: str) -> Any:
+    """Load a module that makes pages."""
+    spec = spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_error_catalogue_is_complete() -> None:
+    """Every error class, every subcode and every failure reason has its cause and what to do; no row is of none."""
+    catalogue = docs_module("catalogue")
+    assert catalogue.gaps() == []
+    assert set(catalogue.table()["subcode"]) == set(Subcode)
+    assert set(catalogue.table()["failure"]) == set(FailureReason)
+    for section in ("error", "subcode", "failure"):
+        assert all(cause and remedy for cause, remedy in catalogue.table()[section].values())
+
+
+@pytest.mark.parametrize("module", ["soapjms", "soapjms.zeep", "soapjms.testing", "soapjms.replay", "brokers"])
+def test_the_reference_has_every_public_name(module: str) -> None:
+    """With its docstring, if it is a class or a function."""
+    pages = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "api").glob("*.md"))
+    public = import_module(module)
+    for name in public.__all__:
+        assert f"\n### {name}\n" in pages, name
+        found = getattr(public, name)
+        if isclass(found) or isfunction(found):
+            first = (found.__doc__ or "").strip().splitlines()[0]
+            assert first in pages, name
+
+
+def test_what_the_pages_refer_to_is_there() -> None:
+    """Links to pages and headings, and the names of tests, data and examples."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        for target in re.findall(r"\]\((?!https?://)([^)\s]+)\)", text):
+            path, _, heading = target.partition("#")
+            there = page if not path else page.parent / path
+            assert there.exists(), f"{page.name}: {target}"
+            if heading:
+                assert heading in headings(there), f"{page.name}: {target}"
+        for name in re.findall(r"`((?:tests|examples|docs|benchmarks|scripts)/[\w./-]+)`", text):
+            assert (ROOT / name).exists(), f"{page.name}: {name}"
+    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    for page in (ROOT / "docs").glob("*.md"):
+        assert page.name == "README.md" or f"({page.name}" in index, f"docs/README.md leads nowhere to {page.name}"
+
+
+def headings(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as they are in links."""
+    lines = re.findall(r"(?m)^#+ (.*)$", page.read_text(encoding="utf-8"))
+    return {re.sub(r"[^\w -]", "", line.lower()).strip().replace(" ", "-") for line in lines}
