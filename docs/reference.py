@@ -34,7 +34,7 @@ class Chapter(NamedTuple):
 
 CHAPTERS: Final[Mapping[str, Chapter]] = {
     "soapjms": Chapter(
-        "soapjms", "Calling, serving, recording: what `import soapjms` gives.", {"soapjms": (), "soapjms.typed": ()}
+        "soapjms", "Calling, serving, recording: what `import soapjms` gives.", {"soapjms": (), "soapjms.typed": (), "soapjms.security": ("UsernameTokens",)},
     ),
     "zeep": Chapter(
         "soapjms.zeep",
