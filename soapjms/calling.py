@@ -25,12 +25,13 @@ from brokers.naming import Names
 from soapjms.addressing import destination_of, reply_destination_of
 from soapjms.arguments import connection_to, edition, finite, payload_type, reply_strategy
 from soapjms.calls import UNKNOWN, UNSENT, Call, Calls, failure
+from soapjms.conversing import addressed
 from soapjms.health import Pinger
 from soapjms.observing import Observer, Observers, Place, Side
 from soapjms.outgoing import Content
 from soapjms.protocol.errors import CallFailedError, CallTimeoutError, UsageError
 from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
-from soapjms.protocol.names import DEFAULT_PROFILE, CorrelationRule, Profile
+from soapjms.protocol.names import DEFAULT_PROFILE, CorrelationRule, FailureReason, Profile
 from soapjms.protocol.record import Direction, Node
 from soapjms.protocol.requesting import (
     Endpoint,
@@ -40,6 +41,7 @@ from soapjms.protocol.requesting import (
 )
 from soapjms.protocol.uri import JmsUri
 from soapjms.protocol.values import Value
+from soapjms.protocol.wsa import unrelated
 from soapjms.protocol.wsdl import Port
 from soapjms.protocol.wsdl.addresses import read_uri
 from soapjms.recorder import Outgoing, Recorder, record
@@ -72,12 +74,14 @@ class Caller:
         timeout: float = DEFAULT_TIMEOUT,
         names: Names | None = None,
         recorder: Recorder | None = None,
+        addressing: bool = False,
         observer: Observer | Iterable[Observer] | None = None,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         parsed, effective = read_uri(uri, properties)
         self.endpoint = Endpoint.of(parsed, effective, edition(profile, uri), payload_type(message_type), limits)
         self.timeout = finite(timeout)
+        self._addressing = addressing
         self._connection = connection_to(connection)
         self._recorder = recorder
         self._port = uri if isinstance(uri, Port) else None
@@ -116,7 +120,11 @@ class Caller:
         """Send a request, once there is a connection; return the call, which ends with its future."""
         self._check_open()
         due = time.monotonic() + content.seconds
+        message_id = ""
+        if self._addressing:
+            content, message_id = addressed(content, self.endpoint, one_way=False)
         call = Call(self._calls.new_key(), Completion(self._callbacks.executor), RequestingNode(self.endpoint), due)
+        call.message_id = message_id
 
         if self._observers is not None:
             spoken = content.action or self.endpoint.soap_action
@@ -156,6 +164,8 @@ class Caller:
     def _send(self, content: Content) -> None:
         """Send a one-way message, and return when the broker has it."""
         self._check_open()
+        if self._addressing:
+            content, _ = addressed(content, self.endpoint, one_way=True)
         self._sender.send(content)
 
     def _waited(self, call: Call) -> Response:
@@ -220,6 +230,9 @@ class Caller:
         assert not isinstance(event, ResponseIgnored), event.text
         if isinstance(event, ExchangeFailed):
             return failure(event)
+        problem = unrelated(event.envelope, call.message_id) if call.message_id else None
+        if problem is not None:
+            return CallFailedError(problem, FailureReason.RECEPTION_FAILURE)
         assert call.node.request is not None
         return Response.of(event, call.node.request, self.endpoint)
 

@@ -48,6 +48,7 @@ class Call:
         is_confirmed: the broker said that it has the request, for good.
         node: of its exchange; only who makes or ends the call touches it.
         due: when its time is over, by the monotonic clock, which nobody sets back.
+        message_id: what WS-Addressing calls the request; empty without.
         outgoing: the record of its request, once there is one.
         observed: tells the observers how it ends; None if there are none.
         others: what its request carries for them.
@@ -59,6 +60,7 @@ class Call:
         "generation",
         "is_confirmed",
         "key",
+        "message_id",
         "node",
         "observed",
         "others",
@@ -72,6 +74,7 @@ class Call:
         self.due = due
         self.generation = 0
         self.is_confirmed = False
+        self.message_id = ""
         self.outgoing: Outgoing | None = None
         self.observed: Observed | None = None
         self.others = NOTHING

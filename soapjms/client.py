@@ -57,6 +57,7 @@ class Client(Caller):
         recorder: writes every message that passes.
         middleware: functions `(call, call_next)` around each call and one-way message, the outermost first; see
             docs/middleware.md.
+        addressing: write headers of WS-Addressing, and refuse a response that relates to another request.
         observer: is told what happens, or several are; see docs/observing.md.
         limits: how much of a response is read.
 
@@ -83,6 +84,7 @@ class Client(Caller):
         names: Names | None = None,
         recorder: Recorder | None = None,
         middleware: Iterable[ClientMiddleware] = (),
+        addressing: bool = False,
         observer: Observer | Iterable[Observer] | None = None,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
@@ -98,6 +100,7 @@ class Client(Caller):
             timeout=timeout,
             names=names,
             recorder=recorder,
+            addressing=addressing,
             observer=observer,
             limits=limits,
         )

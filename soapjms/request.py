@@ -16,6 +16,7 @@ from soapjms.protocol.attachments import Attachments
 from soapjms.protocol.envelope import Envelope, as_envelope
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.responding import RequestAccepted
+from soapjms.protocol.wsa import Addressing
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,7 @@ class Context:
     delivery_count: int | None = None
     redelivered: bool = False
     claim: Claim = field(default_factory=lambda: Unstored(NO_STORE).begin())
+    addressing: Addressing | None = None
     delivery: dict[object, Any] = field(default_factory=dict)
     key: Callable[[], bytes | None] = lambda: None
 
@@ -46,6 +48,7 @@ class Request:
         deadline: JMSExpiration in epoch milliseconds: after it nobody waits; None if the request never expires.
         attachments: the parts that came along.
         tolerated: the rules that the request breaks, and was let pass; each verdict names its assertion.
+        addressing: its headers of WS-Addressing, if the service has `addressing`; None without.
         identity: who sent it, as the service's `verify` says; None if there is no `verify`.
         context: what middleware hands on to what comes after it, and to the function.
         understood: names of header blocks that were processed on the way here, in Clark notation.
@@ -66,6 +69,7 @@ class Request:
     deadline: int | None
     attachments: Attachments
     tolerated: tuple[Verdict, ...]
+    addressing: Addressing | None = None
     identity: Any = None
     context: dict[str, Any] = field(default_factory=dict, compare=False)
     understood: frozenset[str] = frozenset()
@@ -90,6 +94,8 @@ class Request:
             deadline=accepted.message.expiration or None,
             attachments=accepted.attachments,
             tolerated=accepted.tolerated,
+            addressing=context.addressing,
+            understood=frozenset() if context.addressing is None else context.addressing.understood,
             delivery=context.delivery,
             named=context.key,
             accepted=accepted,

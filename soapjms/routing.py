@@ -32,6 +32,7 @@ class Route:
         run: what runs it: takes a Request, returns an answer.
         policy: what becomes of a request for which it fails.
         understands: the header blocks that it processes, in Clark notation.
+        reply_action: what WS-Addressing calls its answers; None to make it of the action of the request.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Route:
     run: Callable[[Any], Any]
     policy: Policy
     understands: frozenset[str] = field(default=frozenset())
+    reply_action: str | None = None
 
 
 class Routes:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from inspect import isawaitable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from lxml import etree
 
@@ -25,6 +25,15 @@ from soapjms.protocol.errors import InvalidAttachmentError, SoapFaultError, Usag
 from soapjms.protocol.responding import RequestAccepted
 from soapjms.protocol.showing import named
 from soapjms.protocol.understanding import must_understand_fault, not_understood
+from soapjms.protocol.wsa import (
+    WSA_2005,
+    Addressing,
+    AddressingFault,
+    mismatch,
+    missing,
+    read_addressing,
+    stated_action,
+)
 from soapjms.protocol.wsdl import Port
 from soapjms.request import Context, Request
 from soapjms.routing import Route, Routes, element_name
@@ -34,6 +43,9 @@ if TYPE_CHECKING:
     from soapjms.typed import TypedService
 
 log = logging.getLogger("soapjms.service")
+
+
+REQUIRED: Final = "required"
 
 
 class Asking(Protocol):
@@ -95,6 +107,7 @@ class Service:
             namespace. Any other that says mustUnderstand is answered with that fault.
         roles: URIs of what the service acts as beside the ultimate receiver; SOAP 1.1 calls them actors.
         middleware: functions `(request, call_next)` around all operations, the outermost first.
+        addressing: understand headers of WS-Addressing, and answer by them; "required" refuses requests without.
         verify: `(request, security)` returns who sent a request, or raises a fault; see `soapjms.security`.
 
     Attributes:
@@ -114,10 +127,12 @@ class Service:
         roles: Collection[str] = (),
         middleware: Iterable[Middleware] = (),
         verify: Verify | None = None,
+        addressing: bool | str = False,
     ) -> None:
         self._routes = Routes()
         self._policy = _policy(policy)
         self._understands, self._roles = _texts("understands", understands), _texts("roles", roles)
+        self._addressing = _addressing(addressing)
         self._middleware = plain(middleware, "async def functions that come after it are awaited for it")
         if verify is not None:
             self._middleware = (Verifying(verify, self._roles), *self._middleware)
@@ -134,6 +149,7 @@ class Service:
         roles: Collection[str] = (),
         middleware: Iterable[Middleware] = (),
         verify: Verify | None = None,
+        addressing: bool | str = False,
         validate: bool = True,
         loader: Any = None,
     ) -> TypedService:
@@ -142,7 +158,7 @@ class Service:
         Args:
             wsdl: the path of its file.
             port: its name, or SERVICE/PORT; the only SOAP/JMS port where it is None.
-            policy, understands, roles, middleware, verify: see `Service`.
+            policy, understands, roles, middleware, verify, addressing: see `Service`.
             validate: hold requests and answers to the WSDL's schemas; False goes by the types alone.
             loader: fetches what is no local file, such as a `zeep.Transport()`; without one that is refused.
 
@@ -156,10 +172,18 @@ class Service:
 
         found = described(wsdl, port, validate=validate, loader=loader)
         return TypedService(
-            found, policy=policy, understands=understands, roles=roles, middleware=middleware, verify=verify
+            found,
+            policy=policy,
+            understands=understands,
+            roles=roles,
+            middleware=middleware,
+            verify=verify,
+            addressing=addressing,
         )
 
-    def operation(self, name: str, *, action: str | None = None, policy: Policy | None = None) -> Callable[[F], F]:
+    def operation(
+        self, name: str, *, action: str | None = None, policy: Policy | None = None, reply_action: str | None = None
+    ) -> Callable[[F], F]:
         """Register the decorated function for requests whose body element is called `name`. It may be `async`.
 
         Args:
@@ -167,6 +191,7 @@ class Service:
             action: the SOAP action of such requests. Then one of them with the action of another operation is refused,
                 and several operations may have the same element.
             policy: what becomes of a request for which it fails; the service's where it is None.
+            reply_action: what WS-Addressing calls its answers; the request's action and `Response` where it is None.
 
         Raises:
             UsageError: name and action are taken, or are none; what is decorated is no function.
@@ -178,7 +203,9 @@ class Service:
         except ValueError:
             raise UsageError(f"{name!r} is no name of an element; write it {{namespace}}local") from None
         chosen = self._chosen(policy)
-        return self._registering(lambda function: Route(name, name, action, function, function, chosen))
+        return self._registering(
+            lambda function: Route(name, name, action, function, function, chosen, reply_action=reply_action)
+        )
 
     def _registering(self, route: Callable[[Callable[..., Any]], Route]) -> Callable[[F], F]:
         """Make the decorator."""
@@ -206,7 +233,7 @@ class Service:
 
     def find(self, asked: Asking) -> Match:
         """Find the operation that a request is for; see `soapjms.routing`."""
-        found = self._routes.find(element_name(asked.envelope.content), asked.soap_action)
+        found = self._routes.find(element_name(asked.envelope.content), action_of(asked))
         return Match(self, found) if isinstance(found, Route) else Match(self, None, found)
 
     def knows_action(self, action: str | None) -> bool:
@@ -222,6 +249,21 @@ class Service:
         """Return the name of the operation that a request is for; empty if there is none."""
         route = self.find(asked).route
         return "" if route is None else route.name
+
+    def addressing_of(self, accepted: RequestAccepted) -> Addressing | AddressingFault | None:
+        """Return the addressing headers of a request, or what is wrong with them; None if nobody looks at them."""
+        service = self.find(accepted).service
+        if not service._addressing:
+            return None
+        found = read_addressing(accepted.envelope, service._roles)
+        if found is None:
+            return missing(WSA_2005, "Action") if service._addressing == REQUIRED else None
+        return found if isinstance(found, AddressingFault) else mismatch(found, accepted.soap_action) or found
+
+    def reply_action(self, accepted: RequestAccepted) -> str | None:
+        """Return what WS-Addressing calls the answer; None to make it of the action of the request."""
+        route = self.find(accepted).route
+        return None if route is None else route.reply_action
 
     def answer(self, accepted: RequestAccepted, context: Context | None = None) -> Prepared:
         """Run the function for a request and return the envelope to answer with and what goes along; never raises."""
@@ -278,7 +320,8 @@ class Service:
         if blocks:
             return Prepared.of(must_understand_fault(version, blocks))
         if route is None:
-            raise SoapFaultError(problem, blame=Blame.SENDER)
+            told = [] if request.addressing is None else [request.addressing.edition.tag("ActionNotSupported")]
+            raise SoapFaultError(problem, blame=Blame.SENDER, subcodes=told)
         return prepared(version, self._awaited(route.run(request), request))
 
     def _awaited(self, result: Any, request: Request) -> Any:
@@ -294,6 +337,17 @@ def _told(accepted: RequestAccepted, root: etree._Element) -> etree._Element:
     if accepted.one_way and (fault := read_fault(as_envelope(root))) is not None:
         log.warning("a one-way message is answered with a fault, which goes to nobody: %s", fault.reason)
     return root
+
+
+def action_of(asked: Asking) -> str | None:
+    """Return the action that says which operation a request is for: SOAPJMS_soapAction, else that of WS-Addressing."""
+    return asked.soap_action or stated_action(asked.envelope)
+
+
+def _addressing(given: bool | str) -> bool | str:
+    if isinstance(given, bool) or given == REQUIRED:
+        return given
+    raise UsageError(f"addressing is {given!r}; it is True, False, or {REQUIRED!r}")
 
 
 def _policy(policy: Policy) -> Policy:

@@ -14,7 +14,7 @@ from soapjms.protocol.errors import UsageError
 from soapjms.protocol.showing import shown
 from soapjms.request import Request
 from soapjms.security import Verify
-from soapjms.service import Asking, Match, Middleware, Service
+from soapjms.service import Asking, Match, Middleware, Service, action_of
 
 F = TypeVar("F", bound=Callable[[Any], Any])
 
@@ -54,7 +54,9 @@ class Services(Service):
         self._services = dict(services)
         self._default = default
 
-    def operation(self, name: str, *, action: str | None = None, policy: Policy | None = None) -> Callable[[F], F]:
+    def operation(
+        self, name: str, *, action: str | None = None, policy: Policy | None = None, reply_action: str | None = None
+    ) -> Callable[[F], F]:
         """Refuse: operations are registered with one of the services.
 
         Raises:
@@ -92,7 +94,7 @@ class Services(Service):
         return any(each.knows_action(action) for each in self._services.values())
 
     def _fitting(self, asked: Asking) -> Match:
-        action = asked.soap_action
+        action = action_of(asked)
         chosen = {name: each for name, each in self._services.items() if each.knows_action(action)} or self._services
         found = {name: each.find(asked) for name, each in chosen.items()}
         fitting = {name: match for name, match in found.items() if match.route is not None}

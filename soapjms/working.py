@@ -9,81 +9,38 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from threading import Event, Lock
-from typing import Any, Final
+from typing import Final
 
 from brokers.connection import Delivery
 from brokers.message import Message
 from soapjms.addressing import ReplyRule
-from soapjms.answers import service_failed
 from soapjms.committer import Committer
+from soapjms.conversing import Conversation, conversation, refused
 from soapjms.finished import Finished
 from soapjms.idempotency import NO_KEY, NO_STORE, Answered, Claim, Store, Unstored, UnstoredClaim
-from soapjms.middleware import properties_of
+from soapjms.job import FIRST_NAP, Job
 from soapjms.observing import Observed
 from soapjms.observing import Outcome as Ending
-from soapjms.policy import Policy, Then, Unfinished
+from soapjms.policy import Then, Unfinished
 from soapjms.protocol.assertions import Setting
-from soapjms.protocol.envelope import Blame, build_fault
 from soapjms.protocol.errors import OvertakenError, StoreError, UsageError
 from soapjms.protocol.record import Direction, Node
 from soapjms.protocol.responding import RequestAccepted, RequestRefused, RespondingNode
+from soapjms.protocol.wsa import Addressing, AddressingFault
 from soapjms.recorder import record
 from soapjms.request import Context
 from soapjms.service import Outcome, Service
 
 log = logging.getLogger("soapjms.dispatcher")
 
-FIRST_NAP: Final = 0.02
 LONGEST_NAP: Final = 0.5
-"""Seconds between two looks at a request that somebody else works on, or at a store that fails."""
-
-LONGEST_PAUSE: Final = 10.0
-"""Seconds before a request is run again whose end could not be stored; its effects elsewhere happen each time."""
+"""Seconds between two looks at a request that somebody else works on, or at a store that fails; fewer at first."""
 
 NOT_RUN_AGAIN: Final = "the request was begun before, and whether it was carried out is not known; it was not run again"
 POISONOUS: Final = "no delivery of the request was ever finished; there were {}"
 UNANSWERABLE: Final = "the request was carried out, but the connection was lost with each of {} attempts to answer it"
-
-
-@dataclass(slots=True)
-class Job:
-    """One request that keeps the rules.
-
-    Attributes:
-        delivery, event, node: of the request.
-        policy: what becomes of it.
-        tries: how often it was run in this delivery.
-        pause: seconds to wait before it is run again.
-        observed: tells the observers of it; None if there are none.
-        known: what is known of the delivery, whenever it is run.
-    """
-
-    delivery: Delivery
-    event: RequestAccepted
-    node: RespondingNode
-    policy: Policy
-    tries: int = 0
-    pause: float = 0.0
-    observed: Observed | None = None
-    known: dict[object, Any] = field(default_factory=dict)
-
-    def fault(self, reason: str | None) -> Message | None:
-        """Make a fault of the receiver; None where it would go to nobody. Without a reason it tells nothing."""
-        if self.event.one_way:
-            return None
-        version = self.event.envelope.version
-        return self.node.respond(
-            service_failed(version) if reason is None else build_fault(version, reason, blame=Blame.RECEIVER)
-        )
-
-    def start_over(self, setting: Setting) -> None:
-        """Forget the response that was made, which is not to be sent; wait twice as long as the time before."""
-        self.node = RespondingNode(setting)
-        self.node.receive(self.delivery.message)
-        self.pause = min(LONGEST_PAUSE, max(FIRST_NAP, self.pause * 2))
 
 
 class Worker:
@@ -149,7 +106,8 @@ class Worker:
         event = node.receive(message)
         direction, role = (Direction.ONE_WAY, Node.RECEIVING) if event.one_way else (Direction.REQUEST, Node.RESPONDING)
         record(self._recorder, message, direction, role)
-        refusal = None if event.one_way else self._replies.refusal(message)
+        node, event, said = self._addressed(node, event)
+        refusal = None if event.one_way else self._replies.refusal(event.message)
         if refusal is not None:
             self._tally.add("reply refused")
             return Finished(delivery, node, None, dead=f"it must not be answered: {refusal}")
@@ -162,13 +120,40 @@ class Worker:
             if event.one_way:
                 return Finished(delivery, node, None, skipped=Ending.REFUSED)
             return Finished(delivery, node, node.respond(event.fault))
+        if isinstance(said, AddressingFault):
+            return self._refuse_addressing(delivery, node, event, said)
         self._tally.add("accepted")
         if event.tolerated:
             self._tally.add("tolerated")
             log.info("a request was let pass that breaks %s", ", ".join(each.assertion for each in event.tolerated))
         if observed is not None:
             observed.operation = self._service.operation_of(event)
-        return self._serve(Job(delivery, event, node, self._service.policy_for(event), observed=observed))
+        policy = self._service.policy_for(event)
+        return self._serve(Job(delivery, event, node, policy, observed=observed, conversation=said))
+
+    def _addressed(
+        self, node: RespondingNode, event: RequestAccepted | RequestRefused
+    ) -> tuple[RespondingNode, RequestAccepted | RequestRefused, Conversation | AddressingFault | None]:
+        """Have a request go on as if its JMSReplyTo said what its addressing headers say."""
+        if isinstance(event, RequestRefused):
+            return node, event, None
+        found = self._service.addressing_of(event)
+        if not isinstance(found, Addressing):
+            return node, event, found
+        said = conversation(found, event.message, self._replies, self._service.reply_action(event))
+        if isinstance(said, AddressingFault) or (message := said.applied(event.message)) is event.message:
+            return node, event, said
+        node = RespondingNode(self._setting)
+        return node, node.receive(message), said
+
+    def _refuse_addressing(
+        self, delivery: Delivery, node: RespondingNode, event: RequestAccepted, fault: AddressingFault
+    ) -> Finished:
+        self._tally.add("refused", fault.code)
+        log.warning("the addressing headers of a request were refused: %r", fault.reason)
+        if event.one_way:
+            return Finished(delivery, node, None, skipped=Ending.REFUSED)
+        return Finished(delivery, node, node.respond(refused(fault, fault.build(event.envelope.version))))
 
     def _note_refusal(self, event: RequestRefused) -> None:
         self._tally.add("refused", event.subcode or "no envelope")
@@ -241,7 +226,7 @@ class Worker:
         if job.observed is not None:
             job.observed.redelivered = True
         again = None if response is None or job.event.one_way else job.node.respond_again(response)
-        return Finished(job.delivery, job.node, again)
+        return Finished(job.delivery, job.node, job.sent(again))
 
     def _note_store_error(self, error: StoreError) -> None:
         if isinstance(error, OvertakenError):
@@ -336,6 +321,7 @@ def _context(job: Job, claim: Claim, key: Callable[[], bytes | None]) -> Context
         delivery_count=told if told is not None or isinstance(claim, UnstoredClaim) else claim.deaths + 1,
         redelivered=was_delivered_before(delivery) or claim.deaths > 0,
         claim=claim,
+        addressing=None if job.conversation is None else job.conversation.addressing,
         delivery=job.known,
         key=key,
     )
@@ -346,8 +332,7 @@ def _response_of(job: Job, outcome: Outcome) -> tuple[Message | None, BaseExcept
     if outcome.failure is not None or job.event.one_way:
         return None, outcome.failure
     try:
-        root, attachments, properties = outcome.prepared
-        return job.node.respond(root, attachments, properties_of(properties)), None
+        return job.respond(outcome.prepared), None
     except (UsageError, OSError) as error:
         log.exception("an answer, its attachments or its properties cannot be sent")
         return None, error

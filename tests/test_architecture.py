@@ -16,8 +16,8 @@ PRODUCT = sorted(path for name in ("brokers", "soapjms") for path in (ROOT / nam
 PURE = [path for path in PRODUCT if path.is_relative_to(PROTOCOL)]
 
 ORDER = (
-    "names errors showing limits charsets content xml uri values properties wsdl envelope understanding attachments "
-    "members record exchange described reading assertions mep writing requesting responding senders"
+    "names errors showing limits charsets content xml uri values properties wsdl envelope understanding wsa "
+    "attachments members record exchange described reading assertions mep writing requesting responding senders"
 ).split()
 INSIDE_ASSERTIONS = (
     "model messages actions bodies headers precedence pairs of_messages of_answers unseen table judge repeated habits"

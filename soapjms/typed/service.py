@@ -13,6 +13,7 @@ from soapjms.protocol.wsdl.write import NewPort
 from soapjms.routing import Route
 from soapjms.security import Verify
 from soapjms.service import Middleware, Service
+from soapjms.typed.actions import reply_action_of
 from soapjms.typed.description import Described
 from soapjms.typed.operation import TypedOperation, element_of
 from soapjms.typed.writing import element_with
@@ -38,14 +39,28 @@ class TypedService(Service):
         roles: Collection[str] = (),
         middleware: Iterable[Middleware] = (),
         verify: Verify | None = None,
+        addressing: bool | str = False,
     ) -> None:
-        super().__init__(policy=policy, understands=understands, roles=roles, middleware=middleware, verify=verify)
+        super().__init__(
+            policy=policy,
+            understands=understands,
+            roles=roles,
+            middleware=middleware,
+            verify=verify,
+            addressing=addressing,
+        )
         self._described = described
         self.port: Port = described.port
         self.types = described.document.types
 
     def operation(
-        self, name: str, *, action: str | None = None, policy: Policy | None = None, lazy: bool = False
+        self,
+        name: str,
+        *,
+        action: str | None = None,
+        policy: Policy | None = None,
+        reply_action: str | None = None,
+        lazy: bool = False,
     ) -> Callable[[F], F]:
         """Register the decorated function for an operation of the WSDL. It may be `async`.
 
@@ -57,6 +72,7 @@ class TypedService(Service):
             name: of the operation.
             action: None; the WSDL says it.
             policy: what becomes of a request for which it fails; the service's where it is None.
+            reply_action: what WS-Addressing calls its answers; what the WSDL says where it is None.
             lazy: give what is attached in the place of a value (MTOM) as a `Part`, which is a view of the message, and
                 not as bytes; and send attachments without looking at them. What is attached is not held to the schema
                 then.
@@ -75,9 +91,9 @@ class TypedService(Service):
 
         def route(function: Callable[..., Any]) -> Route:
             run = TypedOperation(self._described, found, function, lazy=lazy)
-            return Route(
-                name, element_of(found.input), found.soapaction or None, function, run, chosen, run.understands
-            )
+            said = found.soapaction or found.abstract.wsa_action or None
+            answer = reply_action or reply_action_of(self._described, found)
+            return Route(name, element_of(found.input), said, function, run, chosen, run.understands, answer)
 
         return self._registering(route)
 

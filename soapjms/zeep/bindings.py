@@ -15,6 +15,7 @@ from lxml import etree
 from zeep import plugins
 from zeep.wsdl.bindings import Soap11Binding, Soap12Binding
 
+from soapjms.conversing import add_action
 from soapjms.protocol.envelope import Fault, as_envelope, read_fault
 from soapjms.protocol.errors import InvalidAttachmentError, UsageError
 from soapjms.protocol.names import FailureReason
@@ -112,8 +113,10 @@ class JmsBinding:
         for each in _security(client):
             envelope, headers = each.apply(envelope, headers)
         enclosed.include(envelope)
-        stated = to.endpoint.properties.stated("soapAction")
-        action = _action(headers, operation, stated=stated is not None)
+        stated = to.endpoint.properties.stated("soapAction") is not None
+        action = _action(headers, operation, stated=stated)
+        if endpoints.addressing and not action and not stated and operation.abstract.wsa_action:
+            add_action(envelope, operation.abstract.wsa_action)
         one_way = operation.abstract.output_message is None
         return Outgoing(to, envelope, action, enclosed.attachments, one_way, operation.name)
 

@@ -69,7 +69,7 @@ class Endpoints:
         operation_timeout: seconds that a call waits for its response; always finite.
         profile: the edition to write by; "auto" for that of a WSDL's port, and the default where there is none.
         middleware: functions around each call, the outermost first: plain ones, or `async def` for an AsyncClient.
-        properties, message_type, replies, names, recorder, observer, limits: see `soapjms.Client`.
+        properties, message_type, replies, names, addressing, recorder, observer, limits: see `soapjms.Client`.
 
     Raises:
         UsageError: an argument is not as it must be.
@@ -86,6 +86,7 @@ class Endpoints:
         replies: ReplyStrategy | str | None = None,
         names: Names | None = None,
         middleware: Iterable[Callable[..., Any]] = (),
+        addressing: bool = False,
         recorder: Recorder | None = None,
         observer: Observer | Iterable[Observer] | None = None,
         limits: Limits = DEFAULT_LIMITS,
@@ -94,6 +95,7 @@ class Endpoints:
         self.operation_timeout = finite(operation_timeout)
         self._profile = None if profile == AUTO else edition(profile, "")
         self._middleware = middleware_given(middleware)
+        self.addressing = addressing
         self._is_async = any(map(is_coroutine, self._middleware))
         self._options = {
             "middleware": () if self._is_async else self._middleware,
@@ -101,6 +103,7 @@ class Endpoints:
             "message_type": payload_type(message_type),
             "replies": reply_strategy(replies),
             "names": names,
+            "addressing": addressing,
             "recorder": recorder,
             "observer": observers_given(observer),
             "limits": limits,

@@ -20,7 +20,7 @@ class JmsTransport(Endpoints):
         loader: fetches WSDLs and schemas that are no local files, such as a `zeep.Transport()`; without one they are
             refused.
         options: `operation_timeout` in seconds, `properties`, `profile`, `message_type`, `replies`, `names`,
-            `middleware`, `recorder`, `observer`, `limits`; see `Endpoints`.
+            `middleware`, `addressing`, `recorder`, `observer`, `limits`; see `Endpoints`.
 
     Attributes:
         binding_classes: the bindings that zeep is to know.

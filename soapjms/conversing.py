@@ -1,0 +1,162 @@
+"""WS-Addressing at both ends: what a client writes and checks, and where a service sends its answers.
+
+What the headers are is in `soapjms.protocol.wsa`.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from uuid import uuid4
+
+from lxml import etree
+
+from brokers.message import Destination, Message
+from brokers.naming import Names
+from soapjms.addressing import ReplyRule, destination_of
+from soapjms.answers import header_of
+from soapjms.outgoing import Content
+from soapjms.protocol.envelope import as_envelope, read_envelope, read_fault
+from soapjms.protocol.errors import UsageError
+from soapjms.protocol.requesting import Endpoint
+from soapjms.protocol.showing import named
+from soapjms.protocol.wsa import (
+    EDITIONS,
+    WSA_2005,
+    Addressing,
+    AddressingFault,
+    EndpointReference,
+    answer_headers,
+    invalid,
+    missing,
+    request_headers,
+    stated_action,
+)
+from soapjms.protocol.wsdl.addresses import read_uri
+
+
+def new_id() -> str:
+    """Make the id of a message."""
+    return f"urn:uuid:{uuid4()}"
+
+
+# At a client
+
+
+def addressed(content: Content, endpoint: Endpoint, *, one_way: bool) -> tuple[Content, str]:
+    """Add addressing headers to what is sent, but for those that it has; return it with its id.
+
+    Raises:
+        InvalidEnvelopeError: it is no SOAP envelope.
+        UsageError: nothing says its action.
+    """
+    root = deepcopy(read_envelope(content.envelope, endpoint.limits)[0].root)
+    envelope = as_envelope(root)
+    action = stated_action(envelope) or content.action or endpoint.soap_action
+    if not action:
+        raise UsageError("WS-Addressing needs an action: give soap_action=, or an operation of a WSDL that has one")
+    header_of(root).extend(request_headers(envelope, action, new_id(), endpoint.request_uri, one_way=one_way))
+    ids = [each for edition in EDITIONS for each in header_of(root).iterchildren(edition.tag("MessageID"))]
+    return content._replace(envelope=root), (ids[0].text or "").strip()
+
+
+def add_action(root: etree._Element, action: str) -> None:
+    """Add the Action of a request, unless it has one; what else is missing `addressed` adds."""
+    if stated_action(as_envelope(root)) is None:
+        block = etree.SubElement(header_of(root), WSA_2005.tag("Action"), nsmap={"wsa": WSA_2005.namespace})
+        block.text = action
+
+
+# At a service
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """What the addressing headers of one request say of its answer.
+
+    Attributes:
+        addressing: the headers.
+        reply_to: where an answer goes; None for nowhere.
+        fault_to: the same of a fault.
+        reply_action: Action of an answer; None to make it of that of the request.
+    """
+
+    addressing: Addressing
+    reply_to: Destination | None
+    fault_to: Destination | None
+    reply_action: str | None
+
+    def applied(self, message: Message) -> Message:
+        """Return the request as if its JMSReplyTo said the same."""
+        place = self.reply_to or self.fault_to
+        return message if place == message.reply_to else replace(message, reply_to=place)
+
+    def related(self, root: etree._Element) -> etree._Element:
+        """Return a copy of an answer with addressing headers; what has a RelatesTo of its own stays as it is."""
+        addressing, edition = self.addressing, self.addressing.edition
+        if root.find(f"{{*}}Header/{edition.tag('RelatesTo')}") is not None:
+            return root
+        made = deepcopy(root)
+        fault = read_fault(as_envelope(made))
+        action = self.reply_action or f"{addressing.action}Response"
+        if fault is not None:
+            is_ours = any(each.startswith(f"{{{edition.namespace}}}") for each in fault.subcodes)
+            action = edition.fault_action if is_ours else edition.soap_fault_action
+        endpoint = addressing.endpoint(is_fault=fault is not None)
+        header_of(made).extend(answer_headers(edition, action, new_id(), addressing.message_id, endpoint))
+        return made
+
+    def sent(self, response: Message | None, *, is_fault: bool) -> Message | None:
+        """Return a response with its destination; None if it goes nowhere."""
+        place = self.fault_to if is_fault else self.reply_to
+        if response is None or place is None:
+            return None
+        return response if place == response.destination else replace(response, destination=place)
+
+
+def conversation(
+    addressing: Addressing, message: Message, rule: ReplyRule, reply_action: str | None
+) -> Conversation | AddressingFault:
+    """Work out where the answer to a request goes, if it may go there.
+
+    An anonymous address is JMSReplyTo, a `jms:` URI of the variants queue and topic is that destination, within what
+    `rule` allows for JMSReplyTo. A request that is answered has an id.
+
+    Spec: Core 3.4.
+    """
+    places: dict[bool, Destination | None] = {}
+    for is_fault, header in ((False, "ReplyTo"), (True, "FaultTo")):
+        endpoint = addressing.endpoint(is_fault=is_fault)
+        found = _place(addressing, endpoint, message)
+        if isinstance(found, Destination) and found != message.reply_to:
+            found = rule.refusal(replace(message, reply_to=found)) or found
+        if isinstance(found, str):
+            return invalid(addressing, header, "InvalidAddress", f"{header}: {found}")
+        places[is_fault] = found
+    if addressing.message_id is None and any(places.values()):
+        return missing(addressing.edition, "MessageID")
+    return Conversation(addressing, places[False], places[True], reply_action)
+
+
+def _place(addressing: Addressing, endpoint: EndpointReference, message: Message) -> Destination | str | None:
+    """Return the destination of an address, None for nowhere, or why it has none."""
+    edition, address = addressing.edition, endpoint.address
+    if address == edition.anonymous:
+        return message.reply_to
+    if address == edition.none:
+        return None
+    try:
+        uri, properties = read_uri(address, {})
+        if uri.variant in ("queue", "topic"):
+            return destination_of(uri, Names(), properties)
+    except UsageError:  # the peer's mistake
+        pass
+    return f"{named(address)} is none of: the anonymous address, none, jms:queue:NAME, jms:topic:NAME"
+
+
+def refused(fault: AddressingFault, root: etree._Element) -> etree._Element:
+    """Add addressing headers to the fault for headers that were refused; it goes where JMSReplyTo says."""
+    edition = fault.edition
+    back = EndpointReference(edition.anonymous)
+    header_of(root).extend(answer_headers(edition, edition.fault_action, new_id(), fault.message_id, back))
+    return root
