@@ -35,14 +35,14 @@ def good(tmp_path: Path) -> Path:
 
 
 def test_a_good_log_ends_with_0_without_java(good: Path) -> None:
-    """--local needs no Java; the five results are written, and their place is printed."""
+    """--local needs no Java; the six results are written, and their place is printed."""
     done = soapjms("replay", good, "--out", "results", "--local", cwd=good.parent, PATH="", JAVA_HOME="")
     assert (done.returncode, done.stderr) == (0, "")
     assert "PASSED" in done.stdout or "WARNING" in done.stdout
     assert "1 exchanges" in done.stdout
     assert f"report: {Path('results') / 'report.html'}" in done.stdout
     results = {each.name for each in (good.parent / "results").iterdir()}
-    assert results == {"summary.json", "verdicts", "rejected", "report.html", "junit.xml"}
+    assert results == {"summary.json", "verdicts", "rejected", "report.html", "report.json", "junit.xml"}
 
 
 def test_an_empty_log_has_nothing_to_judge(tmp_path: Path) -> None:

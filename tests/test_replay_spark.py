@@ -37,7 +37,7 @@ def both(logs: Any, folder: Path, profile: str = "rec-2012", **options: Any) -> 
     for name in ("verdicts", "rejected"):
         assert rows(folder / "spark", name) == rows(folder / "local", name)
     assert results[0] == results[1]
-    for name in ("summary.json", "report.html", "junit.xml"):
+    for name in ("summary.json", "report.json", "report.html", "junit.xml"):
         assert (folder / "spark" / name).read_bytes() == (folder / "local" / name).read_bytes()
     return results[0], results[1]
 

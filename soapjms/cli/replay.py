@@ -22,7 +22,7 @@ from soapjms.protocol.exchange import DEFAULT_WINDOW
 from soapjms.protocol.names import AUTO, DEFAULT_PROFILE, PROFILES
 from soapjms.protocol.wsdl import Description, Port
 from soapjms.replay import Progress, SparkFailedError, Summary, replay
-from soapjms.replay.report import samples, visible
+from soapjms.replay.report import visible
 from soapjms.replay.summary import NOTHING
 from soapjms.wsdl import read_wsdl
 
@@ -221,7 +221,7 @@ def _findings(summary: Summary, broken: Mapping[str, Mapping[str, Any]]) -> Tabl
     for name in sorted(broken, key=lambda each: (not broken[each]["failed"], each)):
         each = broken[name]
         kind = "failed" if each["failed"] else "warning"
-        first = samples(summary, name, kind)[0].reason
+        first = summary.findings.of(name, kind)[0][0]
         cells = [each["level"], str(each["failed"]), str(each["warning"]), f"{each['title']}:\n{visible(first)}"]
         table.add_row(Text(name, style=COLOURS[kind]), *map(Text, cells))
     return table

@@ -14,7 +14,7 @@ from typing import Final
 from soapjms.protocol.errors import UsageError
 from soapjms.replay.summary import PRODUCER
 
-FILES: Final = frozenset({"summary.json", "verdicts", "rejected", "report.html", "junit.xml"})
+FILES: Final = frozenset({"summary.json", "verdicts", "rejected", "report.html", "report.json", "junit.xml"})
 
 
 @contextmanager

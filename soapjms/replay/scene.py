@@ -107,7 +107,7 @@ def headers(record: Record) -> Iterator[tuple[str, str]]:
     known = [(name, value) for name, value in _jms_headers(message) if value is not None]
     named = [*known, *((each.name, each.value) for each in message.properties)]
     for name, value in named[:HEADERS]:
-        yield _cut(name), _cut(str(value))
+        yield _cut(name), _cut(str(value).lower() if isinstance(value, bool) else str(value))
     if len(named) > HEADERS:
         yield "…", f"{len(named) - HEADERS} more"
     if record.truncated:
@@ -115,7 +115,7 @@ def headers(record: Record) -> Iterator[tuple[str, str]]:
 
 
 def _jms_headers(message: Message) -> Iterator[tuple[str, object]]:
-    yield "message type", message.message_type
+    yield "JMS message type", message.message_type
     yield "JMSDestination", destination_text(message.destination)
     yield "JMSMessageID", message.message_id
     yield "JMSCorrelationID", message.correlation_id

@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Check that Chromium is there: a test opens the report of a replay in it, without a window. As root on Debian and Ubuntu
+# it is installed; elsewhere this says what to type. CHROMIUM names another program of its kind, such as Google Chrome.
+set -euo pipefail
+
+chromium_works() {
+  "${CHROMIUM:-chromium}" --version >/dev/null 2>&1
+}
+
+chromium_works && exit 0
+
+if [ -n "${CHROMIUM:-}" ]; then
+  echo "CHROMIUM is $CHROMIUM, which does not run. Set it to a Chromium or Chrome, or unset it." >&2
+  exit 1
+fi
+install="apt-get install -y --no-install-recommends chromium fonts-dejavu-core"
+if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
+  echo "Chromium is needed. On Debian and Ubuntu: sudo $install" >&2
+  exit 1
+fi
+apt-get update -q
+DEBIAN_FRONTEND=noninteractive $install
+if ! chromium_works; then
+  echo "Still no Chromium that runs. Install one, and name it: CHROMIUM=/path/to/chrome make test" >&2
+  exit 1
+fi

@@ -1,0 +1,230 @@
+"""The charts over time, as SVG that stands in the page: no script, no style of its own, only numbers in it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from typing import Final, NamedTuple, TypeAlias
+from xml.etree.ElementTree import Element, SubElement, tostring  # writes, never parses
+
+from soapjms.replay.report.texts import duration, moment, number, width
+from soapjms.replay.timeline import EPOCH, MESSAGES, Timeline, latencies_of, quantiles
+
+COLUMNS: Final = 96
+WIDTH: Final = 960
+HEIGHT: Final = 132
+LEFT: Final = 64
+TOP: Final = 10
+BOTTOM: Final = 22
+PLOT: Final = HEIGHT - TOP - BOTTOM
+TICKS: Final = 6
+OUTLIERS: Final = 1000
+"""At most one in so many messages may be left out of the charts at either end, where that shows the others better."""
+BETTER: Final = 10
+
+ROUND: Final = tuple(
+    unit * count
+    for unit, counts in (
+        (timedelta(milliseconds=10), (1, 2, 5, 10, 20, 25, 50)),
+        (timedelta(seconds=1), (1, 2, 5, 10, 15, 30)),
+        (timedelta(minutes=1), (1, 2, 5, 10, 15, 30)),
+        (timedelta(hours=1), (1, 2, 3, 6, 12)),
+        (timedelta(days=1), (1, 2, 7, 14, 28, 56, 91, 182, 364)),
+        (timedelta(days=364), (2, 5, 10, 20, 50, 100)),
+    )
+    for count in counts
+)
+"""How wide a column of the charts may be."""
+
+Says: TypeAlias = Callable[[int], str]
+
+
+class Column(NamedTuple):
+    """What happened in one span of the charts."""
+
+    start: datetime
+    messages: int
+    failed: int
+    warning: int
+    median: timedelta | None
+    slow: timedelta | None
+    label: str
+
+
+class Charts(NamedTuple):
+    """The charts of a run.
+
+    Attributes:
+        columns: what they show, for a table.
+        span: how wide a column is, in words.
+        left_out: how many messages are outside of them.
+    """
+
+    columns: list[Column]
+    span: str
+    left_out: int
+    messages: str
+    violations: str
+    latency: str
+
+
+def charts(timeline: Timeline) -> Charts | None:
+    """Draw a run; None where it has no messages."""
+    spans = _without_outliers(timeline)
+    if not spans:
+        return None
+    first, last = min(spans), max(spans)
+    step = _step(timeline.width, last - first + 1)
+    begin = first // step * step  # so that a column begins at a round time
+    found = list(_columns(spans, begin, last, step, timeline.width))
+    shown = sum(each.messages for each in found)
+    total = sum(span[MESSAGES] for span in timeline.spans.values())
+    return Charts(
+        columns=found,
+        span=width(step * timeline.width),
+        left_out=total - shown,
+        messages=_draw(found, step * timeline.width, _stacked(found, ("messages",)), number),
+        violations=_draw(found, step * timeline.width, _stacked(found, ("failed", "warning")), number),
+        latency=_draw(
+            found, step * timeline.width, _ranges(found), lambda each: duration(timedelta(microseconds=each))
+        ),
+    )
+
+
+def _step(span: timedelta, number: int) -> int:
+    """Choose how many spans a column has: the least that people count time in, else whatever fits."""
+    least = -(-number // COLUMNS) * span
+    return next((each // span for each in ROUND if each >= least and not each % span), least // span)
+
+
+def _without_outliers(timeline: Timeline) -> dict[int, Counter[str]]:
+    """Leave out a few messages at the ends where a clock was wrong by years, and all others would be one column."""
+    spans = timeline.spans
+    allowed = sum(span[MESSAGES] for span in spans.values()) // OUTLIERS
+    ordered = sorted(spans)
+    ordered = ordered[_outliers(spans, ordered, allowed) :]
+    backwards = ordered[::-1]
+    return {each: spans[each] for each in backwards[_outliers(spans, backwards, allowed) :]}
+
+
+def _outliers(spans: dict[int, Counter[str]], ordered: list[int], allowed: int) -> int:
+    """Say how many spans to leave out at the beginning of a list, so that the others have far more room."""
+    seen = 0
+    for index, each in enumerate(ordered):
+        if (abs(ordered[-1] - each) + 1) * BETTER <= abs(ordered[-1] - ordered[0]) + 1:
+            return index
+        seen += spans[each][MESSAGES]
+        if seen > allowed:
+            break
+    return 0
+
+
+def _columns(spans: dict[int, Counter[str]], first: int, last: int, step: int, span: timedelta) -> Iterator[Column]:
+    counted: dict[int, Counter[str]] = {}  # spans without anything are passed over: they may be very many
+    for each, seen in spans.items():
+        counted.setdefault((each - first) // step, Counter()).update(seen)
+    for index in range((last - first) // step + 1):
+        yield _column(counted.get(index, Counter()), _time(first + index * step, span), span)
+
+
+def _column(counted: Counter[str], start: datetime, span: timedelta) -> Column:
+    taken = quantiles(latencies_of(counted), (0.5, 0.95))
+    return Column(
+        start=start,
+        messages=counted[MESSAGES],
+        failed=_under(counted, "failed/"),
+        warning=_under(counted, "warning/"),
+        median=taken[0] if taken else None,
+        slow=taken[1] if taken else None,
+        label=moment(start, span, with_day=True),
+    )
+
+
+def _time(begin: int, span: timedelta) -> datetime:
+    try:
+        return EPOCH + begin * span
+    except OverflowError:  # a span that begins before the first year of the calendar
+        return datetime.min.replace(tzinfo=EPOCH.tzinfo)
+
+
+def _under(counted: Counter[str], prefix: str) -> int:
+    return sum(count for name, count in counted.items() if name.startswith(prefix))
+
+
+class Mark(NamedTuple):
+    """A bar in a column, from one value to another."""
+
+    kind: str
+    column: int
+    low: float
+    high: float
+    title: str
+
+
+def _stacked(columns: list[Column], kinds: tuple[str, ...]) -> list[Mark]:
+    marks = []
+    for index, column in enumerate(columns):
+        low = 0
+        said = ", ".join(f"{number(getattr(column, kind))} {kind}" for kind in kinds)
+        for kind in kinds:
+            count = getattr(column, kind)
+            if count:
+                marks.append(Mark(kind, index, low, low + count, f"{column.label}: {said}"))
+            low += count
+    return marks
+
+
+def _ranges(columns: list[Column]) -> list[Mark]:
+    marks = []
+    for index, column in enumerate(columns):
+        if column.median is not None and column.slow is not None:
+            median, slow = (each / timedelta(microseconds=1) for each in (column.median, column.slow))
+            said = f"{column.label}: median {duration(column.median)}, 95 % within {duration(column.slow)}"
+            marks += [Mark("slow", index, median, slow, said), Mark("median", index, median, median, said)]
+    return marks
+
+
+def _draw(columns: list[Column], span: timedelta, marks: list[Mark], say: Says) -> str:
+    """Draw one chart: a scale of three lines, the marks, and times below."""
+    top = max((mark.high for mark in marks), default=0)
+    svg = Element("svg", {"viewBox": f"0 0 {WIDTH} {HEIGHT}", "aria-hidden": "true", "focusable": "false"})
+    for part in (0, 0.5, 1) if top else (0,):
+        y = _y(part * top, top)
+        SubElement(svg, "line", {"class": "grid", "x1": str(LEFT), "x2": str(WIDTH), "y1": y, "y2": y})
+        if not (part == 0.5 and top < 2):
+            text = SubElement(svg, "text", {"class": "scale", "x": str(LEFT - 8), "y": y, "dy": "0.32em"})
+            text.text = "0" if not part else say(round(part * top))
+    pitch = (WIDTH - LEFT) / len(columns)
+    for mark in marks:
+        _bar(svg, mark, pitch, top)
+    _times(svg, columns, span, pitch)
+    return tostring(svg, "unicode", short_empty_elements=False)
+
+
+def _bar(svg: Element, mark: Mark, pitch: float, top: float) -> None:
+    high, low = float(_y(mark.high, top)), float(_y(mark.low, top))
+    least = 2 if mark.low == mark.high else 1  # what is there is seen
+    place = {
+        "x": f"{LEFT + mark.column * pitch + pitch * 0.1:.1f}",
+        "width": f"{pitch * 0.8:.1f}",
+        "y": f"{min(high, low - least) if mark.low != mark.high else high - 1:.1f}",
+        "height": f"{max(least, low - high):.1f}",
+    }
+    SubElement(SubElement(svg, "rect", {"class": mark.kind, **place}), "title").text = mark.title
+
+
+def _times(svg: Element, columns: list[Column], span: timedelta, pitch: float) -> None:
+    every = max(1, -(-len(columns) // TICKS))
+    day = None
+    for index in range(0, len(columns), every):
+        start = columns[index].start
+        x = f"{LEFT + index * pitch:.1f}"
+        SubElement(svg, "line", {"class": "tick", "x1": x, "x2": x, "y1": _y(0, 1), "y2": str(HEIGHT - BOTTOM + 4)})
+        text = SubElement(svg, "text", {"class": "time", "x": x, "y": str(HEIGHT - 5)})
+        text.text = moment(start, span, with_day=start.date() != day)
+        day = start.date()
+
+
+def _y(value: float, top: float) -> str:
+    return f"{TOP + PLOT - (PLOT * value / top if top else 0):.1f}"

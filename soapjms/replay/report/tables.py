@@ -1,0 +1,200 @@
+"""What the report lists beside the assertions: causes, destinations, peer stacks. All of it is bounded."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import timedelta
+from typing import Final, NamedTuple
+
+from soapjms.protocol.assertions import Outcome
+from soapjms.replay.findings import Cause, Sample
+from soapjms.replay.report.rows import Row
+from soapjms.replay.summary import Place, Summary
+from soapjms.replay.timeline import quantiles
+
+CAUSES_SHOWN: Final = 500
+"""How many causes the report lists: the gravest, and of these the most frequent."""
+GRAVITY: Final = (Outcome.FAILED, Outcome.WARNING, Outcome.MISSING_INPUT, Outcome.PREREQ_FAILED)
+BROKEN: Final = (Outcome.FAILED, Outcome.WARNING)
+UNKNOWN_STACK: Final = "no known marks"
+REST: Final = "all others"
+NAMELESS: Final = "unknown"
+
+
+class Line(NamedTuple):
+    """One line of the list of causes."""
+
+    row: Row
+    verdict: str
+    reason: str
+    cause: Cause
+
+    @property
+    def samples(self) -> list[Sample]:
+        """The first findings."""
+        return self.cause.samples
+
+    @property
+    def places(self) -> list[tuple[str, list[str]]]:
+        """The destinations, with the stacks of the senders: those with most findings first."""
+        stacks: dict[str, list[str]] = {}
+        for (place, stack), _ in sorted(self.cause.where.items(), key=lambda each: (-each[1], each[0])):
+            stacks.setdefault(place, []).extend([stack] if stack else [])
+        return list(stacks.items())
+
+    @property
+    def answers(self) -> list[str]:
+        """The fault that was expected and the one observed, in words, with how often."""
+        return [
+            f"expected {expected or 'no fault'}, observed {observed or 'none'}: {count:,}"
+            for (expected, observed), count in sorted(self.cause.answers.items(), key=lambda each: (-each[1], each[0]))
+        ]
+
+
+class Lines(NamedTuple):
+    """The list of causes, and how many causes and findings are beyond it."""
+
+    shown: list[Line]
+    causes_left: int
+    findings_left: int
+
+
+def lines(summary: Summary, listed: Iterable[Row]) -> Lines:
+    """List the causes of findings."""
+    found = [
+        Line(row, outcome, reason, cause)
+        for outcome in GRAVITY
+        for row in listed
+        for reason, cause in summary.findings.of(row.id, outcome)
+    ]
+    found.sort(key=lambda line: (GRAVITY.index(Outcome(line.verdict)), -line.cause.count, line.row.id, line.reason))
+    rest = found[CAUSES_SHOWN:]
+    return Lines(found[:CAUSES_SHOWN], len(rest), sum(line.cause.count for line in rest))
+
+
+class Spot(NamedTuple):
+    """One destination as the report lists it; `name` is None for all that are not listed one by one."""
+
+    name: str | None
+    messages: int
+    answered: int
+    median: timedelta | None
+    slow: timedelta | None
+    failed: int
+    warning: int
+    stacks: Mapping[str, list[tuple[str, int]]]
+    """What senders look of, with the sending nodes and how many messages of each."""
+
+
+def spots(summary: Summary) -> list[Spot]:
+    """List the destinations, those where most failed first, and the rest of them as one."""
+    found = _found_at(summary)
+    known = [
+        _spot(name, seen, found[name, Outcome.FAILED], found[name, Outcome.WARNING])
+        for name, seen in summary.places.items()
+    ]
+    known.sort(key=lambda spot: (-spot.failed, -spot.warning, -spot.messages, spot.name or ""))
+    rest = [each for each in summary.members["stacks"] if each["destination"] is None]
+    if rest:
+        numbers = {each: _all(summary, each) - sum(found[name, each] for name in summary.places) for each in BROKEN}
+        seen = [(each["node"], stack, n) for each in rest for stack, n in each["stacks"].items()]
+        messages = sum(each["messages"] for each in rest)
+        failed, warning = (numbers[each] for each in BROKEN)
+        known.append(Spot(None, messages, 0, None, None, failed, warning, _by_stack(seen)))
+    return known
+
+
+def _all(summary: Summary, outcome: str) -> int:
+    return sum(int(each[outcome]) for each in summary.members["assertions"].values())
+
+
+def _found_at(summary: Summary) -> Counter[tuple[str, str]]:
+    found: Counter[tuple[str, str]] = Counter()
+    for place, _, outcome, count in _counted(summary):
+        found[place, outcome] += count
+    return found
+
+
+def _counted(summary: Summary) -> Iterator[tuple[str, str, str, int]]:
+    """Yield destination, stack, verdict and number of all findings that broke something."""
+    for (_, outcome), causes in summary.findings.groups.items():
+        if outcome in BROKEN:
+            for cause in causes.all.values():
+                for (place, stack), count in cause.where.items():
+                    yield place, stack, outcome, count
+
+
+def _spot(name: str, seen: Place, failed: int, warning: int) -> Spot:
+    bins = Counter({int(path[1]): count for path, count in seen.items() if path[0] == "latency"})
+    taken = quantiles(bins, (0.5, 0.95))
+    stacks = sorted((path[1], path[2], count) for path, count in seen.items() if path[0] == "stack")
+    return Spot(
+        name=name,
+        messages=sum(count for _, _, count in stacks),
+        answered=seen["answered",],
+        median=taken[0] if taken else None,
+        slow=taken[1] if taken else None,
+        failed=failed,
+        warning=warning,
+        stacks=_by_stack(stacks),
+    )
+
+
+def _by_stack(seen: Iterable[tuple[str, str, int]]) -> dict[str, list[tuple[str, int]]]:
+    """Put sending nodes and numbers under the stack that they look of; those that look of none are left out."""
+    stacks: dict[str, list[tuple[str, int]]] = {}
+    for node, stack, count in seen:
+        if stack:
+            stacks.setdefault(stack, []).append((node, count))
+    return stacks
+
+
+class Peer(NamedTuple):
+    """What messages look of one stack; of none where `name` is empty."""
+
+    name: str
+    messages: int
+    nodes: Mapping[str, int]
+    failed: int
+    warning: int
+    worst: list[tuple[str, int]]
+    """The assertions that most of its messages failed, with how often."""
+
+
+WORST: Final = 3
+
+
+def peers(summary: Summary) -> list[Peer]:
+    """List the stacks that messages look of, by the number of messages; those without a mark of any last."""
+    nodes: dict[str, Counter[str]] = {}
+    for each in summary.members["stacks"]:
+        unmarked = each["messages"] - sum(each["stacks"].values())
+        for stack, count in [*each["stacks"].items(), *([("", unmarked)] if unmarked else [])]:
+            nodes.setdefault(stack, Counter())[each["node"]] += count
+    found: Counter[tuple[str, str]] = Counter()
+    for _, stack, outcome, count in _counted(summary):
+        found[stack, outcome] += count
+    listed = [
+        Peer(
+            name=stack,
+            messages=seen.total(),
+            nodes=dict(sorted(seen.items())),
+            failed=found[stack, Outcome.FAILED],
+            warning=found[stack, Outcome.WARNING],
+            worst=_worst(summary, stack),
+        )
+        for stack, seen in nodes.items()
+    ]
+    return sorted(listed, key=lambda peer: (not peer.name, -peer.messages, peer.name))
+
+
+def _worst(summary: Summary, stack: str) -> list[tuple[str, int]]:
+    failed: Counter[str] = Counter()
+    for (assertion, outcome), causes in summary.findings.groups.items():
+        if outcome == Outcome.FAILED:
+            failed[assertion] += sum(
+                count for cause in causes.all.values() for (_, one), count in cause.where.items() if one == stack
+            )
+    ranked = sorted(failed.items(), key=lambda each: (-each[1], each[0]))
+    return [each for each in ranked if each[1]][:WORST]
