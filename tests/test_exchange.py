@@ -770,17 +770,34 @@ def frozen(exchange: Exchange) -> Exchange:
     st.sampled_from(["c1", "m1", "c2", "", None]),
     st.sampled_from([REPLIES, NAMELESS, queue("elsewhere"), None]),
     st.sampled_from([REPLIES, NAMELESS, None]),
+    st.sampled_from([REPLIES, None]),
     st.sampled_from([-1.0, 0.0, 1.0, 600.0, 600.5]),
 )
 def test_two_records_alone_are_paired_as_among_others(
-    one: str | None, other: str | None, message_id: str, correlation_id: str, seen: Any, wanted: Any, second: float
+    one: str | None,
+    other: str | None,
+    message_id: str,
+    correlation_id: str,
+    seen: Any,
+    wanted: Any,
+    further: Any,
+    second: float,
 ) -> None:
     """What is told at first sight of a request and its response is what the pairing of many comes to."""
-    two = [
-        request(direction=one, reply_to=wanted),
-        response(second, direction=other, message_id=message_id, correlation_id=correlation_id, destination=seen),
-    ]
-    two.sort(key=lambda each: each.time)
-    group = pairing._Group(timedelta(minutes=10))
-    slowly = [each for some in two for each in group.add(some)]
-    assert list(pair(two, timedelta(minutes=10))) == [*slowly, *group.end()]
+    ids = {"message_id": message_id, "correlation_id": correlation_id}
+    asked = request(direction=one, reply_to=wanted)
+    answered = response(second, direction=other, destination=seen, reply_to=further, **ids)
+    two = sorted([asked, answered], key=lambda each: each.time)
+    assert list(pair(two, WINDOW)) == slowly(two)
+    copied = sorted([*two, replace(asked, node=Node.TAP)], key=lambda each: each.time)
+    assert list(pair(copied, WINDOW)) == slowly(copied)
+
+
+WINDOW = timedelta(minutes=10)
+
+
+def slowly(records: list[Record]) -> list[Exchange]:
+    """Pair records as those of a key of which many are under way."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(pairing, "is_plain_call", lambda *_: False)
+        return list(pair(records, WINDOW))

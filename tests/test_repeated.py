@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from vector_kit import CASES, exchange_of, setting_of
 
 from brokers.message import Message, MessageType, properties
+from soapjms.protocol import described
 from soapjms.protocol.assertions import (
     ASSERTIONS,
     Judge,
@@ -67,7 +68,7 @@ def test_a_judge_remembers_only_so_much(monkeypatch: pytest.MonkeyPatch) -> None
     exchanges = [exchange_of(case.values[0]) for case in CASES[:40]]  # type: ignore[arg-type]
     for each in exchanges:
         agrees(one, each)
-        assert len(one._plans) <= 2
+        assert len(one._steps) <= 2
 
 
 CHANGES: dict[str, list[Any]] = {
@@ -108,7 +109,7 @@ def test_what_is_settled_rests_on_what_is_settled() -> None:
         and row.applies in repeated.BY_SKETCH
         and repeated.NEEDS_BY_SKETCH.issuperset(row.needs)
     }
-    assert len(settled) > 25
+    assert len(settled) > 20
     for row in settled.values():
         assert set(row.after) <= settled.keys(), row.id
     used = {function for row in ASSERTIONS for function in (row.check, row.applies)}
@@ -143,7 +144,18 @@ def test_long_properties_are_not_remembered() -> None:
     message = Message(message_type=MessageType.BYTES, body=b"<a/>", properties=long)
     one = Judge(Setting())
     agrees(one, Exchange(id="", pattern=Pattern.ONE_WAY, request=record(message, None)))
-    assert not one._plans
+    assert not one._steps
     reading = Reading(message, REC_2012)
     assert "quotedSoapAction" in [code for code, _ in habits_of(reading, Carrier.ONE_WAY)]
     assert guess_dialect(reading) == "spring-ws"
+
+
+def test_properties_that_come_by_the_thousand_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The memory of properties is bounded; what was forgotten is worked out anew."""
+    monkeypatch.setattr(described._Memory, "MOST", 2)
+    memory = described._Memory()
+    for text in ["a", "b", "c", "a", "a"]:
+        found = memory.describe(properties({"SOAPJMS_soapAction": text}), REC_2012)
+        assert found.soap_action == text
+        assert len(memory._known) <= 2
+    assert memory.describe(found.properties, REC_2012) is found

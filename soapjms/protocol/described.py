@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, Generic, TypeVar
 
-from brokers.message import Properties, as_text
+from brokers.message import Properties, Property, as_text
 from soapjms.protocol import names
 from soapjms.protocol.content import ContentType, parse_content_type
 from soapjms.protocol.names import Profile, SoapVersion
-from soapjms.protocol.uri import JmsUri, parse
+from soapjms.protocol.uri import JmsUri, Mode, parse
 
 T = TypeVar("T")
 
@@ -154,15 +154,80 @@ class Described:
         text = (self.text(names.CONTENT_ENCODING) or "identity").strip().lower()
         return None if text == "identity" else text
 
+    # What judging needs to know, and no more.
+
+    @lazy
+    def shape(self) -> Shape:
+        """What any rule of the binding can tell of these properties; most messages share it with others.
+
+        Of a requestURI without anything out of the ordinary that is the lookup variant, of a soapAction that has no
+        other beside it whether it is quoted.
+        """
+        return Shape(self, tuple([(each.name, each.type, self._told_by(each)) for each in self.properties]))
+
+    def _told_by(self, entry: Property) -> object:
+        text = as_text(entry.value)
+        if not text or entry.name not in TELLING_LITTLE:
+            return text
+        if text == self.text(names.REQUEST_URI):
+            return _told_by_uri(text)
+        if text == self.text(names.SOAP_ACTION) and not _may_state_action(self.content_type):
+            return (text != self.soap_action,)
+        return text
+
+
+class Shape:
+    """The shape of properties: equal where no rule tells them apart.
+
+    Attributes:
+        described: properties of this shape.
+    """
+
+    __slots__ = ("_hash", "_key", "described")
+
+    def __init__(self, described: Described, key: tuple[object, ...]) -> None:
+        self.described = described
+        self._key = described.profile.name, key
+        self._hash = hash(self._key)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Shape) and self._key == other._key)
+
+
+def _told_by_uri(text: str) -> object:
+    """Return what a rule can tell of a requestURI: the whole of it if it has parameters, or anything is wrong."""
+    uri = parse(text)
+    if not uri.well_formed or uri.parameters or not uri.variant or not uri.destination:
+        return text
+    return uri.variant, parse(text, Mode.STRICT).well_formed
+
+
+def _may_state_action(kind: ContentType | None) -> bool:
+    """Say whether a content type may hold an action, so that soapAction is compared with it."""
+    if kind is None or kind.media_type == SoapVersion.SOAP_11.media_type:
+        return False
+    return kind.media_type != SoapVersion.SOAP_12.media_type or "action" in kind.parameters
+
+
+TELLING_LITTLE: Final = frozenset(
+    name for known in (names.REQUEST_URI, names.SOAP_ACTION) for name in (known, *names.ALIASES.get(known, ()))
+)
 
 SHORT: Final = 2048
 """Characters that the properties of a message may have altogether to be remembered."""
 
 
+REMEMBERED: Final = 8192
+"""Properties of different content that are remembered: a broker has many queues, and a service many actions."""
+
+
 class _Memory:
     """What was worked out for the properties seen of late, by profile; it forgets all when it has too many."""
 
-    MOST: Final = 1024
+    MOST: Final = REMEMBERED
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, Properties], Described] = {}

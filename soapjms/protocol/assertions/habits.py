@@ -16,7 +16,7 @@ from soapjms.protocol import names
 from soapjms.protocol.assertions.judge import readings
 from soapjms.protocol.assertions.model import Setting
 from soapjms.protocol.content import ContentType
-from soapjms.protocol.described import Described
+from soapjms.protocol.described import Shape
 from soapjms.protocol.exchange import Exchange
 from soapjms.protocol.properties import Carrier
 from soapjms.protocol.reading import Reading
@@ -181,8 +181,8 @@ MISDIRECTED: Final = (
 
 def habits_of(message: Reading, carrier: Carrier) -> Iterator[tuple[str, str]]:
     """Yield the code and text of each habit that one message shows."""
-    if message.described.is_short and not message.is_multipart and not isinstance(message.message.body, str):
-        return iter(_habits_by_properties(message.described, carrier, message.message.untyped))
+    if message.described.is_short and not message.is_multipart and not _marked_text(message, carrier):
+        return iter(_habits_by_properties(message.described.shape, carrier, message.message.untyped))
     return _shown_by(message, carrier)
 
 
@@ -191,8 +191,9 @@ def _shown_by(message: Reading, carrier: Carrier) -> Iterator[tuple[str, str]]:
 
 
 @lru_cache(maxsize=1024)
-def _habits_by_properties(described: Described, carrier: Carrier, untyped: bool) -> tuple[tuple[str, str], ...]:
-    """Return the habits of a message of octets without parts: only its properties show any."""
+def _habits_by_properties(shape: Shape, carrier: Carrier, untyped: bool) -> tuple[tuple[str, str], ...]:
+    """Return the habits that properties show; without parts and byte order mark, the body shows none."""
+    described = shape.described
     message = Message(message_type=MessageType.BYTES, properties=described.properties, untyped=untyped)
     return tuple(_shown_by(Reading(message, described.profile), carrier))
 
@@ -261,7 +262,7 @@ def guess_dialect(message: Reading) -> str | None:
     there = frozenset(
         each.name for each in message.message.properties if each.name in TELLING and each.value is not None
     )
-    return _guess_by_properties(message.described, there, message.record.direction)
+    return _guess_by_properties(message.described.shape, there, message.record.direction)
 
 
 def _first_mark(message: Reading) -> str | None:
@@ -269,7 +270,8 @@ def _first_mark(message: Reading) -> str | None:
 
 
 @lru_cache(maxsize=1024)
-def _guess_by_properties(described: Described, there: frozenset[str], direction: Direction | None) -> str | None:
+def _guess_by_properties(shape: Shape, there: frozenset[str], direction: Direction | None) -> str | None:
+    described = shape.described
     more = (Property(name, PropertyType.STRING, "") for name in there if described.properties.lookup(name) is None)
     message = Message(message_type=MessageType.BYTES, properties=Properties((*described.properties, *more)))
     return _first_mark(Reading(message, described.profile, direction=direction))

@@ -18,6 +18,7 @@ from soapjms.protocol.uri import Severity
 CLOCK_TOLERANCE: Final = 2000
 """Milliseconds by which JMSExpiration may differ from JMSTimestamp plus timeToLive: provider clocks vary."""
 
+DELIVERY_MODES: Final = tuple(DeliveryMode)
 
 # Headers
 
@@ -25,7 +26,7 @@ CLOCK_TOLERANCE: Final = 2000
 def delivery_mode(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.2.2 deliveryMode; Protocol-2005."""
     seen = case.message.message.delivery_mode
-    if seen not in tuple(DeliveryMode):
+    if seen not in DELIVERY_MODES:
         return f"JMSDeliveryMode is {seen}; it is 1 or 2"
     wanted = _read(case, "deliveryMode")
     return None if wanted in (None, seen) else f"deliveryMode was set to {wanted}, JMSDeliveryMode is {seen}"

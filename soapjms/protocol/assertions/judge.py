@@ -28,7 +28,7 @@ from soapjms.protocol.assertions.model import (
 )
 from soapjms.protocol.assertions.of_messages import BODY_ASSERTIONS, PROPERTY_ASSERTIONS
 from soapjms.protocol.assertions.table import ASSERTIONS, REQUEST_FAULTS
-from soapjms.protocol.described import Described
+from soapjms.protocol.described import Shape
 from soapjms.protocol.exchange import Exchange, Pattern
 from soapjms.protocol.names import Level, Profile, Subcode, profile
 from soapjms.protocol.properties import Carrier
@@ -71,12 +71,12 @@ def judge_readings(
     known = setting.properties is not None
     for carrier, message in messages.items():
         case = Case(setting, message, carrier, request, response, subcodes, spared)
-        yield from _judge_case(case, rows_for(rows, carrier, setting.profile.name, known))
+        yield from judge_case(case, rows_for(rows, carrier, setting.profile.name, known))
     pairs = rows_for(rows, None, setting.profile.name)
     if pairs and Carrier.ONE_WAY not in messages:
         message = messages.get(Carrier.RESPONSE) or messages[Carrier.REQUEST]
         case = Case(setting, message, Carrier.RESPONSE, request, response, subcodes, spared, is_pair=True)
-        yield from _judge_case(case, pairs)
+        yield from judge_case(case, pairs)
 
 
 def judge_request(reading: Reading, carrier: Carrier, setting: Setting) -> Iterator[Verdict]:
@@ -88,22 +88,23 @@ def judge_request(reading: Reading, carrier: Carrier, setting: Setting) -> Itera
     described, message = reading.described, reading.message
     rows = None
     if described.is_short and message.body and described.content_encoding is None:
-        rows = _rows_left(described, setting.variants, setting.strict, carrier, message.message_type)
+        rows = _rows_left(described.shape, setting.variants, setting.strict, carrier, message.message_type)
     if rows is None:
         rows = rows_for(REQUEST_FAULTS, carrier, setting.profile.name)
-    return _judge_case(Case(setting, reading, carrier, request=reading), rows, only_broken=True)
+    return judge_case(Case(setting, reading, carrier, request=reading), rows, only_broken=True)
 
 
 @lru_cache(maxsize=1024)
 def _rows_left(
-    described: Described, variants: frozenset[str], strict: bool, carrier: Carrier, message_type: MessageType
+    shape: Shape, variants: frozenset[str], strict: bool, carrier: Carrier, message_type: MessageType
 ) -> tuple[Assertion, ...] | None:
     """Return the rows on the body of a message with these properties, None if a row on the properties is not kept."""
+    described = shape.described
     edition = described.profile
     body = "<" if message_type is MessageType.TEXT else b"<"
     message = Message(message_type=message_type, body=body, properties=described.properties)
     case = Case(Setting(profile=edition, variants=variants, strict=strict), Reading(message, edition), carrier)
-    verdicts = _judge_case(case, rows_for(PROPERTY_ASSERTIONS, carrier, edition.name), only_broken=False)
+    verdicts = judge_case(case, rows_for(PROPERTY_ASSERTIONS, carrier, edition.name), only_broken=False)
     if any(each.outcome not in (Outcome.PASSED, Outcome.NOT_APPLICABLE) for each in verdicts):
         return None
     rows = (row for row in rows_for(BODY_ASSERTIONS, carrier, edition.name) if row.applies(case))
@@ -129,7 +130,7 @@ def rows_for(
     )
 
 
-def _judge_case(case: Case, rows: tuple[Assertion, ...], only_broken: bool = False) -> Iterator[Verdict]:
+def judge_case(case: Case, rows: tuple[Assertion, ...], only_broken: bool = False) -> Iterator[Verdict]:
     """Judge one message or pair; with `only_broken` nothing is yielded for what holds."""
     ended: Ended = {}
     for row in rows:

@@ -1,8 +1,8 @@
-"""Judging many exchanges, of which most are like others: what follows from the sketch of one is worked out once.
+"""Judging many exchanges, of which most are like others: what follows from the sketch of a message is worked out once.
 
-A sketch is what messages have in common by the thousand: their properties, message type, delivery mode, priority. A row
-is settled by it where neither its test nor its check looks at anything else. The others, on bodies, ids, destinations
-and times, are judged message by message.
+A sketch is what messages have in common by the thousand: their properties, message type, direction. A row is settled by
+it where neither its test nor its check looks at anything else. The others, on bodies, ids, destinations, numbers and
+times, are judged message by message.
 
 `judge` stays the one that says what is right: this gives the same verdicts.
 
@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sized
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from functools import cache
+from typing import Final, NamedTuple, TypeAlias
 
 from brokers.message import MessageType
 from soapjms.protocol.assertions import actions, bodies, headers, messages, precedence
@@ -23,15 +24,15 @@ from soapjms.protocol.assertions.judge import (
     PASSED,
     Ended,
     broken_verdict,
-    judge_readings,
+    judge_case,
     note_end,
     outcome_of,
     rows_for,
 )
 from soapjms.protocol.assertions.model import BROKEN, Assertion, Case, Need, Outcome, Setting, Verdict, always
-from soapjms.protocol.assertions.pairs import copied, is_jndi, same_delivery_mode
+from soapjms.protocol.assertions.pairs import is_jndi
 from soapjms.protocol.assertions.table import ASSERTIONS
-from soapjms.protocol.described import Described
+from soapjms.protocol.described import Described, Shape
 from soapjms.protocol.names import Subcode
 from soapjms.protocol.properties import Carrier
 from soapjms.protocol.reading import Reading
@@ -45,8 +46,6 @@ BY_SKETCH: Final[frozenset[Callable[[Case], object]]] = frozenset(
         actions.is_multipart_with_action,
         actions.is_soap12_with_action,
         actions.soap_action_present,
-        copied,
-        headers.delivery_mode,
         headers.destination_present,
         headers.has_target_service,
         headers.ignores_reply_topic,
@@ -54,7 +53,6 @@ BY_SKETCH: Final[frozenset[Callable[[Case], object]]] = frozenset(
         headers.is_request,
         headers.must_be_excluded,
         headers.owes_request_uri,
-        headers.priority,
         headers.reply_to_present,
         headers.request_uri_present,
         headers.should_be_excluded,
@@ -80,7 +78,6 @@ BY_SKETCH: Final[frozenset[Callable[[Case], object]]] = frozenset(
         messages.states_soap_action,
         messages.states_target_service,
         messages.target_service,
-        same_delivery_mode,
     }
 )
 """The tests and checks that look at nothing but what is in the sketches."""
@@ -98,68 +95,72 @@ def _parameters(case: Case) -> Sized:
     return () if case.message.request_uri is None else case.message.request_uri.parameters
 
 
-NEEDS_BY_SKETCH: Final = frozenset({Need.MESSAGE_TYPE, Need.TYPES, Need.DELIVERY_MODE, Need.PRIORITY})
+NEEDS_BY_SKETCH: Final = frozenset({Need.MESSAGE_TYPE, Need.TYPES})
 
 MOST: Final = 4096
-"""Kinds of exchanges that are remembered; beyond them all is forgotten, and begun again."""
+"""Sketches that are remembered; beyond them all are forgotten, and begun again."""
+
+Found: TypeAlias = tuple[Outcome, str | None]
+"""How a row ends, and why."""
 
 
 class Sketch(NamedTuple):
-    """What a message shares with many others. `described` stands for all properties."""
+    """What a message shares with many others. `properties` stands for all of them.
 
-    described: Described
+    Where it is known what the sender was given, each value counts, else their shape.
+    """
+
+    carrier: Carrier
+    properties: Described | Shape
     message_type: MessageType
     body: type
     is_empty: bool
     truncated: bool
     untyped: bool
     direction: Direction | None
-    delivery_mode: int | None
-    priority: int | None
     has_reply_to: bool
+    owes_request_uri: bool
 
 
-Kind = tuple[Carrier | None, Sketch | None, Sketch | None]
-"""What tells exchanges apart for the memory: the carrier of the first message, the sketches of both."""
-
-
-def sketch_of(reading: Reading) -> Sketch:
+def sketch_of(case: Case) -> Sketch:
     """Return the sketch of a message."""
+    reading = case.message
     message, record = reading.message, reading.record
     return Sketch(
-        reading.described,
+        case.carrier,
+        reading.described.shape if case.setting.properties is None else reading.described,
         message.message_type,
         type(message.body),
         not message.size,
         record.truncated,
         message.untyped,
         record.direction,
-        message.delivery_mode,
-        message.priority,
         message.reply_to is not None,
+        headers.owes_request_uri(case),
     )
+
+
+class Halves(NamedTuple):
+    """What pairs share with many others."""
+
+    is_asked: bool
+    is_answered: bool
+    is_jndi: bool
+    is_accused: bool
+    """The request gives cause for a fault."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Steps:
-    """What is left to do for one message or pair of a kind, in the order of the table.
+    """What is left to do for one message or pair, in the order of the table.
 
     Attributes:
         todo: rows with what they are known to end in, None where they have to be judged.
         counts: how the rows end that are not in `todo`: they passed, or do not apply.
     """
 
-    todo: tuple[tuple[Assertion, tuple[Outcome, str | None] | None], ...]
+    todo: tuple[tuple[Assertion, Found | None], ...]
     counts: Counter[tuple[str, Outcome]]
-
-
-class Plan(NamedTuple):
-    """The steps for the messages of an exchange by carrier, then for the pair: if the request calls for no fault."""
-
-    messages: tuple[tuple[Carrier, Steps], ...]
-    pair: Steps | None
-    accused: Steps | None
-    """For the pair if it does call for one."""
 
 
 class Judge:
@@ -175,7 +176,8 @@ class Judge:
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
         self.exchanges = 0
-        self._plans: dict[Kind, Plan | None] = {}
+        self._steps: dict[Sketch, Steps | None] = {}
+        self._steps_of_pairs: dict[Halves, Steps] = {}
         self._seen: Counter[tuple[Steps, tuple[tuple[int, Outcome], ...]]] = Counter()
         self._counts: Counter[tuple[str, Outcome]] = Counter()
 
@@ -184,31 +186,18 @@ class Judge:
 
         All are counted, once the iterator has ended.
         """
-        if not all(each.described.is_short for each in messages.values()):
-            return self._in_full(messages)
         request = messages.get(Carrier.REQUEST) or messages.get(Carrier.ONE_WAY)
         response = messages.get(Carrier.RESPONSE)
-        kind = (
-            next(iter(messages)),
-            None if request is None else sketch_of(request),
-            None if response is None else sketch_of(response),
-        )
-        plan = self._plans.get(kind)
-        if plan is None:
-            if not self._is_repeated(kind):
-                return self._in_full(messages)
-            plan = self._plans[kind] = self._plan(messages, request, response)
-        return self._by_plan(plan, messages, request, response)
-
-    def _is_repeated(self, kind: Kind) -> bool:
-        """Say whether a kind comes for the second time: a plan for one that comes once costs more than it saves."""
-        if kind in self._plans:
-            return True
-        if len(self._plans) >= MOST:
-            self._add_up()
-            self._plans.clear()
-        self._plans[kind] = None
-        return False
+        subcodes: dict[str, Subcode] = {}
+        spared: set[Subcode] = set()
+        for carrier, message in messages.items():
+            case = Case(self.setting, message, carrier, request, response, subcodes, spared)
+            steps = self._steps_for(case)
+            yield from self._in_full(case) if steps is None else self._take(steps, case)
+        if Carrier.ONE_WAY not in messages:
+            message = response or messages[Carrier.REQUEST]
+            case = Case(self.setting, message, Carrier.RESPONSE, request, response, subcodes, spared, is_pair=True)
+            yield from self._take(self._steps_for_pair(case), case)
 
     def counts(self) -> Counter[tuple[str, Outcome]]:
         """Return how often the assertions ended how, over all exchanges so far, by the id that the profile has."""
@@ -227,28 +216,16 @@ class Judge:
     def _id(self, row: Assertion) -> str:
         return self.setting.profile.assertion_id(row.id) or row.id
 
-    def _in_full(self, messages: dict[Carrier, Reading]) -> Iterator[Verdict]:
-        for verdict in judge_readings(self.setting, messages, ASSERTIONS):
+    def _rows(self, carrier: Carrier | None) -> tuple[Assertion, ...]:
+        return rows_for(ASSERTIONS, carrier, self.setting.profile.name, self.setting.properties is not None)
+
+    # Judging
+
+    def _in_full(self, case: Case) -> Iterator[Verdict]:
+        for verdict in judge_case(case, self._rows(case.carrier)):
             self._counts[verdict.assertion, verdict.outcome] += 1
             if verdict.outcome not in SILENT:
                 yield verdict
-
-    # By a plan
-
-    def _by_plan(
-        self, plan: Plan, messages: dict[Carrier, Reading], request: Reading | None, response: Reading | None
-    ) -> Iterator[Verdict]:
-        subcodes: dict[str, Subcode] = {}
-        spared: set[Subcode] = set()
-        for carrier, steps in plan.messages:
-            case = Case(self.setting, messages[carrier], carrier, request, response, subcodes, spared)
-            yield from self._take(steps, case)
-        steps_of_pair = plan.accused if subcodes else plan.pair
-        if steps_of_pair is not None:
-            message = response or request
-            assert message is not None
-            case = Case(self.setting, message, Carrier.RESPONSE, request, response, subcodes, spared, is_pair=True)
-            yield from self._take(steps_of_pair, case)
 
     def _take(self, steps: Steps, case: Case) -> Iterator[Verdict]:
         """Take the steps for one message or pair, and count how they end."""
@@ -267,43 +244,55 @@ class Judge:
                 ends = (*ends, (index, found[0]))
         self._seen[steps, ends] += 1
 
-    # Making a plan
+    # Working out what is left to do
 
-    def _plan(self, messages: dict[Carrier, Reading], request: Reading | None, response: Reading | None) -> Plan:
-        """Settle what the sketches of these messages settle."""
-        name, known = self.setting.profile.name, self.setting.properties is not None
-        subcodes: dict[str, Subcode] = {}
-        steps = []
-        for carrier, message in messages.items():
-            case = Case(self.setting, message, carrier, request, response, subcodes)
-            steps.append((carrier, self._steps(case, rows_for(ASSERTIONS, carrier, name, known))))
-        if Carrier.ONE_WAY in messages:
-            return Plan(tuple(steps), None, None)
-        last = response or request
-        assert last is not None
-        case = Case(self.setting, last, Carrier.RESPONSE, request, response, is_pair=True)
-        rows = rows_for(ASSERTIONS, None, name)
-        unaccused = self._steps(case, rows, accused=False)
-        return Plan(tuple(steps), unaccused, self._steps(case, rows, accused=True))
+    def _steps_for(self, case: Case) -> Steps | None:
+        """Return what is left to do for a message, None for one whose sketch comes for the first time.
 
-    def _steps(self, case: Case, rows: tuple[Assertion, ...], *, accused: bool = False) -> Steps:
+        To settle what a sketch settles costs more than to judge one message.
+        """
+        if not case.message.described.is_short:
+            return None
+        sketch = sketch_of(case)
+        if sketch not in self._steps:
+            if len(self._steps) >= MOST:
+                self._add_up()
+                self._steps.clear()
+            self._steps[sketch] = None
+            return None
+        steps = self._steps[sketch]
+        if steps is None:
+            alone = Case(self.setting, case.message, case.carrier, case.request, case.response)
+            steps = self._steps[sketch] = self._settle(alone, self._rows(case.carrier))
+        return steps
+
+    def _steps_for_pair(self, case: Case) -> Steps:
+        request = case.request
+        jndi = request is not None and case.response is not None and is_jndi(case)
+        halves = Halves(request is not None, case.response is not None, jndi, bool(case.subcodes))
+        steps = self._steps_of_pairs.get(halves)
+        if steps is None:
+            steps = self._steps_of_pairs[halves] = self._settle(case, self._rows(None))
+        return steps
+
+    def _settle(self, case: Case, rows: tuple[Assertion, ...]) -> Steps:
         ended: Ended = {}
-        todo: list[tuple[Assertion, tuple[Outcome, str | None] | None]] = []
+        todo: list[tuple[Assertion, Found | None]] = []
         counts: Counter[tuple[str, Outcome]] = Counter()
         for row in rows:
-            found = self._settled(row, case, ended, accused)
+            found = self._settled(row, case, ended)
             if found is PASSED or found is NOT_APPLICABLE:
                 counts[self._id(row), found[0]] += 1
                 continue
             if found is not None:
                 note_end(row, case, found[0], ended)
-            todo.append((replace(row, applies=always) if found is None and row.applies in BY_SKETCH else row, found))
+            todo.append((_applying(row) if found is None and row.applies in BY_SKETCH else row, found))
         return Steps(tuple(todo), counts)
 
-    def _settled(self, row: Assertion, case: Case, ended: Ended, accused: bool) -> tuple[Outcome, str | None] | None:
-        """Return how a row ends for all exchanges of this kind, None if it has to be judged for each of them."""
+    def _settled(self, row: Assertion, case: Case, ended: Ended) -> Found | None:
+        """Return how a row ends for all with this sketch, None if it has to be judged for each of them."""
         if row.reaction_to:
-            return None if accused else NOT_APPLICABLE
+            return None if case.subcodes else NOT_APPLICABLE
         if case.is_pair and (case.request is None or case.response is None):
             return outcome_of(row, case, ended)
         if row.applies not in BY_SKETCH:
@@ -314,6 +303,11 @@ class Judge:
         if row.check in BY_SKETCH and NEEDS_BY_SKETCH.issuperset(row.needs):
             return outcome_of(row, case, ended)
         return None
+
+
+@cache
+def _applying(row: Assertion) -> Assertion:
+    return replace(row, applies=always)
 
 
 SILENT: Final = frozenset({Outcome.PASSED, Outcome.NOT_APPLICABLE})

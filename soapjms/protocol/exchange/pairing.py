@@ -13,7 +13,7 @@ from itertools import chain, groupby, islice
 from operator import itemgetter
 from typing import Final
 
-from soapjms.protocol.exchange.keys import keys
+from soapjms.protocol.exchange.keys import is_request, keys
 from soapjms.protocol.exchange.matching import nearest_pairs
 from soapjms.protocol.exchange.model import DEFAULT_WINDOW, Exchange, Pattern, exchange_id, pattern_alone
 from soapjms.protocol.exchange.sightings import Sighting, Sightings
@@ -79,12 +79,12 @@ def pair(records: Iterable[Record], window: timedelta = DEFAULT_WINDOW) -> Itera
 
 
 def is_plain_call(request: Record, response: Record, window: timedelta) -> bool:
-    """Say whether two records that are alone with their key are, beyond doubt, a request and its response.
+    """Say whether two messages that are alone with their key are, beyond doubt, a request and its response.
 
     Nearly all are. `nearest_pairs` says the same of them, and takes its time for it.
     """
     asked, answered = request.message, response.message
-    if request.direction is not Direction.REQUEST or response.direction is not Direction.RESPONSE:
+    if not is_request(request) or is_request(response) or response.direction is Direction.ONE_WAY:
         return False
     if not asked.message_id or not answered.message_id or asked.message_id == answered.message_id:
         return False  # they may be copies
@@ -143,12 +143,20 @@ class _Group:
     def _paired(self) -> list[Sighting]:
         """Pair the messages of the stretch and begin the next one."""
         messages, self._stretch = self._stretch.messages, Sightings(self._window)
+        if len(messages) == 2 and self._are_plain_call(*messages):
+            request, answer = messages
+            request.partner, answer.partner, answer.is_answer = answer, request, True
+            return messages
         for request, answer in nearest_pairs(messages, self._window):
             request.partner, answer.partner, answer.is_answer = answer, request, True
         alone = [each for each in messages if each.partner is None and pattern_alone(each.record) in HALVES]
-        for request, answer in nearest_pairs(alone, self._window, any_place=True):
+        for request, answer in nearest_pairs(alone, self._window, any_place=True) if len(alone) > 1 else ():
             request.misdirected = answer.misdirected = True
         return messages
+
+    def _are_plain_call(self, request: Sighting, answer: Sighting) -> bool:
+        seen_once = len(request.times) == len(answer.times) == 1
+        return seen_once and is_plain_call(request.record, answer.record, self._window)
 
     def _remember(self, sighting: Sighting) -> None:
         if sighting.message_id is not None:
