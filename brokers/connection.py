@@ -71,7 +71,6 @@ class Capabilities:
         cumulative_accept: accepting a delivery accepts all that came before it on the same consumer.
         selectors: `consume` takes a JMS message selector.
         durable_topics: `consume` takes a `durable_name`.
-        ends_temporaries: `end_temporary` does; else the broker has them until the connection ends.
     """
 
     broker: str
@@ -88,7 +87,6 @@ class Capabilities:
     cumulative_accept: bool
     selectors: bool
     durable_topics: bool
-    ends_temporaries: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,20 +322,21 @@ class Connection(ABC):
         """
 
     @abstractmethod
-    def temporary(self, kind: DestinationKind = DestinationKind.TEMPORARY_QUEUE, *, fresh: bool = True) -> Destination:
+    def temporary(
+        self, kind: DestinationKind = DestinationKind.TEMPORARY_QUEUE, *, fresh: bool = True, ends: bool = False
+    ) -> Destination:
         """Make a destination that only this connection may consume from, and that ends with this generation of it.
 
-        One that need not be `fresh` may have been given to `end_temporary` while the broker still has it: then what
-        comes late for its earlier use comes here.
+        Args:
+            kind: a temporary kind.
+            fresh: nobody sent to it before; else it may be one that was ended and that the broker still has.
+            ends: it will be ended, and gone from the broker then, also where that takes another session (STOMP to
+                ActiveMQ Classic). Its consumers have `auto_accept`.
         """
 
     @abstractmethod
     def end_temporary(self, destination: Destination) -> None:
-        """End a temporary destination, whose consumers are closed, before its generation ends, with what is in it.
-
-        Where the broker cannot do that (capability `ends_temporaries`), a later `temporary` that need not be fresh is
-        given it. Does nothing for one that has ended, or that another connection made.
-        """
+        """End a temporary destination, whose consumers are closed; nothing for one that has ended, or is not ours."""
 
     @abstractmethod
     def close(self, deadline: float = 5.0) -> None:

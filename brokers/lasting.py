@@ -163,7 +163,9 @@ class LastingConnection(Connection, Generic[SessionT, ConsumerT]):
             raise BrokerError(f"the durable subscription {durable_name!r} to {topic} has a consumer")
         self._unsubscribe(self._usable(to_begin=True), wishes)
 
-    def temporary(self, kind: DestinationKind = DestinationKind.TEMPORARY_QUEUE, *, fresh: bool = True) -> Destination:
+    def temporary(
+        self, kind: DestinationKind = DestinationKind.TEMPORARY_QUEUE, *, fresh: bool = True, ends: bool = False
+    ) -> Destination:
         """Make a temporary destination.
 
         Raises:
@@ -172,7 +174,7 @@ class LastingConnection(Connection, Generic[SessionT, ConsumerT]):
         """
         temporary_kind(kind)
         link, generation = self._usable(to_begin=True), self._generation
-        made = self._make_temporary(link, kind, fresh=fresh)
+        made = self._make_temporary(link, kind, fresh=fresh, ends=ends)
         assert made.address is not None
         with self._lock:
             self._temporaries[made.address] = generation
@@ -238,7 +240,7 @@ class LastingConnection(Connection, Generic[SessionT, ConsumerT]):
         """Make a consumer, which is still to be started."""
 
     @abstractmethod
-    def _make_temporary(self, link: SessionT, kind: DestinationKind, *, fresh: bool) -> Destination:
+    def _make_temporary(self, link: SessionT, kind: DestinationKind, *, fresh: bool, ends: bool) -> Destination:
         """Make a temporary destination, with its address."""
 
     @abstractmethod

@@ -30,9 +30,6 @@ PREFETCH: Final = 1000
 REMEMBERED: Final = 1000
 """Replies that a destination remembers, so that a second copy of one is not taken for the next call's."""
 
-KEPT: Final = 1000
-"""Destinations without their reply that are kept for it, where the broker cannot end them."""
-
 OnReply: TypeAlias = Callable[[Message, str, str], None]
 """Called with a reply, the key of the call that it is for, and what it is if the key is of no call of this client."""
 
@@ -141,29 +138,20 @@ class SharedReplies(Replies):
 
 
 class _Place:
-    """A temporary queue for one call at a time.
+    """A temporary queue for one call at a time."""
 
-    Attributes:
-        holder: the key of the call that has it, or had it and still waits for nothing but a late reply.
-        answered: the reply of that call came.
-        seen: what the replies before repeated.
-    """
-
-    __slots__ = ("answered", "consumer", "destination", "generation", "holder", "seen")
+    __slots__ = ("consumer", "destination", "generation", "holder", "seen")
 
     def __init__(self, destination: Destination, generation: int) -> None:
         self.destination = destination
         self.generation = generation
         self.consumer: Consumer  # set once it listens, before anybody else knows the place
         self.holder = ""
-        self.answered = False
         self.seen: deque[str] = deque(maxlen=REMEMBERED)
 
 
 class ExclusiveReplies(Replies):
-    """A temporary queue for each call under way. One whose call ended without its reply is no other call's.
-
-    Such a one is ended. Where the broker cannot do that it is kept until the reply comes late, and is used again then.
+    """A temporary queue for each call under way; one whose call ended without its reply is ended, and never used again.
 
     Args:
         connection: to the broker.
@@ -178,7 +166,6 @@ class ExclusiveReplies(Replies):
         self._lock = Lock()
         self._idle: list[_Place] = []
         self._leased: dict[str, _Place] = {}
-        self._unanswered: dict[str, _Place] = {}
         self._closed = False
 
     def lease(self, key: str) -> Destination:
@@ -186,7 +173,7 @@ class ExclusiveReplies(Replies):
         place = self._take_idle() or self._open()
         with self._lock:
             if not self._closed:
-                place.holder, place.answered = key, False
+                place.holder = key
                 self._leased[key] = place
                 return place.destination
         self._end(place)
@@ -198,25 +185,19 @@ class ExclusiveReplies(Replies):
             place = self._leased.pop(key, None)
             if place is None:
                 return
-            if not self._closed and (reusable or place.answered):
+            if reusable and not self._closed:
                 place.holder = ""
                 self._idle.append(place)
                 return
-            if not self._closed and not self._connection.capabilities.ends_temporaries:
-                self._unanswered[key] = place
-                if len(self._unanswered) <= KEPT:
-                    return
-                place = self._unanswered.pop(next(iter(self._unanswered)))
         self._end(place)
 
     def close(self) -> None:
         """Stop listening everywhere, and end the destinations."""
         with self._lock:
             self._closed = True
-            places = [*self._idle, *self._leased.values(), *self._unanswered.values()]
+            places = [*self._idle, *self._leased.values()]
             self._idle.clear()
             self._leased.clear()
-            self._unanswered.clear()
         for place in places:
             self._end(place)
 
@@ -233,10 +214,7 @@ class ExclusiveReplies(Replies):
             return None
 
     def _open(self) -> _Place:
-        generation = self._connection.generation
-        with self._lock:  # of those of an earlier generation nothing is left
-            self._unanswered = {key: place for key, place in self._unanswered.items() if place.generation == generation}
-        place = _Place(self._connection.temporary(), generation)
+        place = _Place(self._connection.temporary(ends=True), self._connection.generation)
         place.consumer = self._connection.consume(
             place.destination, partial(self._on_delivery, place), prefetch=PREFETCH, auto_accept=True, inline=True
         )
@@ -253,13 +231,7 @@ class ExclusiveReplies(Replies):
             self._on_reply(message, "", "duplicate" if repeats else "unknown")
             return
         place.seen.append(repeats)
-        with self._lock:
-            key, place.answered = place.holder, True
-        self._on_reply(message, key, "unknown")
-        with self._lock:
-            if self._unanswered.pop(key, None) is not None:
-                place.holder = ""
-                self._idle.append(place)
+        self._on_reply(message, place.holder, "unknown")
 
 
 @dataclass(frozen=True, slots=True)

@@ -278,11 +278,13 @@ class DestinationContract(Fixtures):
             send(connection, text(first, "1"), text(second, "2"))
             assert (inbox.bodies(1), witness.bodies(1)) == (["1"], ["2"])
 
-    def test_a_temporary_queue_ends_early(self, connection: Connection, other: Connection) -> None:
+    @pytest.mark.parametrize("ends", [False, True])
+    def test_a_temporary_queue_ends_early(self, connection: Connection, other: Connection, ends: bool) -> None:
         """One that is ended is this connection's no more; another is made, and one that is still in use stays."""
-        ended, kept, inbox = connection.temporary(), connection.temporary(), Inbox()
-        connection.consume(ended, inbox).close()
-        with connection.consume(kept, inbox):
+        requests, inbox = Inbox(), Inbox()
+        ended, kept = connection.temporary(ends=ends), connection.temporary(ends=ends)
+        connection.consume(ended, inbox, auto_accept=True).close()
+        with connection.consume(kept, inbox, auto_accept=True):
             connection.end_temporary(ended)
             connection.end_temporary(ended)
             other.end_temporary(kept)
@@ -292,7 +294,12 @@ class DestinationContract(Fixtures):
             with connection.consume(again, inbox):
                 send(connection, text(again, "1"))
                 assert inbox.bodies(1) == ["1"]
-            send(connection, text(kept, "2"))
+            served = queue(fresh())
+            with other.consume(served, requests):
+                send(connection, text(served, "request", reply_to=kept))
+                reply_to = requests.next().message.reply_to
+            assert reply_to is not None
+            send(other, text(reply_to, "2"))
             assert inbox.bodies(1) == ["2"]
 
     def test_temporary_topic(self, connection: Connection) -> None:

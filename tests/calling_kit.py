@@ -261,8 +261,8 @@ class Wrapped(Connection):
     def begin(self) -> Transaction:
         return self.inner.begin()
 
-    def temporary(self, kind: DestinationKind = DestinationKind.TEMPORARY_QUEUE, *, fresh: bool = True) -> Any:
-        return self.inner.temporary(kind, fresh=fresh)
+    def temporary(self, kind: DestinationKind = DestinationKind.TEMPORARY_QUEUE, **options: bool) -> Any:
+        return self.inner.temporary(kind, **options)
 
     def end_temporary(self, destination: Any) -> None:
         self.inner.end_temporary(destination)

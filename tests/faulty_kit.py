@@ -105,8 +105,8 @@ class FaultyConnection(Wrapped):
     def begin(self) -> Transaction:
         return FaultyTransaction(self.run("begin", self.inner.begin), self)
 
-    def temporary(self, kind: DestinationKind = DestinationKind.TEMPORARY_QUEUE, *, fresh: bool = True) -> Any:
-        return self.run("temporary", lambda: self.inner.temporary(kind, fresh=fresh))
+    def temporary(self, kind: DestinationKind = DestinationKind.TEMPORARY_QUEUE, **options: bool) -> Any:
+        return self.run("temporary", lambda: self.inner.temporary(kind, **options))
 
 
 def no_executor() -> Executor:

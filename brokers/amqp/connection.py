@@ -93,7 +93,7 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
     def _consumer(self, wishes: Wishes, on_delivery: OnDelivery) -> AmqpConsumer:
         return AmqpConsumer(wishes, on_delivery, owner=self, shared=self._shared)
 
-    def _make_temporary(self, link: AmqpSession, kind: DestinationKind, *, fresh: bool) -> Destination:
+    def _make_temporary(self, link: AmqpSession, kind: DestinationKind, *, fresh: bool, ends: bool) -> Destination:
         node = TemporaryNode(link, kind, link.dialect)
         made = node.make(self._timeout)
         link.temporaries[made.address or ""] = node

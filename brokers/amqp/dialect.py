@@ -117,7 +117,6 @@ def capabilities_of(dialect: Dialect, broker: str, *, has_client_id: bool, messa
         cumulative_accept=False,
         selectors=dialect.selectors,
         durable_topics=has_client_id,
-        ends_temporaries=True,
     )
 
 

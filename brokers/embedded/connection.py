@@ -50,7 +50,6 @@ CAPABILITIES: Final = Capabilities(
     cumulative_accept=False,
     selectors=False,
     durable_topics=True,
-    ends_temporaries=True,
 )
 
 GENERATION: Final = 1
@@ -323,7 +322,9 @@ class EmbeddedConnection(Connection):
             self._transactions.add(transaction)
             return transaction
 
-    def temporary(self, kind: DestinationKind = DestinationKind.TEMPORARY_QUEUE, *, fresh: bool = True) -> Destination:
+    def temporary(
+        self, kind: DestinationKind = DestinationKind.TEMPORARY_QUEUE, *, fresh: bool = True, ends: bool = False
+    ) -> Destination:
         """Make a temporary destination, always a fresh one; its name is known to every connection of the same broker.
 
         Raises:

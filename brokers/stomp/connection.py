@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from itertools import count
 from secrets import token_hex
@@ -12,6 +13,7 @@ from brokers.errors import BrokerError, ConnectionLostError, SendFailedError
 from brokers.lasting import LastingConnection
 from brokers.message import DeliveryMode, Destination, DestinationKind, Message
 from brokers.reconnect import Reconnect
+from brokers.stomp.annex import Annexes
 from brokers.stomp.consumer import Shared, StompConsumer, StompDelivery
 from brokers.stomp.dialect import capabilities_of
 from brokers.stomp.endpoints import StompEndpoints
@@ -21,6 +23,8 @@ from brokers.stomp.login import Login
 from brokers.stomp.releases import Releases
 from brokers.stomp.transaction import Names, StompTransaction
 from brokers.wishes import Wishes
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -45,6 +49,7 @@ class StompConnection(LastingConnection[Link, StompConsumer]):
         self._ids = count(1)
         self.names = Names()
         self._shared = Shared(self.new_id, timeout, self._crew, Releases(), self._later, self._forget)
+        self._annexes: Annexes | None = None
         self._spare: list[tuple[Link, Destination]] = []  # temporary ones that the broker still has
         self._mark = token_hex(8)  # in the address of each temporary destination of this connection
         self._written: Completion[SendResult] = self.completion()  # of every send that waits for no answer
@@ -89,12 +94,27 @@ class StompConnection(LastingConnection[Link, StompConsumer]):
         return StompTransaction(self, self._usable())
 
     def _consumer(self, wishes: Wishes, on_delivery: OnDelivery) -> StompConsumer:
-        return StompConsumer(wishes, on_delivery, owner=self, shared=self._shared)
+        home = None if self._annexes is None else self._annexes.home(wishes.destination)
+        return StompConsumer(wishes, on_delivery, owner=self, shared=self._shared, home=home)
 
-    def _make_temporary(self, link: Link, kind: DestinationKind, *, fresh: bool) -> Destination:
+    def _make_temporary(self, link: Link, kind: DestinationKind, *, fresh: bool, ends: bool) -> Destination:
+        address = f"{link.dialect.own_prefixes[kind]}{self._mark}-{token_hex(16)}"
         if not fresh and (spare := self._take_spare(link, kind)) is not None:
             return spare
-        return Destination(kind, None, address=f"{link.dialect.own_prefixes[kind]}{self._mark}-{token_hex(16)}")
+        if ends and link.dialect.own_is_private and kind is DestinationKind.TEMPORARY_QUEUE:
+            try:
+                return self._annexes_of(link).make(address)
+            except BrokerError as error:
+                if not link.is_up:
+                    raise
+                log.warning("%s: a temporary queue will stay until the connection ends: %s", link, error)
+        return Destination(kind, None, address=address)
+
+    def _annexes_of(self, link: Link) -> Annexes:
+        with self._lock:
+            if self._annexes is None or self._annexes.main is not link:
+                self._annexes = Annexes(link, self.new_id)
+            return self._annexes
 
     def _take_spare(self, link: Link, kind: DestinationKind) -> Destination | None:
         with self._lock:
@@ -106,9 +126,10 @@ class StompConnection(LastingConnection[Link, StompConsumer]):
             return None
 
     def _end_temporary(self, link: Link, destination: Destination) -> None:
-        if link.dialect.own_is_private:
-            with self._lock:
-                self._spare.append((link, destination))
+        if not link.dialect.own_is_private or (self._annexes is not None and self._annexes.end(destination)):
+            return
+        with self._lock:
+            self._spare.append((link, destination))
 
     def _unsubscribe(self, link: Link, wishes: Wishes) -> None:
         """Go by the client id and the name; the `id` of the frame is only there because STOMP wants one."""
@@ -123,14 +144,22 @@ class StompConnection(LastingConnection[Link, StompConsumer]):
             ) from error
 
     def _take_leave(self, link: Link, consumers: Sequence[StompConsumer], until: float) -> None:
-        link.close(until, lambda: b"".join(consumer.end() for consumer in consumers))
+        link.close(until, lambda: b"".join(consumer.end() for consumer in consumers if consumer.home is None))
+        if self._annexes is not None:
+            self._annexes.close(until)
+
+    def _session_ended(self, link: Link) -> None:
+        super()._session_ended(link)
+        annexes = self._annexes
+        if annexes is not None and annexes.main is link and not self._is_closing:
+            annexes.drop()
 
     # What transactions need of their connection.
 
     def frame(self, message: Message) -> tuple[Headers, bytes]:
         """Return headers and body of the SEND frame, having checked that its temporary destinations are of today."""
         for destination in (message.destination, message.reply_to):
-            if destination is not None and self._is_own_form(destination):
+            if destination is not None and (self._is_own_form(destination) or destination.address in self._temporaries):
                 self._require_own(destination)
         return to_frame(message, self._current().dialect)
 

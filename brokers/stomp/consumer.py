@@ -22,6 +22,7 @@ from brokers.deadlines import Later
 from brokers.errors import BrokerError, ConnectionLostError, SendFailedError
 from brokers.sessions import LastingConsumer
 from brokers.stomp.acceptance import Acceptances, Arrival, Subscription
+from brokers.stomp.annex import Home
 from brokers.stomp.dialect import Dialect
 from brokers.stomp.frames import Headers, acknowledgement, dead_letter, from_frame, subscribe_headers
 from brokers.stomp.link import SUBSCRIBE, Link, pack
@@ -48,6 +49,8 @@ class StompDelivery(Delivery):
         subscription, headers, body = arrival
         super().__init__(from_frame(headers, body, subscription.link.dialect), None, subscription.generation)
         self.consumer = consumer
+        if consumer.home is not None:
+            self.message = replace(self.message, destination=consumer.wishes.destination)
         if self.message.redelivered is None and self.key in consumer.releases:  # we know better than the broker
             self.message = replace(self.message, redelivered=True)
         self.arrival = arrival
@@ -163,8 +166,10 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
         *,
         owner: object,
         shared: Shared,
+        home: Home | None = None,
     ) -> None:
         super().__init__(wishes, on_delivery, owner, shared.crew)
+        self.home = home
         self.auto_accept = wishes.auto_accept
         self.releases = shared.releases
         self.origin: Hashable = self if wishes.destination.kind.is_topic else wishes.destination
@@ -182,7 +187,7 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
             ConnectionLostError: the connection was lost meanwhile.
         """
         try:
-            super().start(link, generation)
+            super().start(link if self.home is None else self.home.link, generation)
         except SendFailedError as error:
             raise BrokerError(f"cannot consume from {self._destination}: {error}") from error
 
@@ -285,7 +290,7 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
     def _headers(self, subscription: Subscription) -> Headers:
         wishes, dialect = self.wishes, subscription.link.dialect
         return {"id": subscription.id, "ack": acknowledgement_mode(wishes, dialect)} | subscribe_headers(
-            wishes.destination,
+            wishes.destination if self.home is None else self.home.own,
             dialect,
             prefetch=wishes.prefetch,
             selector=wishes.selector,

@@ -242,5 +242,4 @@ def capabilities_of(dialect: Dialect, server: str, *, has_client_id: bool) -> Ca
         cumulative_accept=False,
         selectors=True,
         durable_topics=has_client_id,
-        ends_temporaries=not dialect.own_is_private,
     )

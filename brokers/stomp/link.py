@@ -115,11 +115,13 @@ class Link:
         writing: held while frames are written. Who must act on a state and write in one step holds it around both.
         login: where to, and who asks.
         server: what the broker calls itself.
+        session: what it calls this session, empty if it does not say.
         dialect: how that broker speaks.
     """
 
     def __init__(self, login: Login, on_end: Callable[[Link], None]) -> None:
         self.server = ""
+        self.session = ""
         self.dialect: Dialect = ACTIVEMQ_CLASSIC
         self.login = login
         self._on_end = on_end
@@ -168,6 +170,7 @@ class Link:
             raise answer
         self.dialect = self.login.dialect or dialect_of(answer.get("server", ""))
         self.server = answer.get("server", self.dialect.name)
+        self.session = answer.get("session", "")
 
     def _abandon(self) -> None:
         self.drop()

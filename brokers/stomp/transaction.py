@@ -223,7 +223,7 @@ class StompTransaction(Transaction):
 
     def _void(self, pending: list[StompDelivery]) -> ClosedError | None:
         for delivery in pending:
-            if not delivery.is_held:
+            if not delivery.is_held or delivery.arrival.subscription.link is not self._link:
                 return ClosedError(
                     f"message {delivery.message.message_id} went back to the broker before it was accepted, "
                     "so nothing was committed"

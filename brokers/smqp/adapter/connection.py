@@ -62,7 +62,6 @@ CAPABILITIES: Final = Capabilities(
     cumulative_accept=False,
     selectors=False,
     durable_topics=False,
-    ends_temporaries=True,
 )
 MAX_DELIVERIES: Final = 5
 """How often a message is delivered before it becomes a dead letter; one fewer than the server tries by default."""
@@ -238,7 +237,9 @@ class SmqpConnection(Connection):
         self._require_open()
         raise UnsupportedError("SMQP has no transactions (capability `transactions`); ActiveMQ has")
 
-    def temporary(self, kind: DestinationKind = DestinationKind.TEMPORARY_QUEUE, *, fresh: bool = True) -> Destination:
+    def temporary(
+        self, kind: DestinationKind = DestinationKind.TEMPORARY_QUEUE, *, fresh: bool = True, ends: bool = False
+    ) -> Destination:
         """Make a temporary destination, always a fresh one; the server removes it when this login ends.
 
         Raises:
