@@ -22,6 +22,7 @@ from brokers import (
     queue,
 )
 from brokers.stomp import Credentials, StompConnection
+from brokers.stomp.connection import LARGE
 from brokers.stomp.frames import LONGEST_REASON
 
 NAMES = ["a:b", "a\nb", "a\\b", " a ", "ä🙂", "a\tb", "content_length", "x" * 200]
@@ -86,6 +87,9 @@ class TestBadInput(OnBoth):
         with limited(broker) as other:
             with pytest.raises(SendFailedError, match=r"limited|log says why"):
                 send(other, message_to(forbidden))
+            large = message_to(forbidden, b"x" * LARGE, delivery_mode=DeliveryMode.NON_PERSISTENT)
+            with pytest.raises(SendFailedError, match=r"limited|log says why"):  # a small one would only be logged
+                send(other, large)
             with pytest.raises(BrokerError, match="cannot consume from"):
                 other.consume(forbidden, Inbox())
             inbox = accepting()
