@@ -34,7 +34,9 @@ class Chapter(NamedTuple):
 
 CHAPTERS: Final[Mapping[str, Chapter]] = {
     "soapjms": Chapter(
-        "soapjms", "Calling, serving, recording: what `import soapjms` gives.", {"soapjms": (), "soapjms.typed": (), "soapjms.security": ("UsernameTokens",)},
+        "soapjms",
+        "Calling, serving, recording: what `import soapjms` gives.",
+        {"soapjms": (), "soapjms.typed": (), "soapjms.security": ("UsernameTokens", "refused")},
     ),
     "zeep": Chapter(
         "soapjms.zeep",
