@@ -141,7 +141,7 @@ def described(found: Any, name: str) -> Iterator[str]:
     else:
         kind = "" if target.annotation is None else f": {target.annotation}"
         value = f" = {target.value}" if target.value is not None and len(str(target.value)) <= WIDTH else ""
-        yield f"```python\n{name}{kind}{value}\n```\n"
+        yield f"`{name}{kind}{value}`\n"
         yield documented(target)
 
 
