@@ -9,9 +9,9 @@ PROTOCOL_COVERAGE := 100
 
 SETUP := $(VENV)/.made-from-pyproject
 BROKERS := $(patsubst %,build/%/.fetched,activemq artemis jolokia)
-XML_CONFORMANCE := build/xml-conformance/.fetched
+PACKAGES := $(patsubst %,build/%/.fetched,xml-conformance rhea)
 
-.PHONY: help setup java node brokers xml-conformance soak fuzz test check lint demo bench clean
+.PHONY: help setup java node brokers packages soak fuzz test check lint demo bench clean
 .DELETE_ON_ERROR:
 
 help:
@@ -24,7 +24,7 @@ help:
 	@echo 'make setup    the virtual environment in $(VENV)'
 	@echo 'make java     check for a JDK and Maven; as root install them'
 	@echo 'make brokers  fetch ActiveMQ Classic, Artemis, and the agent that tells what they count'
-	@echo 'make xml-conformance  fetch the W3C XML conformance data'
+	@echo 'make packages fetch the W3C XML conformance data, and rhea, a client of AMQP that is not ours'
 	@echo 'make clean    remove all that was made'
 
 setup: $(SETUP)
@@ -50,9 +50,9 @@ $(BROKERS): build/%/.fetched: tests/%/pom.xml | java
 node:
 	scripts/need-node.sh
 
-xml-conformance: $(XML_CONFORMANCE)
+packages: $(PACKAGES)
 
-$(XML_CONFORMANCE): tests/xml-conformance/package.json tests/xml-conformance/package-lock.json | node
+$(PACKAGES): build/%/.fetched: tests/%/package.json tests/%/package-lock.json | node
 	rm -rf $(@D)
 	mkdir -p $(@D)
 	cp $^ $(@D)
@@ -64,7 +64,7 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-test: lint java brokers xml-conformance
+test: lint java brokers packages
 	$(BIN)/coverage run -m pytest
 	$(BIN)/coverage report --include='soapjms/protocol/*' --show-missing --skip-covered --fail-under=$(PROTOCOL_COVERAGE)
 

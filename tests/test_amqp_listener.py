@@ -25,7 +25,7 @@ from calling_kit import envelope, fresh, greeter, text_of
 from proton import Connection, Transport, symbol
 from proton.handlers import MessagingHandler
 from proton.reactor import Container
-from proton.utils import BlockingConnection
+from proton.utils import BlockingConnection, LinkDetached, SendException
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection
 from websockets.sync.client import connect as open_websocket
@@ -398,6 +398,58 @@ def test_protons_blocking_client() -> None:
         reply = replies.receive(PATIENCE)
         assert (reply.body, reply.correlation_id) == ("!", 1)
         connection.close()
+
+
+def test_protons_blocking_client_on_the_anonymous_terminus() -> None:
+    """AT-07, AT-08, AT-12: a queue, a topic, and what does not exist; the link goes on after what is rejected."""
+    with listening() as listener:
+        connection = BlockingConnection(listener.url, timeout=PATIENCE)
+        news = connection.create_receiver("topic://news")
+        relay = connection.create_sender(None)
+        for address in ("orders", "topic://news"):
+            assert relay.send(proton.Message(address=address, body="x")).remote_state == proton.Delivery.ACCEPTED
+        assert news.receive(PATIENCE).body == "x"
+        for address in ("temp-queue://nobody", None):
+            with pytest.raises(SendException) as caught:
+                relay.send(proton.Message(address=address, body="x"))
+            assert caught.value.state == proton.Delivery.REJECTED
+        assert relay.send(proton.Message(address="orders", body="y")).remote_state == proton.Delivery.ACCEPTED
+        with pytest.raises(LinkDetached, match="amqp:not-found"):
+            connection.create_sender("temp-queue://nobody")
+        connection.close()
+
+
+def test_protons_reactor_on_the_anonymous_terminus() -> None:
+    """AT-03, AT-09, AT-14: outcomes by delivery, with the error and the tag."""
+    told: dict[str, Any] = {}
+
+    class Relay(MessagingHandler):
+        def __init__(self, url: str) -> None:
+            super().__init__()
+            self.url, self.left = url, ["a", "topic://t", "temp-queue://nobody", "b"]
+
+        def on_start(self, event: Any) -> None:
+            connection = event.container.connect(self.url, reconnect=False)
+            event.container.create_sender(connection, None)
+
+        def on_sendable(self, event: Any) -> None:
+            while self.left and event.sender.credit:
+                address = self.left.pop(0)
+                event.sender.send(proton.Message(address=address, body="x"), tag=address)
+
+        def on_accepted(self, event: Any) -> None:
+            told[event.delivery.tag] = "accepted"
+            if event.delivery.tag == "b":
+                event.connection.close()
+
+        def on_rejected(self, event: Any) -> None:
+            condition = event.delivery.remote.condition
+            told[event.delivery.tag] = (condition.name, bytes(condition.info["delivery-tag"]))
+
+    with listening() as listener:
+        Container(Relay(listener.url)).run()
+    gone = "temp-queue://nobody"
+    assert told == {"a": "accepted", "topic://t": "accepted", gone: ("amqp:not-found", gone.encode()), "b": "accepted"}
 
 
 def test_protons_reactor() -> None:

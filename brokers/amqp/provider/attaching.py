@@ -104,7 +104,8 @@ class Attaching:
                 known = [each for each in known if each == CAPABILITIES[destination.kind]]
             incoming.take = Posts(incoming, self._client, destination, frozenset(known)).take
             self._agree(link, link.target, known)
-            link.target.address = None if destination is None else self._client.nodes.address_of(destination)
+            if target.dynamic or destination is None:
+                link.target.address = None if destination is None else self._client.nodes.address_of(destination)
         link.max_message_size = self._options.max_message
         link.open()
         link.flow(CREDIT)
@@ -139,7 +140,8 @@ class Attaching:
         except BrokerError as error:
             raise refusal_of(error) from error
         self._agree(link, link.source, [each for each in wanted if each == CAPABILITIES[destination.kind]])
-        link.source.address = self._client.nodes.address_of(destination)
+        if source.dynamic:  # others are called as the client calls them, which some insist on
+            link.source.address = self._client.nodes.address_of(destination)
         link.snd_settle_mode = link.remote_snd_settle_mode
         link.open()
         return outgoing
