@@ -26,6 +26,8 @@ from proton import (
     ulong,
 )
 
+from brokers.amqp.sasl import SASL_HEADER, Frames, Performative, pack
+
 PATIENCE = 20.0
 
 ALL = ("accepted", "rejected", "released", "modified")
@@ -67,14 +69,24 @@ def own(value: Any) -> Any:
 class Raw:
     """One connection, driven by its calls."""
 
-    def __init__(self, port: int, *, desires: tuple[str, ...] = ("ANONYMOUS-RELAY",), container: str = "raw") -> None:
+    def __init__(
+        self,
+        port: int,
+        *,
+        desires: tuple[str, ...] = ("ANONYMOUS-RELAY",),
+        container: str = "raw",
+        user: str | None = None,
+    ) -> None:
         self.transport, self.connection, self._collector = Transport(), Connection(), Collector()
         self._socket = socket.create_connection(("127.0.0.1", port), PATIENCE)
+        early = b"" if user is None else log_in(self._socket, user, user)
         self._socket.settimeout(0.02)
         self.connection.container = container
         self.connection.desired_capabilities = [symbol(each) for each in desires] or None
         self.connection.collect(self._collector)
         self.transport.bind(self.connection)
+        if early:
+            self.transport.push(early)
         self.connection.open()
         self.session = self.connection.session()
         self.session.open()
@@ -290,6 +302,27 @@ class Raw:
     def _name(self) -> str:
         self._numbers += 1
         return f"link-{self._numbers}"
+
+
+def log_in(connected: socket.socket, user: str, password: str) -> bytes:
+    """Go through SASL, by PLAIN; return what came after it."""
+    frames, header = Frames(), None
+    connected.sendall(SASL_HEADER)
+    while header is None:
+        header = frames.header(connected.recv(4096))
+    assert header == SASL_HEADER
+    performative = None
+    while performative is not Performative.OUTCOME:
+        while (frame := frames.next()) is None:
+            octets = connected.recv(4096)
+            assert octets, "the connection was closed"
+            frames.rest += octets
+        performative, fields = frame
+        if performative is Performative.MECHANISMS:
+            said = f"\0{user}\0{password}".encode()
+            connected.sendall(pack(Performative.INIT, symbol("PLAIN"), said, "localhost"))
+    assert fields[0] == 0, "the login was refused"
+    return bytes(frames.rest)
 
 
 ACCEPTED, REJECTED, RELEASED, MODIFIED = (
