@@ -318,13 +318,38 @@ class TestReconnecting(Fixtures):
             send(connection, message_to(queue(name)))
             inbox.next()
 
+    def test_queues_that_end_before_the_connection(self, activemq: RealBroker, name: str) -> None:
+        """They are in a session beside; when that is lost, so is the connection, and all of them are made again."""
+        with connect(f"{activemq.stomp_url}?clientId={name}") as connection:
+            states, inbox, held = States(connection), accepting(), Inbox()
+            destination = connection.temporary(ends=True)
+            connection.consume(destination, inbox, auto_accept=True)
+            assert connection._annexes is not None
+            (annex,) = connection._annexes._annexes
+            annex.link.drop()
+            assert (states.next(), states.next()) == (LOST, CONNECTED)
+            with pytest.raises(StaleDestinationError):
+                connection.consume(destination, inbox, auto_accept=True)
+            with pytest.raises(StaleDestinationError):
+                connection.send(message_to(queue(name), reply_to=destination))
+            again = connection.temporary(ends=True)
+            with connection.consume(again, held):
+                send(connection, message_to(again, b"1"))
+                transaction = connection.begin()
+                transaction.accept(held.next())  # of another session: the broker could not
+                with pytest.raises(ClosedError, match="nothing was committed"):
+                    transaction.commit().result(PATIENCE)
+            connection.end_temporary(again)
+            assert (connection.state, connection.generation) == (CONNECTED, 2)
+        assert_no_threads()
+
     def test_silent_broker_is_passed_over(self, proxy: Proxy, activemq: RealBroker) -> None:
         """One that takes the connection and says nothing gets its part of the time only."""
         proxy.silence()
         urls = f"failover:({proxy.stomp_url},{activemq.stomp_url})"
         with brokers.connect(urls, timeout=2.0) as connection:
             assert connection.generation == 1
-        assert proxy.accepted == 1
+        assert proxy.accepted == 2  # and was asked once more
 
     def test_refused_login_is_tried_again(
         self, proxy: Proxy, cut: StompConnection, caplog: pytest.LogCaptureFixture
