@@ -8,6 +8,7 @@ tells, and a number. Nothing rests on that being so: a message that is sent ther
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from threading import Event, Lock
@@ -19,11 +20,16 @@ from brokers.message import Destination, DestinationKind
 from brokers.stomp.dialect import ACTIVEMQ_CLASSIC
 from brokers.stomp.link import SUBSCRIBE, Link, pack
 
+log = logging.getLogger(__name__)
+
 ROOM: Final = 50
 """Queues that are made in one annex. The broker keeps them until the last has ended, so it is a few."""
 
 PATIENCE: Final = 5.0
 """Seconds that making a queue may take, and closing an annex."""
+
+PAUSE: Final = 60.0
+"""Seconds after which it is tried again, once a queue could not be made."""
 
 QUEUE: Final = DestinationKind.TEMPORARY_QUEUE
 
@@ -65,6 +71,7 @@ class Annexes:
         self._new_id = new_id
         self._making = Lock()
         self._annexes: list[Annex] = []
+        self._not_before = 0.0
         self._is_over = False
 
     def make(self, name: str) -> Destination:
@@ -75,18 +82,32 @@ class Annexes:
         """
         until = monotonic() + PATIENCE
         with self._making:
-            annex = next((each for each in self._annexes if each.made < ROOM), None) or self._open(until)
-            annex.made += 1
-            broker_name = f"{annex.link.session}:{annex.made}"
-            made = Destination(QUEUE, broker_name, address=ACTIVEMQ_CLASSIC.prefixes[QUEUE] + broker_name)
-            home = Home(annex.link, Destination(QUEUE, None, address=name))
+            if monotonic() < self._not_before:
+                raise BrokerError("a moment ago there was no further session")
             try:
-                self._try(home, made, until)
-            except BaseException:
-                annex.made = ROOM  # its numbers are not what they seem
+                annex = next((each for each in self._annexes if each.made < ROOM), None) or self._open(until)
+                return self._make_in(annex, name, until)
+            except BrokerError as error:
+                self._not_before = monotonic() + PAUSE
+                log.warning("%s: temporary queues stay until the connection ends: %s", self.main, error)
                 raise
-            annex.queues[made.address or ""] = home
-            return made
+
+    def _make_in(self, annex: Annex, name: str, until: float) -> Destination:
+        annex.made += 1
+        broker_name = f"{annex.link.session}:{annex.made}"
+        made = Destination(QUEUE, broker_name, address=ACTIVEMQ_CLASSIC.prefixes[QUEUE] + broker_name)
+        home = Home(annex.link, Destination(QUEUE, None, address=name))
+        try:
+            self._try(home, made, until)
+        except BaseException:
+            annex.made = ROOM  # its numbers are not what they seem
+            if not annex.queues:
+                self._annexes.remove(annex)
+                annex.is_ours = False
+                annex.link.drop()
+            raise
+        annex.queues[made.address or ""] = home
+        return made
 
     def home(self, destination: Destination) -> Home | None:
         """Return where a queue is consumed from; None for one that is not from here."""

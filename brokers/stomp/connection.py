@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from itertools import count
 from secrets import token_hex
@@ -23,8 +22,6 @@ from brokers.stomp.login import Login
 from brokers.stomp.releases import Releases
 from brokers.stomp.transaction import Names, StompTransaction
 from brokers.wishes import Wishes
-
-log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -104,10 +101,9 @@ class StompConnection(LastingConnection[Link, StompConsumer]):
         if ends and link.dialect.own_is_private and kind is DestinationKind.TEMPORARY_QUEUE:
             try:
                 return self._annexes_of(link).make(address)
-            except BrokerError as error:
+            except BrokerError:  # which was logged
                 if not link.is_up:
                     raise
-                log.warning("%s: a temporary queue will stay until the connection ends: %s", link, error)
         return Destination(kind, None, address=address)
 
     def _annexes_of(self, link: Link) -> Annexes:
