@@ -91,6 +91,8 @@ def prepared(version: SoapVersion, answer: Answer) -> Prepared:
         return answer
     if not isinstance(answer, Reply):
         return Prepared.of(as_envelope_of(version, answer))
+    if isinstance(answer.content, SoapFaultError):  # goes without attachments and headers
+        return Prepared(fault_of(version, answer.content), (), dict(answer.properties))
     root = as_envelope_of(version, answer.content)
     if answer.headers:
         _add_headers(root, answer)
