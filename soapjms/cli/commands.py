@@ -12,7 +12,7 @@ import click
 from brokers.errors import BrokerError
 from soapjms.cli import INTERRUPTED, USAGE
 from soapjms.cli.configuration import DEBUG, DebugOption, equip, read_defaults
-from soapjms.protocol.errors import SoapJmsError
+from soapjms.protocol.errors import CallTimeoutError, SoapJmsError
 from soapjms.protocol.uri import visible
 
 
@@ -86,6 +86,8 @@ class LazyGroup(click.Group):
 def _message(error: Exception) -> str:
     """Say what went wrong in one line; what nobody expected with its kind, and how to see where."""
     text = visible(str(error))
+    if isinstance(error, CallTimeoutError):
+        return f"{text}; soapjms doctor --uri URI sees whether anybody serves there"
     if isinstance(error, SoapJmsError | BrokerError | OSError) and text:
         return text
     return f"{type(error).__name__}: {text}\nThis is a mistake in soapjms. With --debug it shows where."

@@ -8,11 +8,13 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from copy import copy
 from dataclasses import dataclass, field
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
 from threading import Event
+from traceback import extract_tb
 from types import FrameType, ModuleType
 from typing import Any, Final, TypeAlias
 
@@ -27,6 +29,7 @@ from soapjms.health import Health
 from soapjms.observing import Observer
 from soapjms.protocol.errors import StoreError, UsageError
 from soapjms.protocol.names import DEFAULT_PROFILE, Profile
+from soapjms.protocol.uri import visible
 from soapjms.protocol.wsdl import Port
 from soapjms.service import Service
 from soapjms.sqlitestore import SqliteStore
@@ -259,6 +262,31 @@ def ending(stop: Event) -> Iterator[None]:
             signal.signal(each, handler)
 
 
+class OneLine(logging.Formatter):
+    """Says in the line itself what an error was and where it came from, in the place of a traceback."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Write a record without its traceback."""
+        if not record.exc_info or record.exc_info[1] is None:
+            return super().format(record)
+        plain = copy(record)
+        plain.exc_info = plain.exc_text = None
+        return f"{super().format(plain)}: {told(record.exc_info[1])}; --log-level DEBUG shows how it came there"
+
+
+def told(error: BaseException) -> str:
+    """Say what an error is and where it was raised, in one line."""
+    frames = extract_tb(error.__traceback__)
+    where = f" ({frames[-1].filename}:{frames[-1].lineno}, in {frames[-1].name})" if frames else ""
+    return f"{type(error).__name__}: {visible(str(error))}{where}"
+
+
 def log_to_terminal(level: str) -> None:
-    """Write the log to standard error, unless the service's module does something else about it."""
-    logging.basicConfig(level=level, format="%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s")
+    """Write the log to standard error, unless the service's module does something else about it.
+
+    Tracebacks are for those who ask for the level DEBUG.
+    """
+    form = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter(form) if level == "DEBUG" else OneLine(form))
+    logging.basicConfig(level=level, handlers=[handler])
