@@ -23,6 +23,7 @@ from calling_kit import (
     SOAP_11,
     SOAP_12,
     OnEachBroker,
+    Wrapped,
     answer_to,
     element,
     envelope,
@@ -37,7 +38,7 @@ from zeep.transports import Transport
 from zeep_kit import CXF_NS, ECHO, echo
 
 import soapjms
-from brokers import Connection, Message, queue
+from brokers import Completion, Connection, Message, SendResult, Transaction, queue
 from brokers.embedded import Broker
 from soapjms import Dispatcher, SoapVersion, UsageError
 from soapjms.bridge.calling import Behind
@@ -311,6 +312,31 @@ def test_no_answer_in_time(connection: Connection, version: SoapVersion) -> None
         assert told.status == 504
         assert refusal(told, version) == "no correlated response came in time"
         assert (app.under_way, app.clients["/"].under_way) == (0, 0)
+
+
+class Held(Wrapped):
+    """A connection to a broker that takes nothing until it is told to."""
+
+    def __init__(self, inner: Connection) -> None:
+        super().__init__(inner)
+        self.go_on = Event()
+
+    def send(self, message: Message, transaction: Transaction | None = None) -> Completion[SendResult]:
+        """Wait."""
+        assert self.go_on.wait(PATIENCE)
+        return super().send(message, transaction)
+
+
+def test_a_broker_that_takes_nothing(connection: Connection) -> None:
+    """504 in its time, also for who waits behind those that it holds up; nothing is left of their calls."""
+    held = Held(connection)
+    with HttpBridge(held, URI, timeout=0.2) as bridge, Listener(bridge, "127.0.0.1:0") as listener:
+        with ThreadPoolExecutor(12) as others:
+            told = list(others.map(lambda _: ask(listener, envelope()), range(12)))
+        assert [each.status for each in told] == [504] * 12
+        assert "the broker did not take the request within 0.2 s" in told[0].body.decode()
+        held.go_on.set()
+        eventually(lambda: bridge.clients["/"].under_way == 0, "their calls are forgotten")
 
 
 def test_no_soap_answer(connection: Connection) -> None:

@@ -239,12 +239,7 @@ class HttpBridge:
 
     async def _submitted(self, request: Request, submit: Callable[[], Future[Answer] | None]) -> Answer | None:
         """Call, and wait for the answer; None for a one-way message. A client that leaves takes its call along."""
-        submitting = self._executor.submit(submit)
-        try:
-            future = await asyncio.wrap_future(submitting)
-        except asyncio.CancelledError:
-            submitting.add_done_callback(_forget)  # the thread may be at it; what it comes to is nobody's
-            raise
+        future = await self._started(self._executor.submit(submit))
         if future is None:
             return None
         leaving, waiting = asyncio.create_task(_left(request)), asyncio.wrap_future(future)
@@ -258,6 +253,25 @@ class HttpBridge:
             leaving.cancel()
             waiting.cancel()
             future.cancel()
+
+    async def _started(self, submitting: Future[Future[Answer] | None]) -> Future[Answer] | None:
+        """Wait until a request is sent: a broker may hold up who sends, and all threads with them.
+
+        Raises:
+            RefusedError: it took too long.
+            CallFailedError: it could not be sent.
+        """
+        try:
+            async with asyncio.timeout(self._timeout):
+                return await asyncio.wrap_future(submitting)
+        except CallFailedError:  # one of them is a TimeoutError
+            raise
+        except (asyncio.CancelledError, TimeoutError) as error:
+            submitting.add_done_callback(_forget)  # the thread may be at it; what it comes to is nobody's
+            if isinstance(error, asyncio.CancelledError):
+                raise
+            text = f"the broker did not take the request within {self._timeout:g} s"
+            raise RefusedError(HTTPStatus.GATEWAY_TIMEOUT, text) from None
 
     async def _on_thread(self, function: Callable[[], T]) -> T:
         return await asyncio.wrap_future(self._executor.submit(function))
