@@ -25,13 +25,17 @@ def page() -> str:
     """Write the page."""
     tests = named_in_tests()
     parts = [INTRODUCTION]
-    for specification in tomllib.loads((ROOT / "docs" / "amqp.toml").read_text("utf-8"))["specification"]:
+    told = tomllib.loads((ROOT / "docs" / "amqp.toml").read_text("utf-8"))
+    for specification in told["specification"]:
         parts.append(f"## {specification['title']}\n\n{specification['text']}\n")
         lines = ["| | section | binds | level | | tests |", "|---|---|---|---|---|---|"]
         for name, section, binds, level, rule, *why in specification["rows"]:
             shown = "<br>".join(f"`{each}`" for each in tests.get(name, ()))
             lines.append(f"| {name} | {section} | {binds} | {level} | {rule} | {state(level, shown, why)} |")
         parts.append("\n".join(lines) + "\n")
+    deviations = told["deviations"]
+    lines = ["| | broker | |", "|---|---|---|", *(f"| {' | '.join(row)} |" for row in deviations["rows"])]
+    parts.append(f"## {deviations['title']}\n\n{deviations['text']}\n\n" + "\n".join(lines) + "\n")
     return "\n".join(parts)
 
 
@@ -45,7 +49,8 @@ def state(level: str, shown: str, why: list[str]) -> str:
 def named_in_tests() -> dict[str, list[str]]:
     """Find which requirements each test names."""
     found: dict[str, list[str]] = defaultdict(list)
-    for path in sorted((ROOT / "tests").glob("test_amqp*.py")):
+    ours = set((ROOT / "tests").glob("test_amqp*.py")) - {ROOT / "tests" / "test_amqp_foreign.py"}
+    for path in sorted(ours):
         for test, docstring in tests_of(path):
             for each in identifiers(docstring):
                 found[each].append(f"{path.stem}::{test}")
