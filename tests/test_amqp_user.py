@@ -16,6 +16,7 @@ from proton import Condition, Delivery, Described, Terminus, symbol, ulong
 
 import brokers
 from brokers import ConnectionLostError, DestinationGoneError, DestinationKind, SendFailedError, queue, topic
+from brokers.amqp.outcomes import RedirectedError
 
 TRANSACTIONAL = 0x34
 
@@ -110,7 +111,7 @@ OUTCOMES: dict[str, tuple[Callable[[Any], None], type[Exception], str]] = {
                 {symbol("network-host"): "10.0.0.1", symbol("port"): 5672, symbol("address"): "q2"},
             ),
         ),
-        SendFailedError,
+        RedirectedError,
         "amqp:link:redirect: moved: try network-host 10.0.0.1, port 5672, address q2",
     ),
     "not implemented": (
@@ -137,7 +138,7 @@ def test_at05_every_outcome_surfaces_at_its_send(what: str) -> None:
     def answer(delivery: Any, octets: bytes) -> None:
         act(delivery) if read(octets).address == "bad" else settle(delivery, Delivery.ACCEPTED)
 
-    with Peer(on_transfer=answer) as peer, connect(peer) as connection:
+    with Peer(on_transfer=answer) as peer, connect(peer, redirect_hosts=()) as connection:
         error = error_of(connection.send(text(queue("bad"))))
         connection.send(text(queue("good"))).result(PATIENCE)
     assert type(error) is kind
@@ -268,3 +269,76 @@ def test_temporary_destinations_are_dynamic_targets() -> None:
     (link,) = peer.attached
     assert (link.dynamic, link.address, link.capabilities) == (True, None, ["temporary-topic"])
     assert (made.kind, made.name) == (DestinationKind.TEMPORARY_TOPIC, "node-1")
+
+
+# Redirects of links
+
+
+def elsewhere(port: int, **more: Any) -> Condition:
+    """Make the error that sends a link on."""
+    info = {symbol("network-host"): "127.0.0.1", symbol("port"): port, symbol("address"): "there"}
+    return Condition("amqp:link:redirect", "moved", info | {symbol(key): value for key, value in more.items()})
+
+
+@pytest.mark.parametrize("offers", [(), (RELAY,)])
+def test_redirected_sends_are_followed(offers: tuple[str, ...]) -> None:
+    """WS-24, WS-26, over TCP: to the place and address that the broker says, and for the next message too."""
+    with Peer() as goal:
+
+        def answer(delivery: Any, octets: bytes) -> None:
+            settle(delivery, Delivery.REJECTED, elsewhere(goal.port))
+
+        with (
+            Peer(offers=offers, refuses={"q": elsewhere(goal.port)}, on_transfer=answer) as peer,
+            connect(peer) as connection,
+        ):
+            for _ in range(2):
+                assert connection.send(text(queue("q"))).result(PATIENCE).message_id
+            assert len(peer.containers) == len(goal.containers) == 1
+        assert goal.arrived.qsize() == 2
+
+
+def test_redirected_consumers_are_followed() -> None:
+    """The consumer is at the other broker, and gets what is there; other links stay."""
+    with Peer() as goal, Peer(refuses={"q": elsewhere(goal.port)}) as peer, connect(peer) as connection:
+        consumer = connection.consume(queue("q"), lambda delivery: None)
+        connection.consume(queue("stays"), lambda delivery: None)
+        assert [link.address for link in goal.attached] == ["there"]
+        assert [link.address for link in peer.attached] == ["q", "stays"]
+        consumer.close()
+
+
+@pytest.mark.parametrize("options", [{"redirect_hosts": ()}, {"redirect_hosts": ["broker.example"]}])
+def test_redirects_lead_only_where_they_may(options: dict[str, Any]) -> None:
+    """The error says where it would have gone."""
+    with Peer() as goal, Peer(offers=(), refuses={"q": elsewhere(goal.port)}) as peer:
+        with connect(peer, **options) as connection:
+            error = error_of(connection.send(text(queue("q"))))
+            with pytest.raises(SendFailedError, match=f"try network-host 127.0.0.1, port {goal.port}, address there"):
+                raise error or AssertionError
+            with pytest.raises(RedirectedError, match="cannot consume from queue:q"):
+                connection.consume(queue("q"), lambda delivery: None)
+        assert goal.containers == []
+    with Peer(closes_with=Condition("amqp:connection:redirect", "x", elsewhere(1).info)) as peer:
+        with pytest.raises(brokers.ConnectionFailedError, match="try network-host"):
+            connect(peer, **options)
+
+
+def test_redirects_in_a_circle_end() -> None:
+    """After five the error is told."""
+    with Peer(offers=()) as peer:
+        peer.refuses.update({name: elsewhere(peer.port) for name in ("q", "there")})
+        with connect(peer) as connection:
+            error = error_of(connection.send(text(queue("q"))))
+            assert isinstance(error, SendFailedError)
+            assert "amqp:link:redirect" in str(error)
+            assert len(peer.containers) == 6
+
+
+def test_a_redirect_to_nobody() -> None:
+    """Both errors are told: who sent us on, and what was there."""
+    with Peer() as gone:
+        pass
+    with Peer(offers=(), refuses={"q": elsewhere(gone.port)}) as peer, connect(peer) as connection:
+        with pytest.raises(SendFailedError, match=r"amqp:link:redirect: moved.*; there: no connection to amqp://"):
+            raise error_of(connection.send(text(queue("q")))) or AssertionError

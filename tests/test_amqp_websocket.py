@@ -248,6 +248,31 @@ def test_ws23_to_ws25_redirects_stay_on_websocket() -> None:
     assert b"other.example" in opened
 
 
+def test_ws26_ws27_redirected_links_stay_on_websocket() -> None:
+    """WS-23, WS-26, WS-27: to the path, with the hostname, and to the address; the first connection stays."""
+    goal, first = Script(), Script()
+    with serving(goal, offers=()) as (there, _):
+        info = {
+            symbol("network-host"): "127.0.0.1",
+            symbol("hostname"): "other.example",
+            symbol("port"): there.port,
+            symbol("path"): "/x?y",
+            symbol("address"): "q2",
+        }
+        moved = Condition("amqp:link:redirect", "busy", info)
+        with (
+            serving(first, offers=(), refuses={"q": moved}) as (peer, url),
+            brokers.connect(url, timeout=PATIENCE, reconnect=False) as connection,
+        ):
+            connection.send(text(queue("q"))).result(PATIENCE)
+            connection.send(text(queue("stays"))).result(PATIENCE)
+        assert [link.address for link in there.attached] == ["q2"]
+        assert [link.address for link in peer.attached] == ["q", "stays"]
+    (request,) = goal.requests
+    assert (request.path, request.headers["Host"]) == ("/x?y", f"other.example:{there.port}")
+    assert len(first.requests) == 1
+
+
 def test_ws28_ws29_ws30_amqp_is_closed_before_the_websocket() -> None:
     """WS-28, WS-29: close goes out before the WebSocket's Close with code 1000, and nothing after it."""
     script = Script()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from secrets import token_hex
 from typing import Final, TypedDict
@@ -37,6 +37,7 @@ class Options(TypedDict, total=False):
     max_message: int
     binding: Binding | str | None
     path: str | None
+    redirect_hosts: Collection[str] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +58,8 @@ class Given:
         max_message: octets that a message may have which is received; the consumer that gets a larger one ends.
         binding: how WebSocket is spoken: `csprd01`, `cs01` or `lenient`.
         path: the request target over WebSocket, where it has a query; else it stands in the URL.
+        redirect_hosts: hosts that redirects may lead to, as user and password go there; none to follow no redirect,
+            None to follow any.
     """
 
     idle: float = 30.0
@@ -70,6 +73,7 @@ class Given:
     max_message: int = MAX_MESSAGE
     binding: Binding | str | None = None
     path: str | None = None
+    redirect_hosts: Collection[str] | None = None
 
 
 def login_of(url: str, environment: Mapping[str, str], given: Given) -> Login:
@@ -100,6 +104,7 @@ def login_of(url: str, environment: Mapping[str, str], given: Given) -> Login:
         relay=given.anonymous_relay,
         idle=seconds_of(options, "idle", given.idle, FORM),
         max_message=given.max_message,
+        redirect_hosts=None if given.redirect_hosts is None else frozenset(map(str.lower, given.redirect_hosts)),
     )
 
 

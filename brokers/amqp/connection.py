@@ -6,21 +6,25 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import count
+from typing import Any
 from uuid import uuid4
 
+from brokers.amqp.branches import Branches
 from brokers.amqp.consumer import AmqpConsumer, AmqpDelivery, Shared
 from brokers.amqp.detours import AmqpEndpoints
 from brokers.amqp.dialect import capabilities_of
 from brokers.amqp.login import Login
 from brokers.amqp.mapping import to_amqp_message
+from brokers.amqp.outcomes import RedirectedError
 from brokers.amqp.receiving import Inlet
-from brokers.amqp.sending import Posting, settle
+from brokers.amqp.sending import Posting, Settle, settle
 from brokers.amqp.session import AmqpSession
 from brokers.amqp.temporary import TemporaryNode
 from brokers.amqp.transaction import AmqpTransaction
-from brokers.connection import Capabilities, Completion, Delivery, OnDelivery, SendResult, Transaction
-from brokers.errors import ConnectionLostError
+from brokers.connection import Capabilities, Completion, Consumer, Delivery, OnDelivery, SendResult, Transaction
+from brokers.errors import BrokerError, ConnectionLostError, SendFailedError
 from brokers.lasting import LastingConnection
 from brokers.message import Destination, DestinationKind, Message
 from brokers.reconnect import Reconnect
@@ -46,6 +50,7 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
         self._sent = count(1)
         self._done: Completion[SendResult] = self.completion()  # of every send that is part of a transaction
         self._done.set_result(SendResult())
+        self._branches = Branches(partial(_opened, timeout=timeout, reconnect=reconnect))
 
     @property
     def capabilities(self) -> Capabilities:
@@ -81,10 +86,53 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
         try:
             with session.working():
                 outbox = session.outboxes.to(stamped.destination)
-                outbox.post(Posting(octets, settle(future, SendResult(stamped.message_id))))
+                outbox.post(Posting(octets, self._settling(session.login, stamped, future)))
         except ConnectionLostError as error:
             future.set_exception(error)
         return future
+
+    def consume(self, destination: Destination, on_delivery: OnDelivery, **wishes: Any) -> Consumer:
+        """Subscribe, wherever the broker says that this destination is; see `Connection.consume`.
+
+        What is consumed at another broker is no part of a transaction of this connection's.
+        """
+        try:
+            return super().consume(destination, on_delivery, **wishes)
+        except RedirectedError as error:
+            elsewhere = self._branches.to(self._current().login, error.info)
+            if elsewhere is None:
+                raise
+            connection, address = elsewhere
+            return connection.consume(replace(destination, address=address), on_delivery, **wishes)
+
+    def _settling(self, login: Login, message: Message, future: Completion[SendResult]) -> Settle:
+        """Return what completes a send; one that is redirected is first sent where it should go."""
+        told = settle(future, SendResult(message.message_id))
+
+        def decide(error: BrokerError | None) -> None:
+            if not isinstance(error, RedirectedError):
+                told(error)
+                return
+            try:
+                self._crew.submit(partial(self._send_on, login, message, error, future))
+            except RuntimeError:  # closed meanwhile
+                told(error)
+
+        return decide
+
+    def _send_on(self, login: Login, message: Message, error: RedirectedError, future: Completion[SendResult]) -> None:
+        """Send what the broker did not take to where it says; may block."""
+        assert message.destination is not None
+        try:
+            elsewhere = self._branches.to(login, error.info)
+            if elsewhere is None:
+                raise error
+            connection, address = elsewhere
+            sent = connection.send(replace(message, destination=replace(message.destination, address=address)))
+            settle(future, sent.result(self._timeout))(None)
+        except (BrokerError, TimeoutError) as failed:
+            why = failed if failed is error else SendFailedError(f"{error}; there: {failed or 'no answer in time'}")
+            settle(future, SendResult())(why)
 
     def begin(self) -> Transaction:
         """Begin a transaction; the broker hears of it at the commit."""
@@ -109,6 +157,7 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
         Inlet(link, self._generation, wishes, link.dialect, 0).unsubscribe(self._timeout)
 
     def _take_leave(self, link: AmqpSession, consumers: Sequence[AmqpConsumer], until: float) -> None:
+        self._branches.close(until)
         try:
             with link.working():
                 for consumer in consumers:
@@ -143,3 +192,9 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
         if not isinstance(transaction, AmqpTransaction) or transaction.owner is not self:
             raise ValueError("the transaction belongs to another connection")
         return transaction
+
+
+def _opened(login: Login, *, timeout: float, reconnect: Reconnect | None) -> AmqpConnection:
+    made = AmqpConnection([login], timeout, reconnect)
+    made.open()
+    return made

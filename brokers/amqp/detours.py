@@ -23,14 +23,14 @@ class DetourError(ConnectionFailedError):
 
 
 def redirected(login: Login, info: Any) -> Login | None:
-    """Return where an `amqp:connection:redirect` leads, by the same transport; None if it does not say.
+    """Return where a redirect leads, by the same transport; None if it does not say, or to a host that is not allowed.
 
-    Spec: AMQP 1.0 part 2, 2.8.16; WebSocket binding 3.1 (WS-23 to WS-25).
+    Spec: AMQP 1.0 part 2, 2.8.16, 2.8.18; WebSocket binding 3.1, 3.2 (WS-23 to WS-27).
     """
     if not isinstance(info, dict):
         return None
     host, name, port, path = (info.get(key) for key in ("network-host", "hostname", "port", "path"))
-    if not isinstance(host or name, str):
+    if not isinstance(host or name, str) or not login.may_go_to(str(host or name)):
         return None
     if isinstance(path, str) and not path.startswith("/"):
         path = f"/{path}"
@@ -40,6 +40,7 @@ def redirected(login: Login, info: Any) -> Login | None:
         hostname=None if name is None else str(name),
         port=int(port) if isinstance(port, int) and 0 < port < 1 << 16 else login.port,
         path=path if isinstance(path, str) else login.path,
+        hops=login.hops + 1,
     )
 
 

@@ -66,6 +66,8 @@ class Login:
         relay: send through the anonymous terminus where the broker offers it.
         idle: seconds without a sign of life after which either side counts as gone; 0 for never.
         max_message: octets that a message may have which is received.
+        redirect_hosts: where redirects may lead; None for anywhere.
+        hops: how often we were sent on to get here.
     """
 
     scheme: str
@@ -86,6 +88,8 @@ class Login:
     relay: bool = True
     idle: float = 0.0
     max_message: int = 1 << 26
+    redirect_hosts: frozenset[str] | None = None
+    hops: int = 0
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -98,6 +102,10 @@ class Login:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a login is not pickled: it may hold a password")
+
+    def may_go_to(self, host: str) -> bool:
+        """Say whether a redirect to a host may be followed."""
+        return self.redirect_hosts is None or host.lower() in self.redirect_hosts
 
     def prepare(self) -> Callable[[socket.socket], socket.socket]:
         """Return what makes the socket to speak over of a connected one; with TLS before the handshake.

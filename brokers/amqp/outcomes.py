@@ -15,7 +15,8 @@ GONE: Final = frozenset({"amqp:not-found", "amqp:resource-deleted"})
 GONE_WORDS: Final = ("DestinationDoesNotExist", "does not exist")
 """What brokers say of it whose condition is one of their own."""
 
-REDIRECTS: Final = frozenset({"amqp:link:redirect", "amqp:connection:redirect"})
+LINK_REDIRECT: Final = "amqp:link:redirect"
+REDIRECTS: Final = frozenset({LINK_REDIRECT, "amqp:connection:redirect"})
 
 TRANSACTIONAL: Final = 0x34
 """The delivery state of what belongs to a transaction: its id, and what the outcome will be."""
@@ -24,6 +25,18 @@ ACCEPTED_CODES: Final = frozenset({0x24, "amqp:accepted:list"})
 REJECTED: Final = frozenset({0x25, "amqp:rejected:list"})
 RELEASED: Final = frozenset({0x26, "amqp:released:list"})
 MODIFIED: Final = frozenset({0x27, "amqp:modified:list"})
+
+
+class RedirectedError(SendFailedError):
+    """The broker wants a message sent, or a destination consumed from, elsewhere.
+
+    Attributes:
+        info: where: of the error, as AMQP has it.
+    """
+
+    def __init__(self, message: str, info: Any) -> None:
+        super().__init__(message)
+        self.info = info
 
 
 def text_of(condition: Condition | None) -> str:
@@ -48,6 +61,8 @@ def first_line(text: str | None) -> str:
 
 def refusal(condition: Condition | None, what: str = "the broker refused") -> SendFailedError:
     """Make the error of a send that was refused."""
+    if condition is not None and condition.name == LINK_REDIRECT:
+        return RedirectedError(f"{what}: {text_of(condition)}", condition.info)
     is_gone = condition is not None and (
         condition.name in GONE or any(words in (condition.description or "") for words in GONE_WORDS)
     )

@@ -20,7 +20,7 @@ from proton import Delivery as Transfer
 
 from brokers.amqp.dialect import CAPABILITIES, Dialect, spell
 from brokers.amqp.engine import Engine
-from brokers.amqp.outcomes import TRANSACTIONAL, text_of
+from brokers.amqp.outcomes import LINK_REDIRECT, TRANSACTIONAL, RedirectedError, text_of
 from brokers.amqp.sending import OUTCOMES, put_symbols
 from brokers.errors import BrokerError
 from brokers.wishes import Wishes
@@ -241,7 +241,7 @@ class Inlet:
         self._link = self._session = None
         self._transfers.clear()
         why = text_of(condition)
-        self._answers.put(BrokerError(f"cannot consume from {self.wishes.destination}: {why}"))
+        self._answers.put(_refused(f"cannot consume from {self.wishes.destination}: {why}", condition))
         if was_live:
             self.engine.later(partial(self._on_detach, why))
 
@@ -257,3 +257,9 @@ class Inlet:
             self._link = self._session = None
             self._transfers.clear()
         self._answers.put(error)
+
+
+def _refused(why: str, condition: Condition | None) -> BrokerError:
+    if condition is not None and condition.name == LINK_REDIRECT:
+        return RedirectedError(why, condition.info)
+    return BrokerError(why)

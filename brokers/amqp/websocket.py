@@ -105,5 +105,7 @@ class WebSocketClient(WebSocketStream):
             raise ConnectionFailedError(f"{self._login} moved to {location!r}, which is no place to go to") from None
         if (parts.scheme in SECURE) is not (self._login.tls is not None):
             raise ConnectionFailedError(f"{self._login} moved to {location}: TLS is neither left nor begun on the way")
+        if not self._login.may_go_to(parts.hostname or ""):
+            raise ConnectionFailedError(f"{self._login} moved to {location}, which is none of `redirect_hosts`")
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         return replace(self._login, host=parts.hostname or "", hostname=None, port=port, path=path)
