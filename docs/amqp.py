@@ -34,7 +34,7 @@ def page() -> str:
             lines.append(f"| {name} | {section} | {binds} | {level} | {rule} | {state(level, shown, why)} |")
         parts.append("\n".join(lines) + "\n")
     deviations = told["deviations"]
-    lines = ["| | broker | |", "|---|---|---|", *(f"| {' | '.join(row)} |" for row in deviations["rows"])]
+    lines = ["| broker | else than | |", "|---|---|---|", *(f"| {' | '.join(row)} |" for row in deviations["rows"])]
     parts.append(f"## {deviations['title']}\n\n{deviations['text']}\n\n" + "\n".join(lines) + "\n")
     return "\n".join(parts)
 
