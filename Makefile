@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PROTOCOL_COVERAGE := 100
 
 SETUP := $(VENV)/.made-from-pyproject
-BROKERS := $(patsubst %,build/%/.fetched,activemq artemis jolokia)
+BROKERS := $(patsubst %,build/%/.fetched,activemq artemis qpid jolokia)
 PACKAGES := $(patsubst %,build/%/.fetched,xml-conformance rhea)
 
 .PHONY: help setup java node brokers packages soak fuzz test check lint demo bench clean
@@ -23,7 +23,7 @@ help:
 	@echo 'make bench    calls a second over a real ActiveMQ, safe and unsafe; what URIs, the protocol, attachments and pairing cost'
 	@echo 'make setup    the virtual environment in $(VENV)'
 	@echo 'make java     check for a JDK and Maven; as root install them'
-	@echo 'make brokers  fetch ActiveMQ Classic, Artemis, and the agent that tells what they count'
+	@echo 'make brokers  fetch ActiveMQ Classic, Artemis, Qpid, and the agent that tells what they count'
 	@echo 'make packages fetch the W3C XML conformance data, and rhea, a client of AMQP that is not ours'
 	@echo 'make clean    remove all that was made'
 

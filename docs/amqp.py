@@ -49,8 +49,8 @@ def state(level: str, shown: str, why: list[str]) -> str:
 def named_in_tests() -> dict[str, list[str]]:
     """Find which requirements each test names."""
     found: dict[str, list[str]] = defaultdict(list)
-    ours = set((ROOT / "tests").glob("test_amqp*.py")) - {ROOT / "tests" / "test_amqp_foreign.py"}
-    for path in sorted(ours):
+    others = {ROOT / "tests" / f"test_amqp_{each}.py" for each in ("foreign", "qpid")}
+    for path in sorted(set((ROOT / "tests").glob("test_amqp*.py")) - others):
         for test, docstring in tests_of(path):
             for each in identifiers(docstring):
                 found[each].append(f"{path.stem}::{test}")

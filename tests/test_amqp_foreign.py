@@ -108,6 +108,7 @@ def test_the_matrix_of_outcomes(
     kept = f"{product.prefix}limited.{fresh()}"
     bad = Message(body="x") if address is None else Message(body="x", address=f"{product.prefix}{address}")
     with entered(broker) as raw:
+        raw.receive(kept)
         link = raw.attach(None, outcomes=("accepted", "rejected") if rejects else ("accepted",))
         control = raw.control() if in_transaction else None
         transaction = raw.declare(control) if in_transaction else None
@@ -124,7 +125,6 @@ def test_the_matrix_of_outcomes(
         assert raw.detached == {}
         if transaction is not None:
             assert raw.discharge(control, transaction, fail=False).state == ACCEPTED  # AT-11
-        raw.receive(kept)
         assert sorted(raw.take(1 + in_transaction)) == ["after", "kept"][: 1 + in_transaction]
 
 
@@ -135,4 +135,4 @@ def test_the_page_tells_what_is_asserted_here() -> None:
     assert page["deviations"]["rows"]
     for brokers, names, *_ in page["deviations"]["rows"]:
         assert set(names.split(", ")) <= known
-        assert brokers in ("both", "Artemis", "ActiveMQ Classic")
+        assert brokers in ("both", "Artemis", "Qpid Broker-J")

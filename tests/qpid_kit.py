@@ -1,0 +1,53 @@
+"""Qpid Broker-J as a child process: AMQP 1.0 at a free port, its files in a temporary directory."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from real_brokers import BrokerStartError, end, java, tail
+
+ROOT = Path(__file__).resolve().parent.parent
+JARS = ROOT / "build" / "qpid" / "lib"
+FILES = ROOT / "tests" / "qpid"
+STARTED = "BRK-1004"
+PATIENCE = 60.0
+
+
+@contextmanager
+def qpid() -> Iterator[int]:
+    """Run one, and give its port; queues whose names begin with `test.` are made when they are used.
+
+    Raises:
+        BrokerStartError: what it consists of was not fetched, or it did not start.
+    """
+    if not JARS.exists():
+        raise BrokerStartError(f"no {JARS.relative_to(ROOT)}: run `make brokers` first")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+    with tempfile.TemporaryDirectory(prefix="qpid-") as directory:
+        command = [java(), "-Xmx256m", f"-Dderby.stream.error.file={directory}/derby.log", "-cp", f"{JARS}/*"]
+        command += [str(FILES / "StartQpid.java"), str(FILES / "initial-config.json"), str(port), directory]
+        log = Path(directory) / "broker.log"
+        with log.open("wb") as out:
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, stderr=subprocess.STDOUT)
+        try:
+            _wait_until_ready(process, log)
+            yield port
+        finally:
+            assert process.stdin is not None
+            process.stdin.close()  # which it takes for the end
+            end(process)
+
+
+def _wait_until_ready(process: subprocess.Popen[bytes], log: Path) -> None:
+    until = time.monotonic() + PATIENCE
+    while STARTED not in (said := log.read_text("utf-8", "replace")):
+        if process.poll() is not None or time.monotonic() > until:
+            raise BrokerStartError(f"Qpid did not start:\n{tail(said)}")
+        time.sleep(0.1)
