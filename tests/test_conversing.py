@@ -14,7 +14,7 @@ from calling_kit import NS, PATIENCE, OnEachBroker, arrivals, element, envelope,
 from lxml import etree
 from zeep.plugins import HistoryPlugin
 from zeep.wsa import WsAddressingPlugin
-from zeep_kit import CXF_NS, ECHO, echo
+from zeep_kit import CXF_NS, ECHO, echo, gallery_wsdl, written
 
 import soapjms
 import soapjms.zeep
@@ -26,6 +26,7 @@ from soapjms.protocol.wsa import WSA_2004, WSA_2005, Edition
 
 URI = "jms:queue:greeter"
 ACTION = "urn:greeter:greetMe"
+FRAME = '<g:frame xmlns:g="urn:gallery"><g:title>Dusk</g:title></g:frame>'
 
 
 def with_headers(
@@ -356,6 +357,27 @@ class TestZeep:
         assert received["RelatesTo"] == sent["MessageID"]
         assert str(received["Action"]).startswith(CXF_NS)
         assert str(received["Action"]).endswith("greetMeResponse")
+
+    @pytest.mark.parametrize(
+        ("attribute", "action"),
+        [
+            ('a:Action="urn:framed" xmlns:a="http://www.w3.org/2007/05/addressing/metadata"', "urn:framed"),
+            ('name="Framed"', "urn:gallery:Gallery:Framed"),
+            ("", "urn:gallery:Gallery:frameResponse"),
+        ],
+    )
+    def test_what_the_wsdl_says(self, connection: Connection, tmp_path: Path, attribute: str, action: str) -> None:
+        """The Action of an answer is that of the output, or made of the names in the WSDL."""
+        text = gallery_wsdl().replace(
+            '<wsdl:output message="g:framed"/>', f'<wsdl:output message="g:framed" {attribute}/>'
+        )
+        made = Service.from_wsdl(written(tmp_path, text), addressing=True)
+        made.operation("frame")(lambda title, picture: {"title": title})
+        body = envelope().replace(b'<greetMe xmlns="urn:greeter">World</greetMe>', FRAME.encode())
+        with Dispatcher(connection, URI, made), Client(connection, URI, addressing=True, timeout=PATIENCE) as client:
+            response = client.call(body, soap_action="urn:gallery/frame")
+            assert response.fault is None, response.fault
+            assert said(response.envelope)["Action"] == action
 
     def test_option(self, connection: Connection) -> None:
         """Headers are written by `addressing=True`, for asyncio too."""
