@@ -33,6 +33,7 @@ class Branches:
 
     def __init__(self, make: Callable[[Login], AmqpConnection]) -> None:
         self._make = make
+        self._connecting = Lock()  # so that who is sent to the same place takes the same connection
         self._lock = Lock()
         self._made: dict[str, AmqpConnection] = {}
         self._is_closed = False
@@ -54,18 +55,37 @@ class Branches:
         if there is None or not isinstance(address, str) or there.hops > MAX_DETOURS:
             return None
         key = f"{there} {there.virtual_host} {there.path}"
-        with self._lock:  # while connecting too: who is sent to the same place takes the same connection
-            found = self._made.get(key)
-            if found is None or found.state is ConnectionState.CLOSED:
-                if self._is_closed or len(self._made) >= MAX_BRANCHES:
-                    return None
-                found = self._made[key] = self._make(there)
-            return found, str(address)
+        with self._connecting:
+            found = self._find(key)
+            if found is None and self._has_room:
+                found = self._keep(key, self._make(there))
+            return None if found is None else (found, str(address))
 
     def close(self, until: float) -> None:
-        """Close them, before the monotonic clock shows `until`."""
+        """Close them, before the monotonic clock shows `until`; one that is being made closes itself."""
         with self._lock:
             self._is_closed = True
             made = list(self._made.values())
         for each in made:
             each.close(max(0.0, until - monotonic()))
+
+    @property
+    def _has_room(self) -> bool:
+        with self._lock:
+            return not self._is_closed and len(self._made) < MAX_BRANCHES
+
+    def _find(self, key: str) -> AmqpConnection | None:
+        with self._lock:
+            found = self._made.get(key)
+            if found is not None and found.state is ConnectionState.CLOSED:
+                del self._made[key]
+                return None
+            return found
+
+    def _keep(self, key: str, made: AmqpConnection) -> AmqpConnection | None:
+        with self._lock:
+            if not self._is_closed:
+                self._made[key] = made
+                return made
+        made.close(0.0)
+        return None
