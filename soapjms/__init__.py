@@ -3,12 +3,12 @@
 The names here are the public ones. `soapjms.replay` replays captured logs; `soapjms.protocol` is the binding itself.
 """
 
-from pathlib import Path as _Path
+from importlib.util import find_spec as _find_spec
 
 import brokers as _brokers
 
 # A folder called `brokers` of the user's own is easily in the way of ours: say so here, where the file can be named.
-if not hasattr(_brokers, "Connection") or not (_Path(_brokers.__file__ or "").parent / "connection.py").exists():
+if not hasattr(_brokers, "Connection") or _find_spec("brokers.connection") is None:
     raise ImportError(
         f"soapjms needs its package `brokers`, and Python found another at {_brokers.__file__ or _brokers.__path__}; "
         "rename that one, or start Python from another folder"

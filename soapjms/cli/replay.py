@@ -122,7 +122,8 @@ def command(
 ) -> None:
     """Judge every exchange in capture logs for conformance.
 
-    LOG is a file, a folder (its .jsonl and .jsonl.gz, recursively) or a glob. DIR gets summary.json, verdicts/,
+    LOG is a file, a folder (its .jsonl, .jsonl.gz and .parquet, recursively), a glob, or on Spark a URI that Hadoop
+    knows, such as hdfs://host/folder or s3a://bucket/folder. DIR gets summary.json, verdicts/,
     rejected/, report.html and junit.xml.
 
     With --wsdl and --uri it is also judged whether what the senders were given reached their messages, and which source

@@ -24,8 +24,8 @@ from soapjms.protocol.values import Value
 from soapjms.protocol.wsdl import Description, Port
 from soapjms.replay import report
 from soapjms.replay.errors import INSTALL_SPARK, NoInputError, SparkFailedError, SparkMissingError
-from soapjms.replay.inputs import Rejected, expand
-from soapjms.replay.job import Job, Progress
+from soapjms.replay.inputs import Rejected, expand, is_elsewhere
+from soapjms.replay.job import Job, Progress, nothing_to_read
 from soapjms.replay.output import staging
 from soapjms.replay.summary import Summary, Tally, summarise
 from soapjms.replay.terms import Choice, Terms
@@ -61,7 +61,8 @@ def replay(
     kept under rejected/, and the rest is judged.
 
     Args:
-        logs: files, folders (their .jsonl and .jsonl.gz, recursively) and globs.
+        logs: files, folders (their .jsonl, .jsonl.gz and .parquet, recursively) and globs; on Spark URIs too that
+            Hadoop knows, such as hdfs://host/folder and s3a://bucket/folder.
         out: the folder for the results.
         profile: the name of the edition to judge by; "auto" for that of the WSDLs among `senders`, else that whose
             namespace most faults in the logs have, else the default.
@@ -122,10 +123,12 @@ def _variants(given: str | Iterable[str]) -> frozenset[str]:
 
 
 def _job(logs: Iterable[LogArgument], target: Path, terms: Terms) -> Job:
-    found, refused = expand(logs, leave_out=target)
-    if not found:
-        raise NoInputError("no input can be read: " + "; ".join(f"{each.file}: {each.reason}" for each in refused))
-    return Job(logs=tuple(found), rejected=tuple(refused), terms=terms)
+    arguments = [os.fspath(each) for each in logs]
+    elsewhere = [each for each in arguments if is_elsewhere(each)]
+    found, refused = expand([each for each in arguments if not is_elsewhere(each)], leave_out=target)
+    if not found and not elsewhere:
+        raise nothing_to_read(refused)
+    return Job(logs=tuple(found), elsewhere=tuple(elsewhere), rejected=tuple(refused), terms=terms)
 
 
 def _note_marks(job: Job, tally: Tally) -> None:

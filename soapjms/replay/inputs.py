@@ -10,6 +10,7 @@ from __future__ import annotations
 import codecs
 import glob
 import os
+import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
@@ -103,6 +104,14 @@ class Rejected(NamedTuple):
 
 
 # Which files
+
+
+URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+
+
+def is_elsewhere(argument: str) -> bool:
+    """Say whether an argument is a URI, for Hadoop to find, and no name of a file."""
+    return URI.match(argument) is not None
 
 
 def expand(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from soapjms.replay.errors import NoInputError
 from soapjms.replay.inputs import LogFile, Rejected
 from soapjms.replay.terms import Terms
 
@@ -15,9 +16,17 @@ Progress: TypeAlias = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One run over some logs."""
+    """One run over some logs.
+
+    Attributes:
+        logs: the files of this machine.
+        elsewhere: URIs of others, which the engine is to find.
+        rejected: what could not be opened.
+        terms: how to pair and judge.
+    """
 
     logs: tuple[LogFile, ...]
+    elsewhere: tuple[str, ...] = ()
     rejected: tuple[Rejected, ...]
     terms: Terms
 
@@ -25,3 +34,8 @@ class Job:
 def place(found: Rejected) -> tuple[str, int, str]:
     """Order what was rejected by file and line, whole files first."""
     return found.file, -1 if found.line is None else found.line, found.reason
+
+
+def nothing_to_read(refused: Iterable[Rejected]) -> NoInputError:
+    """Make the error that says of each argument why there is nothing to read."""
+    return NoInputError("no input can be read: " + "; ".join(f"{each.file}: {each.reason}" for each in refused))

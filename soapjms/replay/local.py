@@ -16,6 +16,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from soapjms.protocol.errors import UsageError
 from soapjms.protocol.record import Record
 from soapjms.replay.inputs import Rejected, whole
 from soapjms.replay.job import Job, Progress, place
@@ -48,7 +49,12 @@ def run(job: Job, result: Path, progress: Progress) -> tuple[Tally, list[Rejecte
 
     Returns:
         the counts, and the first of the rejected records.
+
+    Raises:
+        UsageError: a log is on another machine.
     """
+    if job.elsewhere:
+        raise UsageError(f"{job.elsewhere[0]} is read by Spark only; without it name files of this machine")
     tally = Tally()
     first: list[Rejected] = []
     with closing(_Sorter(result.parent / "sorting.sqlite")) as sorter:

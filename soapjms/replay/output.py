@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import shutil
+import sqlite3
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
 from soapjms.protocol.errors import UsageError
 from soapjms.replay.summary import PRODUCER
 
+LOCK: Final = "lock.sqlite"
+"""A database in the scratch folder that its process has locked."""
 FILES: Final = frozenset({"summary.json", "verdicts", "rejected", "report.html", "report.json", "junit.xml"})
 
 
@@ -21,7 +25,8 @@ FILES: Final = frozenset({"summary.json", "verdicts", "rejected", "report.html",
 def staging(out: Path) -> Iterator[Path]:
     """Give a folder to build results in; when the block ends well, it takes the place of `out`.
 
-    A block that raises leaves `out` as it was. What is beside the folder that this gives is scratch, and goes.
+    A block that raises leaves `out` as it was, and so does a process that is killed. What is beside the folder that
+    this gives is scratch, and goes; that of a killed process goes with the next run.
 
     Raises:
         UsageError: `out` is there and holds anything but an earlier run's results, or cannot be made.
@@ -29,15 +34,32 @@ def staging(out: Path) -> Iterator[Path]:
     check_replaceable(out)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
+        for left in out.parent.glob(f".{glob.escape(out.name)}.*/{LOCK}"):
+            _clear_up(left.parent, out)
         scratch = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
     except OSError as error:
         raise UsageError(f"{out} cannot be written: {error.strerror}: {error.filename}") from None
+    lock = sqlite3.connect(scratch / LOCK)
     try:
+        lock.execute("BEGIN EXCLUSIVE")  # until this process ends, however it does
         result = scratch / "result"
         result.mkdir()
         yield result
         _put_in_place(result, out, scratch / "former")
     finally:
+        lock.close()
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _clear_up(scratch: Path, out: Path) -> None:
+    """Remove what a killed process left behind. If it had begun to put its results in their place, that is finished."""
+    with closing(sqlite3.connect(scratch / LOCK, timeout=0)) as lock:
+        try:
+            lock.execute("BEGIN EXCLUSIVE")
+        except sqlite3.OperationalError:
+            return  # its process is at work
+        if (scratch / "former").exists() and not out.exists():
+            (scratch / "result").rename(out)
         shutil.rmtree(scratch, ignore_errors=True)
 
 

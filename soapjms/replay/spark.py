@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -22,9 +23,10 @@ from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documenta
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from soapjms.protocol.record import Record
+from soapjms.replay import hadoop
 from soapjms.replay.errors import SparkFailedError
 from soapjms.replay.inputs import LogFile, Rejected, Split, count_lines, splits, whole
-from soapjms.replay.job import Job, Progress
+from soapjms.replay.job import Job, Progress, nothing_to_read
 from soapjms.replay.judging import judge_all
 from soapjms.replay.packing import Unpacker
 from soapjms.replay.read import Packed, read_packed
@@ -81,24 +83,32 @@ def run(
     Raises:
         SparkMissingError: there is no Java, or Spark did not start.
         SparkFailedError: it gave up.
+        NoInputError: there is nothing to read at the URIs.
     """
     settings = dict(conf or {})
     progress("starting Spark")
     try:
         with session(master, settings, result.parent) as spark:
+            far, refused = hadoop.find(spark, job.elsewhere, len(job.logs))
+            job = replace(job, rejected=(*job.rejected, *refused))
+            if not far and not job.logs:
+                raise nothing_to_read(job.rejected)
             if SHUFFLE not in settings:
-                spark.conf.set(SHUFFLE, _shuffle_partitions(spark, job.logs))
-            return _run(job, result, progress, spark)
+                spark.conf.set(SHUFFLE, _shuffle_partitions(spark, [*job.logs, *far]))
+            return _run(job, far, result, progress, spark)
     except (PySparkException, Py4JError) as error:
         if was_interrupted(error):
             raise KeyboardInterrupt from None
         raise SparkFailedError(f"the Spark job failed: {str(error)[:LONGEST_ERROR]}") from error
 
 
-def _run(job: Job, result: Path, progress: Progress, spark: SparkSession) -> tuple[Tally, list[Rejected]]:
-    progress(f"reading {len(job.logs)} files")
+def _run(
+    job: Job, far: list[LogFile], result: Path, progress: Progress, spark: SparkSession
+) -> tuple[Tally, list[Rejected]]:
+    progress(f"reading {len(job.logs) + len(far)} files")
     parts = splits(job.logs, SPLIT)
-    with _kept(staged(spark, parts, job.terms)) as found:
+    everything = staged(spark, parts, job.terms)
+    with _kept(everything.union(fetched(spark, far, job.terms)) if far else everything) as found:
         tally, broken = _census(found)
         refused = _refused(spark, found, parts, broken, job.rejected)
         _write(refused, result / "rejected")
@@ -168,6 +178,12 @@ def _first(refused: DataFrame) -> list[Rejected]:
 def staged(spark: SparkSession, parts: list[Split], terms: Terms) -> DataFrame:
     """Read everything: records with their keys, and what could not be read, with its reason."""
     return _each(spark, parts, partial(_read_part, terms=terms), STAGED)
+
+
+def fetched(spark: SparkSession, logs: list[LogFile], terms: Terms) -> DataFrame:
+    """Read all of the files of other machines, as `staged` does."""
+    task = partial(_read_fetched, logs={log.path: log for log in logs}, terms=terms)
+    return hadoop.contents(spark, logs).mapInArrow(task, from_arrow_schema(STAGED))
 
 
 def census(found: DataFrame) -> DataFrame:
@@ -274,15 +290,27 @@ def _count_part(part: Split) -> Iterable[tuple[Any, ...]]:
 
 
 def _read_part(part: Split, terms: Terms) -> Iterator[tuple[Any, ...]]:
-    unpack = Unpacker().unpack
-    for found in read_packed(part):
-        if isinstance(found, Packed):
-            (key, by_alias, announces), time, packed = found.row
-            edition = terms.edition_shown(unpack(packed)) if terms.is_open else None
-            place = None, found.line, None, None, found.file, part.start
-            yield *place, key, by_alias, announces, time, packed, edition
-        else:
-            yield *found, part.log.number, part.start, None, None, None, None, None, None
+    row = partial(_staged_row, terms=terms, unpack=Unpacker().unpack)
+    return (row(part.log, part.start, found) for found in read_packed(part))
+
+
+def _read_fetched(batches: Batches, logs: Mapping[str, LogFile], terms: Terms) -> Batches:
+    row = partial(_staged_row, terms=terms, unpack=Unpacker().unpack)
+    files = chain.from_iterable(
+        zip(*(column.to_pylist() for column in batch.columns), strict=True) for batch in batches
+    )
+    found = chain.from_iterable(hadoop.read_content(logs, path, octets) for path, octets in files)
+    return _batches((row(log, 0, each) for log, each in found), STAGED)
+
+
+def _staged_row(
+    log: LogFile, start: int, found: Packed | Rejected, terms: Terms, unpack: Callable[[bytes], Record]
+) -> tuple[Any, ...]:
+    if isinstance(found, Rejected):
+        return *found, log.number, start, None, None, None, None, None, None
+    key, time, packed = found.row
+    edition = terms.edition_shown(unpack(packed)) if terms.is_open else None
+    return None, found.line, None, None, log.number, start, *key, time, packed, edition
 
 
 def _judge_part(batches: Batches, terms: Terms) -> Batches:

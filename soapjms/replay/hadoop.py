@@ -1,0 +1,88 @@
+"""Logs that are not on this machine: whatever file system Hadoop knows, such as hdfs:// and s3a://.
+
+Spark lists them and brings their octets; they are read as any other. A task holds one whole file, so a file has a
+limit: recorders begin another one every 64 MiB.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it ships no types
+from pyspark.sql import DataFrame, SparkSession
+
+from soapjms.replay.inputs import SUFFIXES, Form, LogFile, Rejected, opened, whole
+from soapjms.replay.read import Packed, read_packed
+
+MOST: Final = 512 << 20
+"""Octets of a file."""
+GLOB: Final = re.compile(r"([\\*?\[\]{}])")
+
+
+def find(spark: SparkSession, uris: Iterable[str], number: int) -> tuple[list[LogFile], list[Rejected]]:
+    """Find the files that URIs mean: files, folders (with all that is in them) and globs.
+
+    Args:
+        spark: knows the file systems and how to log in there.
+        uris: what was asked for.
+        number: of the first file.
+    """
+    found: dict[str, LogFile] = {}
+    rejected: list[Rejected] = []
+    for uri in uris:
+        try:
+            files = list(_files(spark, uri))
+        except Py4JJavaError as error:
+            rejected.append(Rejected(uri, None, f"cannot be opened: {str(error.java_exception)[:1000]}"))
+            continue
+        if not files:
+            rejected.append(Rejected(uri, None, "no .jsonl, .jsonl.gz or .parquet file is there"))
+        for path, size in files:
+            if size > MOST:
+                reason = f"a file of {size} octets; at most {MOST} are read from another machine: cut it into several"
+                rejected.append(Rejected(path, None, reason))
+            elif path not in found:
+                found[path] = LogFile(number + len(found), path, path, size, _form(path))
+    return list(found.values()), rejected
+
+
+def _files(spark: SparkSession, uri: str) -> Iterator[tuple[str, int]]:
+    """Yield the files that a URI means, each with its size."""
+    java: Any = spark.sparkContext._jvm
+    place = java.org.apache.hadoop.fs.Path(uri)
+    system = place.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+    for status in sorted(system.globStatus(place) or (), key=lambda each: str(each.getPath().toString())):
+        if status.isFile():
+            yield status.getPath().toString(), status.getLen()
+            continue
+        inside, below = system.listFiles(status.getPath(), True), []
+        while inside.hasNext():
+            each = inside.next()
+            below.append((each.getPath().toString(), each.getLen()))
+        yield from sorted(each for each in below if each[0].endswith(SUFFIXES))
+
+
+def _form(path: str) -> Form:
+    return Form.PARQUET if path.endswith(".parquet") else Form.GZIP if path.endswith(".gz") else Form.LINES
+
+
+def contents(spark: SparkSession, logs: Iterable[LogFile]) -> DataFrame:
+    """Give the path and the octets of each file."""
+    paths = [GLOB.sub(r"\\\1", log.path) for log in logs]
+    return spark.read.format("binaryFile").load(paths).select("path", "content")
+
+
+def read_content(logs: Mapping[str, LogFile], path: str, octets: bytes) -> Iterator[tuple[LogFile, Packed | Rejected]]:
+    """Read the records of one file."""
+    log = logs[path]
+    stream = io.BytesIO(octets)
+    seen = opened(stream, log.number, log.name, log.path)
+    if isinstance(seen, Rejected):
+        yield log, seen
+        return
+    stream.seek(0)
+    for found in read_packed(whole(seen), stream):
+        yield log, found
