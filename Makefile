@@ -99,6 +99,7 @@ bench: setup java brokers
 	$(BIN)/python benchmarks/capture.py --rounds 3
 	$(BIN)/python benchmarks/pairing.py --calls 5000 10000
 	$(BIN)/python benchmarks/smqp.py --seconds 2
+	$(BIN)/python benchmarks/replay.py --messages 20000 --skewed 20000
 
 clean:
 	rm -rf build dist $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage spark-warehouse metastore_db derby.log

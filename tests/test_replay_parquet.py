@@ -144,6 +144,10 @@ def test_a_row_is_packed_as_its_record(record: Record) -> None:
         ({"sha256": "0" * 64}, "member sha256"),
         ({"extra": "nonsense"}, "column extra is not JSON"),
         ({"properties": [("a", {"type": "int", "value": "x"})]}, "column properties.a is not JSON"),
+        ({"properties": [("a", {"type": "letter", "value": "1"})]}, "member types.a is 'letter'"),
+        ({"properties": [("a", None)]}, "column properties.a has no type"),
+        ({"meta": [("a", "nonsense")]}, "column meta.a is not JSON"),
+        ({"meta": [("a", None)]}, "column meta.a is not JSON"),
     ],
 )
 def test_a_row_that_is_no_record_is_refused(change: dict[str, Any], reason: str) -> None:

@@ -136,7 +136,7 @@ def from_members(members: Mapping[str, Any]) -> Record:
     message = Message(
         message_type=choice(MessageType, members, "message_type", required=True),
         body=_body(members),
-        properties=_properties(member(members, "properties", OBJECT, {}), member(members, "types", OBJECT, {})),
+        properties=read_properties(member(members, "properties", OBJECT, {}), member(members, "types", OBJECT, {})),
         destination=_destination(members, "destination"),
         reply_to=_destination(jms, "reply_to", "jms."),
         untyped=member(members, "untyped", FLAG, False),
@@ -230,7 +230,12 @@ def _destination(members: Mapping[str, Any], name: str, place: str = "") -> Dest
     return Destination(kind, member(value, "name", TEXT, None, inside))
 
 
-def _properties(values: Mapping[str, Any], types: Mapping[str, Any]) -> Properties:
+def read_properties(values: Mapping[str, Any], types: Mapping[str, Any]) -> Properties:
+    """Read properties from their JSON values, and the types that these do not tell.
+
+    Raises:
+        InvalidRecordError: one of them is no property.
+    """
     kinds: Mapping[str, PropertyType | None] = {}
     if types:
         kinds = {name: choice(PropertyType, types, name, "types.") for name in values}

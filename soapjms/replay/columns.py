@@ -30,7 +30,7 @@ from soapjms.replay.packing import (
     pack_members,
     pack_properties,
 )
-from soapjms.replay.schema import RECORDS, from_row
+from soapjms.replay.schema import RECORDS, from_row, properties_of
 
 REQUIRED: Final = ("v", "time", "message_type")
 """Columns without which a file holds no capture records."""
@@ -38,7 +38,7 @@ SIMPLE: Final = frozenset({"bytes", "text"})
 """Message types whose body is in its column as it is."""
 LONGEST_REASON: Final = 1000
 SHOWN_OF_ROW: Final = 1 << 16
-MOST: Final = 4096
+MOST: Final = 16384
 """Properties and destinations that are remembered."""
 
 
@@ -111,7 +111,7 @@ class Packer:
         columns = zip(*_lists(batch), strict=True)
         for index, row in enumerate(columns):
             packed = self._packed(row, entries.properties(index), entries.meta(index))
-            yield self._by_itself(batch, index, entries) if packed is None else packed
+            yield self._by_itself(batch, index) if packed is None else packed
 
     def _packed(self, row: tuple[Any, ...], named: Texts, described: Texts) -> PackedRow | None:
         """Pack a row that is as it ought to be and nothing out of the ordinary, None for any other."""
@@ -120,7 +120,7 @@ class Packer:
             has_destination, kind, name, message_id, correlation_id, has_reply, reply_kind, reply_name,
             delivery_mode, priority, expiration, timestamp, type_, redelivered,
         ) = row  # fmt: skip
-        properties, meta = self._properties.get(named), self._meta.get(described)
+        properties, meta = self._pack_properties(named), self._pack_meta(described)
         usual = (
             extra is None
             and meta is not None
@@ -148,6 +148,36 @@ class Packer:
         found = keys_of(message_id, correlation_id, asks)
         return None if found is None else PackedRow(found, time, octets)
 
+    def _pack_properties(self, named: Texts) -> bytes | None:
+        """Pack the properties of a row, None if something is wrong with them."""
+        found = self._properties.get(named)
+        if found is None:
+            third = len(named) // 3
+            entries = zip(named[:third], named[third : 2 * third], named[2 * third :], strict=True)
+            try:
+                read = properties_of((name or "", {"type": kind, "value": value}) for name, kind, value in entries)
+            except InvalidRecordError:
+                return None
+            found = pack_properties(read)
+            _remember(self._properties, named, found)
+        return found
+
+    def _pack_meta(self, described: Texts) -> str | None:
+        """Pack the meta of a row, empty for none; None if something is wrong with it."""
+        found = self._meta.get(described)
+        if found is None:
+            half = len(described) // 2
+            try:
+                members = {
+                    name or "": json.loads(text or "")
+                    for name, text in zip(described[:half], described[half:], strict=True)
+                }
+            except (ValueError, RecursionError):
+                return None
+            found = pack_json(members) or ""
+            _remember(self._meta, described, found)
+        return found
+
     def _destination(self, kind: str | None, name: str | None) -> bytes:
         found = self._destinations.get((kind, name))
         if found is None:
@@ -155,15 +185,13 @@ class Packer:
             _remember(self._destinations, (kind, name), found)
         return found
 
-    def _by_itself(self, batch: pa.RecordBatch, index: int, entries: _Entries) -> PackedRow | RefusedRow:
+    def _by_itself(self, batch: pa.RecordBatch, index: int) -> PackedRow | RefusedRow:
         (row,) = batch.slice(index, 1).to_pylist()
         try:
             record = from_row(row)
         except InvalidRecordError as error:
             text = json.dumps(row, default=_shown, ensure_ascii=False)
             return RefusedRow(str(error), text[:SHOWN_OF_ROW])
-        _remember(self._properties, entries.properties(index), pack_properties(record.message.properties))
-        _remember(self._meta, entries.meta(index), pack_json(record.meta) or "")
         return packed_row(record)
 
 

@@ -25,6 +25,7 @@ from brokers.message import (
 )
 from soapjms.protocol.record import Direction, Node, Record
 
+K = TypeVar("K", bound="bytes | str")
 T = TypeVar("T")
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -117,31 +118,32 @@ def _body_members(body: Body) -> tuple[str | None, Any]:
     return None, bytes(body) if isinstance(body, memoryview) else body
 
 
-class Memory(Generic[T]):
-    """What was worked out of late for short octets."""
+class Memory(Generic[K, T]):
+    """What was worked out of late for short octets or texts."""
 
-    def __init__(self, work: Callable[[bytes], T]) -> None:
+    def __init__(self, work: Callable[[K], T]) -> None:
         self._work = work
-        self._known: dict[bytes, T] = {}
+        self._known: dict[K, T] = {}
 
-    def __call__(self, octets: bytes) -> T:
-        """Return what the work gives for some octets."""
-        found = self._known.get(octets)
+    def __call__(self, given: K) -> T:
+        """Return what the work gives; the same object again for what it gave of late."""
+        found = self._known.get(given)
         if found is None:
-            found = self._work(octets)
-            if len(octets) <= SHORT:
+            found = self._work(given)
+            if len(given) <= SHORT:
                 if len(self._known) >= MOST:
                     self._known.clear()
-                self._known[octets] = found
+                self._known[given] = found
         return found
 
 
 class Unpacker:
-    """Makes records of octets, and remembers their properties and destinations. Not thread-safe."""
+    """Makes records of octets, and remembers what many have in common. Not thread-safe."""
 
     def __init__(self) -> None:
         self._properties = Memory(_unpack_properties)
         self._destination = Memory(_unpack_destination)
+        self._json: Memory[str, dict[str, Any]] = Memory(json.loads)
 
     def unpack(self, octets: bytes) -> Record:
         """Return the record that was packed."""
@@ -173,8 +175,8 @@ class Unpacker:
             node=NODES[node],
             truncated=truncated,
             sha256=sha256,
-            meta={} if meta is None else json.loads(meta),
-            extra={} if extra is None else json.loads(extra),
+            meta={} if meta is None else self._json(meta),
+            extra={} if extra is None else self._json(extra),
         )
 
     def _body(self, shape: str, body: Any) -> Body:

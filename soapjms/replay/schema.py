@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC
 from typing import Any, Final
 
 import pyarrow as pa
 
-from brokers.message import MessageType, Property, PropertyType
+from brokers.message import MessageType, Properties, Property, PropertyType
 from soapjms.protocol.errors import InvalidRecordError
 from soapjms.protocol.record import (
     MEMBERS,
@@ -26,6 +26,7 @@ from soapjms.protocol.record import (
     Record,
     format_time,
     from_members,
+    read_properties,
     to_members,
 )
 
@@ -189,7 +190,7 @@ def from_row(row: Mapping[str, Any]) -> Record:
     members = {name: row[name] for name in PLAIN_COLUMNS if row.get(name) is not None}
     members["time"] = None if time is None else format_time(time if time.tzinfo else time.replace(tzinfo=UTC))
     members["properties"], members["types"] = _typed(row.get("properties") or ())
-    members["meta"] = {name: _loads(f"meta.{name}", value) for name, value in row.get("meta") or ()}
+    members["meta"] = {name: _loads(f"meta.{name}", value or "") for name, value in row.get("meta") or ()}
     if row.get("body") is not None:
         members["body"] = _body_member(row.get("message_type"), row["body"])
     extra = _loads("extra", row.get("extra") or "{}")
@@ -209,6 +210,15 @@ def _place(members: dict[str, Any], path: str) -> dict[str, Any]:
     return members
 
 
+def properties_of(entries: Iterable[tuple[str, Mapping[str, str | None]]]) -> Properties:
+    """Read the properties of a row.
+
+    Raises:
+        InvalidRecordError: one of them is none.
+    """
+    return read_properties(*_typed(entries))
+
+
 PLAIN_COLUMNS: Final = MEMBERS - {"time", "properties", "types", "body", "meta"}
 
 
@@ -216,6 +226,8 @@ def _typed(entries: Any) -> tuple[dict[str, Any], dict[str, str]]:
     values: dict[str, Any] = {}
     types: dict[str, str] = {}
     for name, entry in entries:
+        if entry is None or entry["type"] is None:
+            raise InvalidRecordError(f"column properties.{name} has no type")
         kind, text = entry["type"], entry["value"]
         types[name] = kind
         as_it_is = text is None or kind == PropertyType.STRING or text in NON_FINITE

@@ -1,0 +1,306 @@
+"""How many messages a replay judges in a second: without Spark on one core, on Spark on one and two.
+
+    python benchmarks/replay.py [--messages 100000 1000000] [--skewed 100000] [--logs build/replay-logs] [--rounds 1]
+
+Logs of each size are made first, once, as JSON Lines and as Parquet; in them every message is captured 1.4 times, as
+client, service and taps see the same. Each run is a process of its own, held to its cores. Printed are the rates and
+their ratios to the plain run, the growth from size to size, the memory of driver, executor and workers at its highest,
+what each step of a run takes, and what Python spends a record. `--messages 10000000` takes an hour and 20 GB of disk.
+
+`--compare 100000` asserts instead that on a log of so many messages the rows of both engines are the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from itertools import groupby, pairwise
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+import pyarrow.parquet as pq  # noqa: E402
+
+from soapjms.generate import generate  # noqa: E402
+from soapjms.protocol.assertions import Judge, Setting, habits, readings  # noqa: E402
+from soapjms.protocol.exchange import pair  # noqa: E402
+from soapjms.protocol.responding import reaction  # noqa: E402
+from soapjms.protocol.senders import Senders  # noqa: E402
+from soapjms.replay import replay  # noqa: E402
+from soapjms.replay.inputs import expand, whole  # noqa: E402
+from soapjms.replay.judging import judge_all  # noqa: E402
+from soapjms.replay.packing import Unpacker  # noqa: E402
+from soapjms.replay.read import Packed, read_packed  # noqa: E402
+from soapjms.replay.summary import Tally  # noqa: E402
+from soapjms.replay.terms import Terms  # noqa: E402
+
+FORMS = ("jsonl", "parquet")
+RUNS = (("plain", 1), ("spark", 1), ("spark", 2))
+MIB = 1 << 20
+SAMPLE = 30_000
+"""Records of which each step in Python is timed by itself."""
+
+
+def logs_of(folder: Path, messages: int, form: str, skew: float = 0.0) -> Path:
+    """Make logs, unless they were made before."""
+    name = f"{messages}-{form}" + (f"-{skew:g}" if skew else "")
+    if not (folder / name).exists():
+        with tempfile.TemporaryDirectory(dir=folder) as scratch:
+            generate(Path(scratch) / name, messages, form=form, skew=skew)
+            (Path(scratch) / name).rename(folder / name)
+    return folder / name / "logs"
+
+
+# One run, in a process of its own
+
+
+class Memory(threading.Thread):
+    """Looks at the memory of this process and of those below it, and keeps the highest of each kind."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.highest: dict[str, int] = {}
+        self._done = threading.Event()
+
+    def run(self) -> None:
+        """Look until told to stop."""
+        while not self._done.wait(0.1):
+            now: dict[str, int] = {}
+            for kind, size in memory_below(os.getpid()):
+                now[kind] = now.get(kind, 0) + size
+            self.highest = {kind: max(now.get(kind, 0), self.highest.get(kind, 0)) for kind in {*now, *self.highest}}
+
+    def stop(self) -> dict[str, int]:
+        """Return the highest of each kind in MiB."""
+        self._done.set()
+        self.join()
+        return {kind: size // MIB for kind, size in sorted(self.highest.items())}
+
+
+def memory_below(root: int) -> Iterator[tuple[str, int]]:
+    """Yield kind and resident octets of a process and of all below it."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:
+                continue  # it has ended
+    below = {root}
+    while more := {each for each, parent in parents.items() if parent in below} - below:
+        below |= more
+    for each in below:
+        try:
+            size = int(Path(f"/proc/{each}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+            name = Path(f"/proc/{each}/comm").read_text().strip()
+        except OSError:
+            continue
+        yield "driver" if each == root else "jvm" if name == "java" else "workers", size
+
+
+def child(engine: str, cores: int, logs: str, out: str) -> None:
+    """Replay once and print what it took, as JSON."""
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
+    marks: list[tuple[str, float]] = []
+
+    def note(text: str) -> None:
+        step = text.partition(" ")[0]
+        if not marks or marks[-1][0] != step:
+            marks.append((step, time.perf_counter()))
+
+    memory = Memory()
+    memory.start()
+    begun = time.perf_counter()
+    options: dict[str, Any] = {"engine": "local"} if engine == "plain" else {"master": f"local[{cores}]"}
+    summary = replay(logs, out, progress=note, **options)
+    ended = time.perf_counter()
+    ends = [*(at for _, at in marks[1:]), ended]
+    steps = {step: round(end - at, 2) for (step, at), end in zip(marks, ends, strict=True)}
+    found = {"seconds": ended - begun, "steps": steps, "memory": memory.stop()}
+    print(json.dumps(found | {name: summary.members[name] for name in ("records", "messages")}))
+
+
+def run(engine: str, cores: int, logs: Path) -> dict[str, Any]:
+    """Replay in a process of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, __file__, "--child", engine, str(cores), str(logs), f"{folder}/out"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ)
+        if done.returncode:
+            raise RuntimeError(done.stderr)
+        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return found
+
+
+def best(engine: str, cores: int, logs: Path, rounds: int) -> dict[str, Any]:
+    """Return the run of the median time."""
+    runs = sorted((run(engine, cores, logs) for _ in range(rounds)), key=itemgetter("seconds"))
+    return runs[len(runs) // 2]
+
+
+# What is printed
+
+
+def rates(folder: Path, messages: int, rounds: int) -> dict[tuple[str, str, int], dict[str, Any]]:
+    """Time all engines on logs of one size, in both forms."""
+    found = {}
+    print(f"\n{messages} messages")
+    for form in FORMS:
+        logs = logs_of(folder, messages, form)
+        for engine, cores in RUNS:
+            done = found[form, engine, cores] = best(engine, cores, logs, rounds)
+            ratio = found[form, "plain", 1]["seconds"] / done["seconds"]
+            print(
+                f"  {form:8} {engine:5} {cores} core{'s' if cores > 1 else ' '} {done['seconds']:8.1f} s"
+                f" {done['messages'] / done['seconds']:8.0f} messages/s"
+                f" {done['records'] / done['seconds']:8.0f} records/s"
+                f" {ratio:5.2f} x plain   memory {said(done['memory'], 'MiB')}",
+                flush=True,
+            )
+            print(f"           {said(done['steps'], 's')}", flush=True)
+    return found
+
+
+def said(values: dict[str, Any], unit: str) -> str:
+    """Write names with their values."""
+    return ", ".join(f"{name} {value} {unit}" for name, value in values.items())
+
+
+def growth(by_size: dict[int, dict[tuple[str, str, int], dict[str, Any]]]) -> None:
+    """Print how the time of a message grows with the size of the log, without what a run takes for its start."""
+    sizes = sorted(by_size)
+    for small, large in pairwise(sizes):
+        print(f"\ngrowth from {small} to {large} messages, seconds a message, 1 is linear")
+        for key in by_size[small]:
+            times = [
+                by_size[size][key]["seconds"] - by_size[size][key]["steps"].get("starting", 0)
+                for size in (small, large)
+            ]
+            print(f"  {' '.join(map(str, key)):16} {times[1] / times[0] / (large / small):5.2f}")
+
+
+def skewed(folder: Path, messages: int, rounds: int) -> None:
+    """Print what a queue with 90 % of all messages costs."""
+    seconds = {
+        skew: best("spark", 2, logs_of(folder, messages, "parquet", skew), rounds)["seconds"] for skew in (0.0, 0.9)
+    }
+    ratio = seconds[0.9] / seconds[0.0]
+    print(f"\n90 % of {messages} messages in one queue: {ratio:.2f} x the time of an even log (at most 1.30)")
+
+
+def budget(folder: Path, messages: int) -> None:
+    """Print what Python spends a record, step by step, on one core."""
+    terms = Terms(setting=Setting(), window=timedelta(minutes=10), senders=Senders())
+    rows: list[Packed] = []
+    print(f"\nPython, microseconds a record (of {SAMPLE})")
+    for form in FORMS:
+        logs, _ = expand([logs_of(folder, messages, form)])
+        rows = timed(f"read {form}, parse, keys, pack", lambda logs=logs: list(first(logs)))  # type: ignore[misc]
+    keyed = timed(
+        "sort in memory", lambda: sorted((each.row.keys.key, each.row.time, each.row.packed) for each in rows)
+    )
+    unpack = Unpacker().unpack
+    records = timed("unpack", lambda: [(key, unpack(packed)) for key, _, packed in keyed])
+    groups = [[record for _, record in group] for _, group in groupby(records, key=itemgetter(0))]
+    exchanges = timed("merge copies, pair", lambda: [each for group in groups for each in pair(group)])
+    read = timed("readings", lambda: [(each, readings(each, terms.setting)) for each in exchanges])
+    timed("replay through a responding node", lambda: [reaction(each, terms.setting, seen) for each, seen in read])
+    timed("habits", lambda: [list(habits(each, terms.setting, seen)) for each, seen in read])
+    judge = Judge(terms.setting)
+    timed("assertions", lambda: [list(judge.findings(seen)) for _, seen in read if seen])
+    timed("pair to tally, as a whole", lambda: list(judge_all(records, terms, Tally())))
+
+
+def first(logs: Sequence[Any]) -> Iterator[Packed]:
+    """Give the first records of some logs."""
+    number = 0
+    for log in logs:
+        for found in read_packed(whole(log)):
+            if isinstance(found, Packed):
+                yield found
+                number += 1
+            if number == SAMPLE:
+                return
+
+
+def timed(what: str, work: Callable[[], Any]) -> Any:
+    """Do some work, and print what it takes a record."""
+    begun = time.process_time()
+    done = work()
+    print(f"  {what:36} {(time.process_time() - begun) / SAMPLE * 1e6:7.1f}", flush=True)
+    return done
+
+
+def compare(folder: Path, messages: int) -> None:
+    """Assert that both engines have the same rows, from both forms."""
+    with tempfile.TemporaryDirectory() as scratch:
+        results = []
+        for form in FORMS:
+            for engine in ("local", "spark"):
+                out = Path(scratch) / f"{form}-{engine}"
+                replay(logs_of(folder, messages, form), out, engine=engine)
+                rows = sorted(map(repr, pq.read_table(out / "verdicts").to_pylist()))
+                results.append((rows, (out / "summary.json").read_text("utf-8")))
+        assert all(each == results[0] for each in results), "the engines differ"
+        print(f"{len(results[0][0])} rows of {messages} messages are the same: without Spark and on it, of both forms")
+
+
+@contextmanager
+def folder_of(name: str | None) -> Iterator[Path]:
+    """Give the folder for logs: one to keep, or one that goes."""
+    if name is not None:
+        Path(name).mkdir(parents=True, exist_ok=True)
+        yield Path(name)
+        return
+    folder = Path(tempfile.mkdtemp())
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--messages", type=int, nargs="*", default=[100_000, 1_000_000])
+    parser.add_argument("--skewed", type=int, default=100_000, help="messages of the skewed log; 0 for none")
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--logs", help="folder for the logs, which are kept there")
+    parser.add_argument("--make", action="store_true", help="make the logs and end")
+    parser.add_argument("--compare", type=int, help="compare the engines on so many messages, and end")
+    parser.add_argument("--child", nargs=4, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        engine, cores, logs, out = options.child
+        child(engine, int(cores), logs, out)
+        return
+    with folder_of(options.logs) as folder:
+        if options.compare:
+            compare(folder, options.compare)
+            return
+        if options.make:
+            for messages in options.messages:
+                for form in FORMS:
+                    logs_of(folder, messages, form)
+            return
+        growth({messages: rates(folder, messages, options.rounds) for messages in options.messages})
+        if options.skewed:
+            skewed(folder, options.skewed, options.rounds)
+        if options.messages:
+            budget(folder, min(options.messages))
+
+
+if __name__ == "__main__":
+    main()
