@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from select import select
 
@@ -247,7 +248,20 @@ def test_ctrl_c_ends_with_130(tmp_path: Path, options: list[str], moment: str) -
             moment, said = "once only\0", ""
     os.close(terminal)
     os.close(other_end)
+    deadline = time.monotonic() + 20
+    while is_there(process.pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not is_there(process.pid), "Spark's Java goes on"
     assert process.wait(60) == 130
     assert "Interrupted." in said
     assert "Traceback" not in said
     assert list(tmp_path.iterdir()) == [log]
+
+
+def is_there(group: int) -> bool:
+    """Say whether there is a process of a group."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True

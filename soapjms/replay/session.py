@@ -7,10 +7,11 @@ import os
 import shutil
 import signal
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, BinaryIO, Final
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it ships no types
 from pyspark import SparkConf, SparkContext
@@ -124,10 +125,7 @@ def _start(master: str | None, conf: Mapping[str, str], scratch: Path) -> None:
     on_interrupt = signal.getsignal(signal.SIGINT)
     with _worker_python(settings), open(log, "wb") as stream:
         try:
-            # A JVM that an earlier session left running serves again.
-            gateway = SparkContext._gateway or launch_gateway(  # type: ignore[no-untyped-call]  # it has no types
-                settings, {"stdout": stream, "stderr": stream}
-            )
+            gateway = _gateway(settings, stream)
             context = SparkContext(conf=settings, gateway=gateway)
         except (PySparkException, Py4JError, OSError, ValueError) as error:
             raise SparkMissingError("\n".join([f"Spark did not start: {error}", *_said(log), WITHOUT_SPARK])) from error
@@ -135,6 +133,38 @@ def _start(master: str | None, conf: Mapping[str, str], scratch: Path) -> None:
         # Spark's asks the JVM to cancel the jobs in the middle of another question to it, and fails with a long story.
         signal.signal(signal.SIGINT, on_interrupt)
     context.setLogLevel("ERROR")
+
+
+def _gateway(settings: SparkConf, stream: BinaryIO) -> Any:
+    """Return the way to a JVM: one that an earlier session left running serves again.
+
+    Ctrl-C waits until a new one is there, some seconds: one that loses its parent before that never ends.
+    """
+    if SparkContext._gateway is not None:
+        return SparkContext._gateway
+    with _interrupts_later() as interrupted:
+        gateway: Any = launch_gateway(  # type: ignore[no-untyped-call]  # it has no types
+            settings, {"stdout": stream, "stderr": stream}
+        )
+    if interrupted:
+        if (java := getattr(gateway, "proc", None)) is not None:
+            java.stdin.close()  # which ends it
+        raise KeyboardInterrupt
+    return gateway
+
+
+@contextmanager
+def _interrupts_later() -> Iterator[list[int]]:
+    """Note Ctrl-C within the block in the list that this gives."""
+    came: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield came
+        return
+    before = signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
+    try:
+        yield came
+    finally:
+        signal.signal(signal.SIGINT, before or signal.SIG_DFL)
 
 
 def _said(log: Path) -> list[str]:
