@@ -61,8 +61,7 @@ def replay(
     kept under rejected/, and the rest is judged.
 
     Args:
-        logs: files, folders (their .jsonl, .jsonl.gz and .parquet, recursively) and globs; on Spark URIs too that
-            Hadoop knows, such as hdfs://host/folder and s3a://bucket/folder.
+        logs: files, folders (their .jsonl, .jsonl.gz and .parquet, recursively), globs; on Spark URIs of Hadoop too.
         out: the folder for the results.
         profile: the name of the edition to judge by; "auto" for that of the WSDLs among `senders`, else that whose
             namespace most faults in the logs have, else the default.
