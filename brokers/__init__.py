@@ -1,5 +1,6 @@
 """A small JMS for Python: messages, destinations, connections. It knows nothing of SOAP."""
 
+from brokers.connecting import connect
 from brokers.connection import (
     Capabilities,
     Completion,
@@ -10,7 +11,6 @@ from brokers.connection import (
     RefusedSend,
     SendResult,
     Transaction,
-    connect,
 )
 from brokers.errors import (
     BrokerError,

@@ -17,18 +17,15 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Executor, Future
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from importlib import import_module
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Self, TypeAlias, TypeVar
-from urllib.parse import urlsplit
+from typing import Final, NamedTuple, Self, TypeAlias, TypeVar
 
-from brokers.errors import SendFailedError, UnknownSchemeError
+from brokers.errors import SendFailedError
 from brokers.message import Destination, DestinationKind, Message
 
 log = logging.getLogger(__name__)
@@ -248,6 +245,11 @@ class Connection(ABC):
     def state(self) -> ConnectionState:
         """Where the connection is in its life."""
 
+    @property
+    def backlog(self) -> int:
+        """How many deliveries have arrived and wait for a thread, roughly; 0 where that is not known."""
+        return 0
+
     @abstractmethod
     def watch(self, on_state: OnState) -> None:
         """Call `on_state` at every change of the connection's state, in order, on the connection's executor."""
@@ -349,51 +351,3 @@ class Connection(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-SCHEMES: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("amqp", "amqp+ws", "amqp+wss", "amqps"), "brokers.amqp"),
-    "embedded": "brokers.embedded",
-    "failover": "brokers.failover",
-    "smqp": "brokers.smqp.adapter",
-    "smqps": "brokers.smqp.adapter",
-    "stomp": "brokers.stomp",
-    "stomp+ssl": "brokers.stomp",
-}
-"""URL scheme to the module that serves it; the module has `connect(url, timeout=…)`."""
-
-
-def connect(url: str, *, timeout: float = DEFAULT_TIMEOUT, **options: Any) -> Connection:
-    """Connect to the broker at `url` and return the connection once it is usable.
-
-    Args:
-        url: `embedded:` or `embedded:NAME` for a broker in this process, `stomp://USER:PASSWORD@HOST:PORT` or `amqp://…`
-            for ActiveMQ and Artemis, `stomp+ssl://` and `amqps://` for the same over TLS, `failover:(URL,URL)` for the
-            first of several that answers.
-        timeout: seconds that connecting may take.
-        options: the adapter's own; see its module.
-
-    Raises:
-        UnknownSchemeError: no adapter serves the URL's scheme, or it is no URL; the message lists those that do.
-        ConnectionFailedError: nobody answers there, or the credentials were refused.
-        ValueError: a URL that the adapter cannot use; no message repeats a password.
-    """
-    scheme = _scheme_of(url)
-    try:
-        module = SCHEMES[scheme]
-    except KeyError:
-        raise UnknownSchemeError(f"no broker adapter for the URL scheme {scheme!r}; {KNOWN}") from None
-    connection: Connection = import_module(module).connect(url, timeout=timeout, **options)
-    return connection
-
-
-KNOWN: Final = f"known are: {', '.join(sorted(SCHEMES))}, as in embedded:NAME or stomp://USER:PASSWORD@HOST:PORT"
-
-
-def _scheme_of(url: str) -> str:
-    if not isinstance(url, str):
-        raise UnknownSchemeError(f"the URL of a broker is text, not {type(url).__name__}; {KNOWN}")
-    with suppress(ValueError):
-        return urlsplit(url).scheme.lower()
-    # Out here, or the error would be kept beside ours, and it may repeat what is before the host.
-    raise UnknownSchemeError(f"the URL of the broker cannot be read, look at its host; {KNOWN}")

@@ -87,6 +87,11 @@ class Crew:
             if not self._is_watched:
                 self._begin_watch()
 
+    @property
+    def waiting(self) -> int:
+        """How many tasks wait for a thread."""
+        return len(self._tasks)
+
     def close(self) -> None:
         """Take no more tasks; threads end when those that were handed in are done. Idempotent."""
         with self._lock:

@@ -12,7 +12,8 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any, Final, NamedTuple
 
-from brokers.connection import SCHEMES, Connection
+from brokers.connecting import SCHEMES
+from brokers.connection import Connection
 from brokers.reconnect import Reconnect
 
 FAILOVER: Final = re.compile(r"failover:(?://)?(?:\((?P<inner>[^()]*)\)|(?P<bare>[^()?]*))(?:\?(?P<query>.*))?", re.I)

@@ -82,6 +82,11 @@ class LastingConnection(Connection, Generic[SessionT, ConsumerT]):
         return f"<{type(self).__name__} {self._name} {self.state} generation {self._generation}>"
 
     @property
+    def backlog(self) -> int:
+        """How many deliveries, and other tasks, have arrived and wait for a thread."""
+        return self._crew.waiting
+
+    @property
     def state(self) -> ConnectionState:
         """Where the connection is in its life."""
         return self._life.state

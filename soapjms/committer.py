@@ -170,6 +170,7 @@ class Committer:
                 if finished.response is not None:
                     with suppress(Exception):  # it is raised again when it is sent in its turn
                         finished.sending = self._connection.send(finished.response)
+            _wait_for_last(group)
         for finished in group:
             self._settle([finished], self._commit_group)
 
@@ -318,6 +319,14 @@ class Committer:
         else:
             self.losses.forget(finished.delivery.message)
             finished.tell(Outcome.DEAD_LETTER)
+
+
+def _wait_for_last(group: Sequence[Finished]) -> None:
+    """Wait once for all: the broker confirms in the order of sending, and each time that a thread wakes costs."""
+    last = next((finished.sending for finished in reversed(group) if finished.sending is not None), None)
+    if last is not None:
+        with suppress(FutureTimeoutError):  # each is asked in its turn
+            last.exception(COMMIT_TIMEOUT)
 
 
 def _letter(finished: Finished, dead_letters: Destination, reason: str) -> Message:

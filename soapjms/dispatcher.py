@@ -269,7 +269,8 @@ class Dispatcher:
         if finished is None:  # it waited for something when this was closed: the broker delivers it again
             self._done(1)
             return
-        self._committer.put(finished, is_alone=self._under_way == 1)
+        # What waits for a thread is not under way yet, and can be answered in the same transaction.
+        self._committer.put(finished, is_alone=self._under_way == 1 and not self._connection.backlog)
 
     def _done(self, number: int) -> None:
         with self._idle:

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from brokers.connection import DEFAULT_TIMEOUT, Connection, connect
+from brokers.connecting import connect
+from brokers.connection import DEFAULT_TIMEOUT, Connection
 from brokers.naming import INITIAL, PROVIDER_URL, SECRET, Names
 from soapjms.addressing import jndi_entries
 from soapjms.protocol.errors import UsageError

@@ -11,7 +11,8 @@ from threading import Event
 from typing import Final
 from urllib.parse import urlsplit
 
-from brokers.connection import Connection, Delivery, connect
+from brokers.connecting import connect
+from brokers.connection import Connection, Delivery
 from brokers.errors import BrokerError
 from brokers.failover import read_failover
 from brokers.message import DeliveryMode, Destination, Message, MessageType

@@ -18,7 +18,7 @@ from wsdl_kit import DATA
 
 import soapjms
 from brokers import queue
-from brokers.connection import SCHEMES
+from brokers.connecting import SCHEMES
 from soapjms.doctor import CHECKS, Finding, Outcome, Patient, examine
 from soapjms.doctor.machine import EXTRAS
 from soapjms.doctor.ways import WAYS

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from brokers.connection import SCHEMES
+from brokers.connecting import SCHEMES
 from brokers.naming.errors import SECRET, NamingError, listed
 
 JAVA_SCHEMES: Final[Mapping[str, int | None]] = {

@@ -10,7 +10,7 @@ from os import PathLike
 from types import MappingProxyType
 from typing import Final, Self
 
-from brokers.connection import SCHEMES
+from brokers.connecting import SCHEMES
 from brokers.message import Destination, queue, topic
 from brokers.naming.allowed import AllowedBrokers, endpoints_of, own_endpoint, refuse_login
 from brokers.naming.dialects import (

@@ -1,8 +1,8 @@
 """The socket under a STOMP session: dialling, reading, writing, heart-beats. The only file that touches stomp.py.
 
-stomp.py reads in a loop and parses frames, one at a time and whole. The socket is ours, and never blocks, so that three
-things hold that stomp.py leaves open: a session that nobody answers on ends in time even while a write waits; ending it
-waits for nothing; and TLS is used by one thread at a time. Nothing about frames belongs here.
+stomp.py reads in a loop and parses frames, one at a time and whole. The socket is ours, and no write to it blocks. So
+three things hold that stomp.py leaves open: a session that nobody answers on ends in time even while a write waits;
+ending it waits for nothing; and TLS is used by one thread at a time. Nothing about frames belongs here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from math import inf
-from selectors import EVENT_READ, EVENT_WRITE, DefaultSelector
+from selectors import EVENT_WRITE, DefaultSelector
 from threading import Lock, RLock, Thread
 from time import monotonic
 from typing import Any, Final
@@ -24,18 +24,15 @@ from stomp.transport import BaseTransport
 from brokers.errors import ConnectionLostError
 from brokers.stomp.cutting import Cutter
 from brokers.stomp.login import Login
+from brokers.stomp.sockets import NOT_NOW, Polled, Waited
+from brokers.stomp.sockets import of as use_of
 
 log = logging.getLogger(__name__)
-
-CHUNK: Final = 65_536
-"""Octets that are read at once."""
 
 LOOK: Final = 0.5
 """Seconds after which one who waits looks whether the socket is still there."""
 
 BEAT: Final = b"\n"
-
-NOT_NOW: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
@@ -57,9 +54,9 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         self.reader: Thread | None = None
         self.failure: OSError | None = None
         self._login = login
-        self._using = Lock()
+        self._closing = Lock()
         self._socket: Any = None
-        self._readable: Any = None
+        self._use: Polled | Waited | None = None
         self._is_down = False
         self._cutter = Cutter()
         self._frames: deque[bytes] = deque()
@@ -79,10 +76,8 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         self._socket = secure(self._dial(until))
         if isinstance(self._socket, ssl.SSLSocket):
             self._shake_hands(self._socket, until)
-        self._socket.setblocking(False)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._readable = DefaultSelector()
-        self._readable.register(self._socket, EVENT_READ)
+        self._use = use_of(self._socket)
         self.start()
 
     def beat(self, send_every: float, silence: float) -> None:
@@ -99,11 +94,11 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         Raises:
             OSError: the socket is closed, or the time is over.
         """
+        assert self._use is not None
         rest = memoryview(encoded_frame)
         while rest:
             try:
-                with self._using:
-                    rest = rest[self._socket.send(rest) :]
+                rest = rest[self._use.send(rest) :]
             except NOT_NOW:
                 self._wait_for_room(until)
         self._sent = monotonic()
@@ -112,7 +107,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         """End at once: who reads, writes or connects gets an error. Any thread may call it, and it never waits."""
         self._is_down = True
         self.running = False
-        with self._using:
+        with self._closing:
             if self._socket is not None:
                 with suppress(OSError):  # was not connected, or not any more
                     socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # TLS would want to say good-bye
@@ -177,15 +172,14 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         Raises:
             ConnectionLostError: the peer was silent for too long, or sends what is no frame.
         """
+        assert self._use is not None
         while not self._is_down:
             if self._frames:
                 return self._frames.popleft()
-            pause = self._keep_alive()
             try:
-                with self._using:
-                    data: bytes = self._socket.recv(CHUNK)
+                data = self._use.receive(self._keep_alive())
             except NOT_NOW:
-                self._readable.select(pause)
+                continue
             except OSError as error:
                 self.failure = error
                 raise
@@ -199,9 +193,9 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
     def cleanup(self) -> None:
         """Close the socket. Idempotent."""
         self.drop()
-        self._readable.close()
-        with self._using:
-            self._socket.close()
+        assert self._use is not None
+        with self._closing:
+            self._use.close()
 
     def _keep_alive(self) -> float | None:
         """Give a sign of life if one is due, and return the seconds until something is; None for never."""
@@ -222,7 +216,8 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         self._sent = now
         if self.writing.acquire(blocking=False):  # else somebody writes, which is a sign as well
             try:
-                with suppress(*NOT_NOW), self._using:  # no room: the peer does not read
-                    self._socket.send(BEAT)
+                assert self._use is not None
+                with suppress(*NOT_NOW):  # no room: the peer does not read
+                    self._use.send(BEAT)
             finally:
                 self.writing.release()

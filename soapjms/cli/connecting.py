@@ -8,7 +8,8 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from brokers.connection import Connection, connect
+from brokers.connecting import connect
+from brokers.connection import Connection
 from brokers.errors import BrokerError
 from brokers.naming import Names
 from soapjms.calling import DEFAULT_TIMEOUT

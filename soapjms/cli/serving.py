@@ -18,7 +18,8 @@ from traceback import extract_tb
 from types import FrameType, ModuleType
 from typing import Any, Final, TypeAlias
 
-from brokers.connection import Connection, connect
+from brokers.connecting import connect
+from brokers.connection import Connection
 from brokers.errors import BrokerError, UnknownSchemeError
 from brokers.naming import NameNotFoundError, Names, NamingError
 from soapjms.bridge.wsgi import WsgiService

@@ -10,7 +10,8 @@ from queue import Empty, SimpleQueue
 from secrets import token_hex
 from typing import Final
 
-from brokers.connection import Connection, connect
+from brokers.connecting import connect
+from brokers.connection import Connection
 from brokers.errors import BrokerError, LoginRefusedError, TlsError
 from brokers.message import DeliveryMode, Destination, Message, MessageType
 from brokers.naming import Names

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import uuid4
 
-from brokers.connection import SCHEMES, Connection, connect
+from brokers.connecting import SCHEMES, connect
+from brokers.connection import Connection
 from brokers.errors import BrokerError
 from soapjms.protocol.errors import SoapJmsError, UsageError
 from soapjms.protocol.showing import shown

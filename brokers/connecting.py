@@ -1,0 +1,59 @@
+"""From the URL of a broker to a connection."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib import import_module
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from brokers.connection import DEFAULT_TIMEOUT, Connection
+from brokers.errors import UnknownSchemeError
+
+SCHEMES: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("amqp", "amqp+ws", "amqp+wss", "amqps"), "brokers.amqp"),
+    "embedded": "brokers.embedded",
+    "failover": "brokers.failover",
+    "smqp": "brokers.smqp.adapter",
+    "smqps": "brokers.smqp.adapter",
+    "stomp": "brokers.stomp",
+    "stomp+ssl": "brokers.stomp",
+}
+"""URL scheme to the module that serves it; the module has `connect(url, timeout=…)`."""
+
+
+def connect(url: str, *, timeout: float = DEFAULT_TIMEOUT, **options: Any) -> Connection:
+    """Connect to the broker at `url` and return the connection once it is usable.
+
+    Args:
+        url: `embedded:` or `embedded:NAME` for a broker in this process, `stomp://USER:PASSWORD@HOST:PORT` or `amqp://…`
+            for ActiveMQ and Artemis, `stomp+ssl://` and `amqps://` for the same over TLS, `failover:(URL,URL)` for the
+            first of several that answers.
+        timeout: seconds that connecting may take.
+        options: the adapter's own; see its module.
+
+    Raises:
+        UnknownSchemeError: no adapter serves the URL's scheme, or it is no URL; the message lists those that do.
+        ConnectionFailedError: nobody answers there, or the credentials were refused.
+        ValueError: a URL that the adapter cannot use; no message repeats a password.
+    """
+    scheme = _scheme_of(url)
+    try:
+        module = SCHEMES[scheme]
+    except KeyError:
+        raise UnknownSchemeError(f"no broker adapter for the URL scheme {scheme!r}; {KNOWN}") from None
+    connection: Connection = import_module(module).connect(url, timeout=timeout, **options)
+    return connection
+
+
+KNOWN: Final = f"known are: {', '.join(sorted(SCHEMES))}, as in embedded:NAME or stomp://USER:PASSWORD@HOST:PORT"
+
+
+def _scheme_of(url: str) -> str:
+    if not isinstance(url, str):
+        raise UnknownSchemeError(f"the URL of a broker is text, not {type(url).__name__}; {KNOWN}")
+    with suppress(ValueError):
+        return urlsplit(url).scheme.lower()
+    # Out here, or the error would be kept beside ours, and it may repeat what is before the host.
+    raise UnknownSchemeError(f"the URL of the broker cannot be read, look at its host; {KNOWN}")
