@@ -21,6 +21,7 @@ import soapjms
 from soapjms.bridge.http import HttpBridge
 from soapjms.bridge.listening import Listener
 from soapjms.bridge.wsgi import WsgiService
+from soapjms.protocol import xml
 
 SOAP = "http://schemas.xmlsoap.org/soap/envelope/"
 URI = "jms:queue:greeter"
@@ -28,9 +29,9 @@ URI = "jms:queue:greeter"
 
 def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
     """Greet, over HTTP as ever: a WSGI application, of spyne or by hand, that knows nothing of JMS."""
-    asked = etree.fromstring(environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"])))
-    answer = etree.fromstring(
-        f'<e:Envelope xmlns:e="{SOAP}"><e:Body><greeting xmlns="urn:greeter"/></e:Body></e:Envelope>'
+    asked = xml.parse(environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"])))
+    answer = xml.parse(
+        f'<e:Envelope xmlns:e="{SOAP}"><e:Body><greeting xmlns="urn:greeter"/></e:Body></e:Envelope>'.encode()
     )
     answer[0][0].text = f"Hello {asked.findtext('.//{*}name')}"
     start_response("200 OK", [("Content-Type", "text/xml; charset=utf-8")])
@@ -47,7 +48,7 @@ def ask(url: str, name: str) -> str:
         url, body.encode(), {"Content-Type": "text/xml; charset=utf-8", "SOAPAction": '""'}
     )
     with urllib.request.urlopen(request, timeout=10) as response:
-        return etree.fromstring(response.read()).findtext(".//{*}greeting") or ""
+        return xml.parse(response.read()).findtext(".//{*}greeting") or ""
 
 
 def main(arguments: Sequence[str]) -> int:
