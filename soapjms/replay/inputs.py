@@ -232,7 +232,14 @@ def splits(logs: Sequence[LogFile], size: int) -> list[Split]:
 
 def whole(log: LogFile) -> Split:
     """Make a log one part."""
-    return Split(log, 0, None, octets=GZIP_RATIO * log.size if log.gzipped else log.size)
+    return Split(log, 0, None, octets=_octets(log))
+
+
+def _octets(log: LogFile) -> int:
+    """Return about how much there is to read when it is unpacked."""
+    if log.form is Form.PARQUET:
+        return sum(octets for _, octets in log.groups) or GZIP_RATIO * log.size
+    return GZIP_RATIO * log.size if log.gzipped else log.size
 
 
 def _row_groups(log: LogFile, size: int) -> Iterator[Split]:

@@ -39,6 +39,8 @@ Batches: TypeAlias = Iterator[pa.RecordBatch]
 
 SPLIT: Final = 32 << 20
 """Octets of a log that one task reads, where it can be read in parts."""
+SMALLEST_SPLIT: Final = 4 << 20
+"""Of a log that is small for the cores there are."""
 LONGEST_ERROR: Final = 4000
 SHUFFLE: Final = "spark.sql.shuffle.partitions"
 BATCH_ROWS: Final = 1000
@@ -106,7 +108,7 @@ def _run(
     job: Job, far: list[LogFile], result: Path, progress: Progress, spark: SparkSession
 ) -> tuple[Tally, list[Rejected]]:
     progress(f"reading {len(job.logs) + len(far)} files")
-    parts = splits(job.logs, SPLIT)
+    parts = splits(job.logs, _split_size(spark, job.logs))
     everything = staged(spark, parts, job.terms)
     with _kept(everything.union(fetched(spark, far, job.terms)) if far else everything) as found:
         tally, broken = _census(found)
@@ -134,9 +136,16 @@ def _kept(rows: DataFrame) -> Iterator[DataFrame]:
         kept.unpersist()
 
 
-def _shuffle_partitions(spark: SparkSession, logs: Iterable[LogFile]) -> int:
+def _split_size(spark: SparkSession, logs: Iterable[LogFile]) -> int:
+    """Choose the size of the parts that logs are read in: several for each core, so that all are done together."""
     octets = sum(whole(log).octets for log in logs)
-    return int(max(spark.sparkContext.defaultParallelism, octets // SPLIT))
+    return int(min(SPLIT, max(SMALLEST_SPLIT, octets // (4 * spark.sparkContext.defaultParallelism))))
+
+
+def _shuffle_partitions(spark: SparkSession, logs: Iterable[LogFile]) -> int:
+    """Choose how many tasks judge: the same number for each core, as each begins with an empty memory."""
+    octets, cores = sum(whole(log).octets for log in logs), spark.sparkContext.defaultParallelism
+    return int(cores * max(1, -(-octets // (SPLIT * cores))))
 
 
 def _write(rows: DataFrame, folder: Path) -> None:
@@ -268,7 +277,7 @@ def tallies(rows: DataFrame) -> DataFrame:
 def _each(
     spark: SparkSession, parts: list[Split], work: Callable[[Split], Iterable[tuple[Any, ...]]], schema: pa.Schema
 ) -> DataFrame:
-    """Do some work on each part, in tasks of about `SPLIT` octets, and give the rows that come out."""
+    """Do some work on each part, in tasks of `SPLIT` octets at most, and give the rows that come out."""
     octets = sum(part.octets for part in parts)
     tasks = max(1, min(len(parts), max(4 * spark.sparkContext.defaultParallelism, octets // SPLIT)))
     task = partial(_work_on, parts=parts, work=work, schema=schema)
