@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from calling_kit import PATIENCE, OnActiveMQ, arrivals, envelope, eventually, request_message, text_of
 from cli_kit import process
+from real_brokers import RealBroker
 from serving_kit import Served, serving
 from wsdl_kit import DATA
 
@@ -112,6 +113,25 @@ class TestLoad(OnActiveMQ):
                 marker = request_message(destination, None)
                 connection.send(marker).result(PATIENCE)
                 assert found.next().correlation_id == marker.correlation_id, "nothing else is there"
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("scheme", ["stomp", "amqp"])
+def test_a_queue_that_does_not_exist(scheme: str, artemis: RealBroker, tmp_path: Path) -> None:
+    """Where queues are made by hand each command says so, and the doctor how to make one."""
+    options = ["--connection", getattr(artemis, f"{scheme}_url"), "--uri", "jms:queue:administered.bank"]
+    with serving("bad_greeter:service", *options, marks=tmp_path) as served:
+        assert served.ended() == 1
+    assert "cannot consume from queue:administered.bank: " in "".join(served.err)
+    assert "not exist" in "".join(served.err)
+    assert "Traceback" not in "".join(served.err)
+    for words in (["call", *options], ["call", *options, "--one-way"]):
+        done = process(*words, cwd=tmp_path, stdin=envelope())
+        assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (2, b"", 1)
+        assert b"not exist" in done.stderr
+    done = process("doctor", *options, cwd=tmp_path)
+    assert done.returncode == 1
+    assert b"artemis queue create --name administered.bank" in done.stdout
 
 
 # Without a broker

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from calling_kit import PATIENCE, eventually
 from click.testing import CliRunner, Result
-from serving_kit import SERVICES, Served, serving
+from serving_kit import ROOT, SERVICES, Served, serving
 
 from soapjms import UsageError
 from soapjms.cli.commands import soapjms
@@ -156,6 +156,16 @@ class TestOneProcess:
             assert served.ended() == 0
         assert "served: none" in "".join(served.err)
 
+    def test_json(self, tmp_path: Path) -> None:
+        """What it says is an object a line."""
+        options = [*EMBEDDED, "--health", "127.0.0.1:0", "--json"]
+        with serving("bank:service", *options, marks=tmp_path) as served:
+            eventually(lambda: len(served.out) == 2, "it says both")
+            health, bank = map(json.loads, served.out)
+            assert (health["telling"], health["paths"]) == ("health", ["/live", "/ready"])
+            assert asked(health["port"], "/live")[0] in (200, 503)
+            assert bank == {"serving": "queue:bank", "broker": "embedded", "process": served.process.pid}
+
     def test_from_the_environment(self, tmp_path: Path) -> None:
         """What is not on the command line may be in the environment; the command line wins."""
         environment = {
@@ -209,6 +219,17 @@ class TestProcesses:
         with serving("bank:nobody", *EMBEDDED, "--processes", "2", marks=tmp_path) as served:
             assert served.ended() == 2
         assert "bank:nobody is no soapjms.Service" in "".join(served.err)
+
+    def test_debug(self, tmp_path: Path) -> None:
+        """Each of the processes shows where an error is from, and says nothing twice."""
+        (tmp_path / "broken_bank.py").write_text("import soapjms\n1 / 0\n")
+        options = [*EMBEDDED, "--processes", "2", "--debug"]
+        with serving("broken_bank:service", *options, marks=tmp_path, PYTHONPATH=f"{ROOT}:{tmp_path}") as served:
+            assert served.ended() == 2
+        said = "".join(served.err)
+        assert 1 <= said.count("Traceback") <= 2
+        assert said.count("ZeroDivisionError") == said.count("Traceback")
+        assert f" {served.process.pid} ERROR" not in said, "the processes said it"
 
     def test_parent_killed(self, tmp_path: Path) -> None:
         """If the one that started them is killed, the others end by themselves."""

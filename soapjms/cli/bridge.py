@@ -16,11 +16,13 @@ from soapjms.bridge.http import MAX_BODY, MAX_CALLS, HttpBridge
 from soapjms.bridge.listening import Listener
 from soapjms.bridge.published import port_of
 from soapjms.calling import DEFAULT_TIMEOUT
+from soapjms.cli.configuration import is_debug
 from soapjms.cli.connecting import CONNECTION_OPTION, opened, read_names
 from soapjms.cli.healthpage import Board, health_answers
 from soapjms.cli.page import Page
 from soapjms.cli.serve import serve_until_told, serving_options
 from soapjms.cli.serving import BEAT, FAILED, PING_TIMEOUT, ending, log_to_terminal
+from soapjms.cli.terminal import ANNOUNCED_OPTION, announce
 from soapjms.cli.wsdl import refusing, settings
 from soapjms.health import Health
 from soapjms.protocol.errors import PingFailedError, UsageError
@@ -94,6 +96,7 @@ def _by_path(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
     "--log-level", type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"]), default="WARNING", show_default=True,
     help="What is logged on standard error.",
 )  # fmt: skip
+@ANNOUNCED_OPTION
 def http_command(
     listen: str,
     connection: str | None,
@@ -103,6 +106,7 @@ def http_command(
     health: str | None,
     grace: float,
     log_level: str,
+    as_json: bool,
     to: dict[str, str],
     wsdl: dict[str, str],
     **options: Any,
@@ -113,7 +117,7 @@ def http_command(
 
     Exit status: 0 ended as told, 1 something was left undone, 2 usage, or the broker cannot be reached.
     """
-    log_to_terminal(log_level)
+    log_to_terminal(log_level, debug=is_debug())
     stop, board, behind = Event(), Board(), _behind(to, wsdl)
     known = read_names(names)
     with ExitStack() as stack:
@@ -126,11 +130,13 @@ def http_command(
         if health is not None:
             with refusing():
                 page = stack.enter_context(Page(health, health_answers(board)))
-            click.echo(f"health at port {page.port}: /live, /ready")
+            said = {"telling": "health", "port": page.port, "paths": ["/live", "/ready"]} if as_json else None
+            announce(f"health at port {page.port}: /live, /ready", said)
         stack.enter_context(ending(stop))
         listener.start()
         for path, client in bridge.clients.items():
-            click.echo(f"bridging {listener.url}{path} to {client.endpoint.request_uri}")
+            url, uri = f"{listener.url}{path}", client.endpoint.request_uri
+            announce(f"bridging {url} to {uri}", {"bridging": url, "to": uri} if as_json else None)
         is_well = _watch(open_connection, bridge, listener, board, stop)
         is_finished = listener.stop()
     sys.exit(0 if is_well and is_finished else FAILED)

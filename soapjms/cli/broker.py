@@ -19,6 +19,7 @@ from brokers.smqp.server import Options, Server
 from brokers.smqp.server.setup import Setup, SetupError
 from soapjms.cli import USAGE
 from soapjms.cli.amqplisteners import amqp_options, listen
+from soapjms.cli.terminal import ANNOUNCED_OPTION, announce
 
 
 def _address(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> list[tuple[str, int]]:
@@ -49,6 +50,7 @@ ADDRESS: Final = {"multiple": True, "callback": _address, "metavar": "HOST:PORT"
 @click.option("--jms/--no-jms", default=True, show_default=True, help="Have the topics that smqp:// URLs need.")
 @click.option("--lenient", is_flag=True, help="Read what implementers of the draft's examples would send, too.")
 @amqp_options(ADDRESS, FILE)
+@ANNOUNCED_OPTION
 def command(
     smqp: list[tuple[str, int]],
     smqps: list[tuple[str, int]],
@@ -60,6 +62,7 @@ def command(
     jms: bool,
     lenient: bool,
     users: Path | None,
+    as_json: bool,
     **amqp: list[tuple[str, int]],
 ) -> None:
     """Run an SMQP server, a broker for AMQP, or both, until SIGTERM or Ctrl-C.
@@ -89,11 +92,11 @@ def command(
                 server = stack.enter_context(Server(":memory:" if store is None else store, options))
                 _prepare(server, setting, jms=jms)
                 for address in smqp:
-                    _tell(name, "smqp", *server.listen(*address))
+                    _tell(name, as_json, "smqp", *server.listen(*address))
                 for address in smqps:
-                    _tell(name, "smqps", *server.listen(*address, tls=tls))
+                    _tell(name, as_json, "smqps", *server.listen(*address, tls=tls))
             for place in listen(stack, amqp, users, tls):
-                _tell(name, *place)
+                _tell(name, as_json, *place)
             ended.wait()
     except (BrokerError, OSError, ValueError) as error:
         click.echo(f"soapjms broker: {error}", err=True)
@@ -107,8 +110,9 @@ def _tls(cert: Path | None, key: Path | None) -> ssl.SSLContext:
     return tls
 
 
-def _tell(name: str, scheme: str, host: str, port: int) -> None:
-    click.echo(f"{name} listens at {scheme}://{host}:{port}")
+def _tell(name: str, as_json: bool, scheme: str, host: str, port: int) -> None:
+    url = f"{scheme}://{host}:{port}"
+    announce(f"{name} listens at {url}", {"broker": name, "listening": url} if as_json else None)
 
 
 def _prepare(server: Server, wanted: Setup, *, jms: bool) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -30,13 +30,26 @@ SHARED: Final = frozenset({"connection", "names", "profile"})
 def _note_debug(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     if value and not ctx.meta.get(DEBUG):
         ctx.meta[DEBUG] = True
-        handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-        for name in OUR_LOGS:
-            ours = logging.getLogger(name)
-            ctx.find_root().call_on_close(partial(_end_debug, ours, ours.level, handler))
-            ours.setLevel(logging.DEBUG)
-            ours.addHandler(handler)
+        for end in show_debug():
+            ctx.find_root().call_on_close(end)
+
+
+def show_debug() -> list[Callable[[], None]]:
+    """Write all that our log has to standard error, tracebacks too; return what ends that."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"))
+    ends: list[Callable[[], None]] = []
+    for name in OUR_LOGS:
+        ours = logging.getLogger(name)
+        ends.append(partial(_end_debug, ours, ours.level, handler))
+        ours.setLevel(logging.DEBUG)
+        ours.addHandler(handler)
+    return ends
+
+
+def is_debug() -> bool:
+    """Say whether `--debug` was given to the command that runs."""
+    return DEBUG in click.get_current_context().meta
 
 
 def _end_debug(ours: logging.Logger, level: int, handler: logging.Handler) -> None:

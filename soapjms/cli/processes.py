@@ -21,6 +21,7 @@ from threading import Event, Thread
 from typing import Final
 
 from soapjms.cli import USAGE
+from soapjms.cli.configuration import show_debug
 from soapjms.cli.healthpage import Board
 from soapjms.cli.serving import FAILED, Serving, ending, log_to_terminal, run
 from soapjms.health import Health
@@ -184,6 +185,8 @@ def serve(serving: Serving, pipe: Pipe) -> None:
         stop.set()
 
     with ending(stop):
-        log_to_terminal(serving.log_level)
+        if serving.debug:
+            show_debug()
+        log_to_terminal(serving.log_level, debug=serving.debug)
         Thread(target=listen, name="soapjms-parent", daemon=True).start()
         sys.exit(run(serving, stop, report))

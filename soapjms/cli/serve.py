@@ -11,11 +11,13 @@ from typing import Any, Final, NoReturn, TypeVar
 
 import click
 
+from soapjms.cli.configuration import is_debug
 from soapjms.cli.healthpage import Board, health_answers
 from soapjms.cli.measuring import Measuring, measuring
 from soapjms.cli.page import Answer, Page
 from soapjms.cli.processes import Supervisor
 from soapjms.cli.serving import Serving, ending, log_to_terminal, run
+from soapjms.cli.terminal import ANNOUNCED_OPTION, announce
 from soapjms.cli.wsdl import refusing, settings
 from soapjms.protocol.names import PROFILES
 
@@ -94,6 +96,7 @@ SERVE_OPTIONS: Final = (
         show_default=True,
         type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"]),
     ),
+    ANNOUNCED_OPTION,
 )
 """What says how something is served; `serving_options` gives them to a command."""
 
@@ -128,15 +131,17 @@ def serve_until_told(
         raise click.UsageError("--port is for a WSDL; a URI has no ports")
     if options["durable"] is not None and processes > 1:
         raise click.UsageError("--durable needs --processes 1: one connection at a time has its client id")
-    serving, board, stop = Serving(target=target, metrics=metrics is not None, **options), Board(), Event()
-    log_to_terminal(serving.log_level)
+    serving = Serving(target=target, metrics=metrics is not None, debug=is_debug(), **options)
+    board, stop = Board(), Event()
+    log_to_terminal(serving.log_level, debug=serving.debug)
     with ExitStack() as stack:
         with refusing():
             measures = None if metrics is None else stack.enter_context(measuring(processes))
             for address, answers in answers_at(health, board, metrics, measures).items():
                 page = stack.enter_context(Page(address, answers))
                 what = "metrics" if address != health else "health" if address != metrics else "health and metrics"
-                click.echo(f"{what} at port {page.port}: {', '.join(answers)}")
+                said = {"telling": what, "port": page.port, "paths": [*answers]} if serving.as_json else None
+                announce(f"{what} at port {page.port}: {', '.join(answers)}", said)
         stack.enter_context(ending(stop))
         if processes > 1:
             status = Supervisor(serving, processes, board, lambda pid: forget(pid, board, measures)).run(stop)

@@ -24,7 +24,9 @@ from brokers.errors import BrokerError, UnknownSchemeError
 from brokers.naming import NameNotFoundError, Names, NamingError
 from soapjms.bridge.wsgi import WsgiService
 from soapjms.cli import USAGE
+from soapjms.cli.configuration import OUR_LOGS
 from soapjms.cli.measuring import library
+from soapjms.cli.terminal import announce
 from soapjms.dispatcher import Dispatcher
 from soapjms.health import Health
 from soapjms.observing import Observer
@@ -52,7 +54,8 @@ Report: TypeAlias = Callable[[Health], None]
 class Serving:
     """What the command line says; picklable, for processes that are started. The URL may hold a password.
 
-    With `wsgi_path` the target is a WSGI application, which is to answer at that path.
+    With `wsgi_path` the target is a WSGI application, which is to answer at that path. `debug` is that of every
+    command: our own log with all that it has, whatever `log_level` says. With `as_json` what is served is said as JSON.
     """
 
     target: str
@@ -79,6 +82,8 @@ class Serving:
     metrics: bool = False
     traces: bool = False
     log_level: str = "INFO"
+    debug: bool = False
+    as_json: bool = False
 
 
 def run(serving: Serving, stop: Event, report: Report) -> int:
@@ -97,7 +102,7 @@ def _serve(serving: Serving, stop: Event, report: Report) -> int:
     service = (
         find_service(serving.target) if serving.wsgi_path is None else find_wsgi(serving.target, serving.wsgi_path)
     )
-    where, profile = _place(serving, service)
+    place, profile = _place(serving, service)
     names = _names(serving.names)
     with ExitStack() as stack:
         connection = _connect(serving.connection)
@@ -107,7 +112,7 @@ def _serve(serving: Serving, stop: Event, report: Report) -> int:
             stack.enter_context(store)
         dispatcher = Dispatcher(
             connection,
-            where,
+            place,
             service,
             workers=serving.workers,
             prefetch=serving.prefetch,
@@ -124,8 +129,10 @@ def _serve(serving: Serving, stop: Event, report: Report) -> int:
             names=names,
             observer=_observers(serving),
         ).start()
-        print(
-            f"serving {dispatcher.destination} at {connection.capabilities.broker}, process {os.getpid()}", flush=True
+        where, broker, pid = f"{dispatcher.destination}", connection.capabilities.broker, os.getpid()
+        announce(
+            f"serving {where} at {broker}, process {pid}",
+            {"serving": where, "broker": broker, "process": pid} if serving.as_json else None,
         )
         is_well = _watch(dispatcher, stop, report)
         is_finished = dispatcher.close(serving.grace)
@@ -282,12 +289,14 @@ def told(error: BaseException) -> str:
     return f"{type(error).__name__}: {visible(str(error))}{where}"
 
 
-def log_to_terminal(level: str) -> None:
+def log_to_terminal(level: str, *, debug: bool = False) -> None:
     """Write the log to standard error, unless the service's module does something else about it.
 
-    Tracebacks are for those who ask for the level DEBUG.
+    Tracebacks are for those who ask for the level DEBUG. With `debug` our own log is there already: see `show_debug`.
     """
     form = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter(form) if level == "DEBUG" else OneLine(form))
+    if debug:
+        handler.addFilter(lambda record: record.name.partition(".")[0] not in OUR_LOGS)
     logging.basicConfig(level=level, handlers=[handler])

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from soapjms.cli import USAGE
-from soapjms.cli.terminal import console
+from soapjms.cli.terminal import announce, console
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.names import DEFAULT_PROFILE, EDITIONS, SoapVersion
 from soapjms.protocol.properties import Origin
@@ -182,8 +182,11 @@ def _by_level(given: dict[str, str]) -> dict[Origin, dict[str, Value]]:
     "--set", "given", multiple=True, callback=settings, metavar="[LEVEL.]NAME=VALUE",
     help="A property, at the level port (default), service or binding; repeatable.",
 )  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of words.")
 @ALLOW_OPTION
-def add_port_command(file: str, to: str, out: str, given: dict[str, str], allow: tuple[str, ...], **names: Any) -> None:
+def add_port_command(
+    file: str, to: str, out: str, given: dict[str, str], as_json: bool, allow: tuple[str, ...], **names: Any
+) -> None:
     """Add a SOAP/JMS port to a WSDL, with a binding if need be. The rest of the file stays as it is.
 
     A property of the service counts for its other ports too; one that contradicts what these have is refused.
@@ -202,5 +205,6 @@ def add_port_command(file: str, to: str, out: str, given: dict[str, str], allow:
     )
     with refusing():
         described = add_jms_port(file, out, new, allow=allow)
-    ports = sum(each.profile is not None for each in described.ports)
-    click.echo(f"{visible(out)}: {ports} SOAP/JMS {'port' if ports == 1 else 'ports'}")
+    ports = [each.name for each in described.ports if each.profile is not None]
+    text = f"{visible(out)}: {len(ports)} SOAP/JMS {'port' if len(ports) == 1 else 'ports'}"
+    announce(text, {"file": out, "ports": ports} if as_json else None)

@@ -55,6 +55,7 @@ def _shown(place: str | Port) -> str:
 
 SET_URL: Final = "export SOAPJMS_CONNECTION=stomp://USER:PASSWORD@HOST:61613"
 START: Final = "docker compose up --wait activemq"
+CREATE_QUEUE: Final = "artemis queue create --name {name} --address {name} --anycast --durable --auto-create-address"
 HERE: Final = ("localhost", "127.0.0.1", "::1")
 
 
@@ -105,7 +106,9 @@ def check_destination(patient: Patient) -> Seen:
     try:
         connection.consume(destination, lambda delivery: delivery.release(), selector=NOTHING_FITS).close()
     except BrokerError as error:
-        return Seen(Outcome.FAILED, str(error), SET_URL)
+        is_missing = "not exist" in str(error) and not destination.kind.is_topic  # as Artemis says it
+        command = CREATE_QUEUE.format(name=shlex.quote(destination.name or "")) if is_missing else SET_URL
+        return Seen(Outcome.FAILED, str(error), command)
     return ok(f"{destination} may be consumed from; no message was taken")
 
 
