@@ -22,6 +22,7 @@ from brokers.smqp.client.inbox import Inbox
 from brokers.smqp.client.keeping import KeptConnection
 from brokers.smqp.client.line import Address, secured_by
 from brokers.smqp.client.options import ClientOptions
+from brokers.smqp.client.questions import number_in
 from brokers.smqp.client.received import DefaultTimeout, Goodbye, Received, SubscriberCount, TopicChange
 from brokers.smqp.commands import Command, Kind
 from brokers.smqp.content import Content, Section
@@ -90,7 +91,11 @@ class Client(KeptConnection):
         self._hearing.own_topic(self.welcome.topic)
 
     def close(self) -> None:
-        """Log out; subscriptions stay (SM-181). Idempotent."""
+        """Log out; subscriptions stay (SM-181). Idempotent.
+
+        Waits for the callbacks of what came before, unless a callback calls it; a server that does not answer is not
+        waited for long.
+        """
         super().close()
         self._hearing.close()
 
@@ -190,11 +195,12 @@ class Client(KeptConnection):
             cmuid = str(Cmuid(self.account, self.welcome.guid, uid))
             waiting = self._hearing.expect(cmuid, receipt=receipt, reply=reply)
             try:
-                data = self.ask(Command(kind=kind, topic=topic, cmuid=uid), content.written() + b"\r\n").data
+                answer = self.ask(Command(kind=kind, topic=topic, cmuid=uid), content.written() + b"\r\n")
+                smuid = number_in(answer, place=1)
             except BrokerError:
                 self._hearing.forget(cmuid)
                 raise
-            return Published(cmuid, int(data[0].split()[1]), *waiting)
+            return Published(cmuid, smuid, *waiting)
 
     # Subscribing
 

@@ -69,7 +69,7 @@ class Handing:
         self._tasks.put(function)
 
     def close(self) -> None:
-        """Hand over nothing more; what waits stays in the inbox."""
+        """Hand over what came before, then nothing more, and close the inbox; a callback does not wait for that."""
         self._tasks.put(None)
         if current_thread() is not self._thread:
             self._thread.join()
@@ -80,6 +80,7 @@ class Handing:
                 task()
             except Exception:
                 log.exception(CALLBACK_FAILED, "a notification")
+        self._inbox.close()  # not before: a callback that closes the client has taken its message
 
     def _give(self, smuid: str) -> None:
         found = self._inbox.read(smuid)

@@ -87,10 +87,9 @@ class Hearing:
             self._replies.pop(cmuid, None)
 
     def close(self) -> None:
-        """End; what was not handed over stays in the inbox."""
+        """End, once what came before was handed over; what nobody took stays in the inbox."""
         self._deadlines.close()
         self._handing.close()
-        self._inbox.close()
         with self._lock:
             left = [*self._receipts.values(), *self._replies.values()]
         for future in left:

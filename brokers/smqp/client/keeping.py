@@ -17,16 +17,19 @@ from brokers.errors import BrokerError, ClosedError, ConnectionFailedError, Conn
 from brokers.smqp.client.line import Address, CommandLine, Welcome
 from brokers.smqp.client.listener import Hearer, Listener
 from brokers.smqp.client.options import ClientOptions
-from brokers.smqp.client.questions import Questions
+from brokers.smqp.client.questions import Questions, number_in
 from brokers.smqp.commands import Command, Kind
 from brokers.smqp.content import Content
-from brokers.smqp.errors import RefusedError
+from brokers.smqp.errors import ProtocolError, RefusedError
 from brokers.smqp.replies import Code, Reply
+from brokers.smqp.topics import covers_all_of, fold
 
 log = logging.getLogger(__name__)
 
 GLANCE: Final = 0.5
 """Seconds between two looks whether the connection has ended."""
+GRACE: Final = 2.0
+"""Seconds for which closing waits for each that may be busy with a server that does not answer."""
 
 
 class KeptConnection(Questions):
@@ -135,11 +138,15 @@ class KeptConnection(Questions):
         with self.lock:
             line = self._usable()
             try:
-                data = line.ask(command).data
-                return [line.content() for _ in range(int(data[0]) if data else 1)]
+                reply = line.ask(command)
+                return [line.content() for _ in range(number_in(reply) if reply.data else 1)]
             except ConnectionLostError:
                 self._lose()
                 raise
+            except ProtocolError as error:  # where the next reply begins is not known
+                line.close()
+                self._lose()
+                raise ConnectionLostError(f"the connection to the server was given up: {error}") from error
 
     def _usable(self) -> CommandLine:
         if self._closing.is_set():
@@ -198,6 +205,7 @@ class KeptConnection(Questions):
                 self._is_lost.clear()
                 if self._closing.is_set():
                     line.close()
+                    return
             self._tell_watchers(True)
             return
 
@@ -213,21 +221,27 @@ class KeptConnection(Questions):
                 log.exception("a watcher of the connection failed")
 
     def close(self) -> None:
-        """Log out; subscriptions stay (SM-181). Idempotent."""
+        """Log out; subscriptions stay (SM-181). Idempotent; a server that does not answer is not waited for long."""
         if self._closing.is_set():
             return
         self._closing.set()
         self._wake.set()
+        self._quit()
+        self._line.close()  # a command that another thread waits with fails now
+        if self._keeper is not current_thread():
+            self._keeper.join(GRACE)  # where it connects anew just now, it sees soon that nobody wants that
+        self._close_listener()
+
+    def _quit(self) -> None:
+        if not self.lock.acquire(timeout=GRACE):
+            return  # a server that leaves a command unanswered does not answer QUIT either
         try:
-            with self.lock:
-                if not self._is_lost.is_set():
-                    self._line.exchange(Command(kind=Kind.QUIT))
+            if not self._is_lost.is_set():
+                self._line.quit(min(GRACE, self.options.timeout))
         except BrokerError as error:
             log.debug("the server did not answer QUIT: %s", error)
-        self._line.close()
-        if self._keeper is not current_thread():
-            self._keeper.join()
-        self._close_listener()
+        finally:
+            self.lock.release()
 
     def _close_listener(self) -> None:
         if self._listener is not None:
@@ -251,8 +265,18 @@ class KeptConnection(Questions):
 
     def unsubscribed(self, kind: Kind, subscribed: Kind, topic: str) -> list[str]:
         """End a subscription; return the topics of the answer."""
-        self._subscriptions.pop(f"{subscribed} {topic}", None)
-        return [line.rpartition(" ")[2] for line in self.ask(Command(kind=kind, topic=topic)).data]
+        gone, itself = fold(topic), subscribed is Kind.SUBSCRIBE_TOPIC
+        self._forget(subscribed, lambda own: covers_all_of(gone, own, itself=itself))
+        topics = [line.rpartition(" ")[2] for line in self.ask(Command(kind=kind, topic=topic)).data]
+        # A wildcard that has lost a part belongs to the account; to subscribe to it again would bring the part back.
+        self._forget(subscribed, lambda own: covers_all_of(own, gone, itself=itself))
+        return topics
+
+    def _forget(self, kind: Kind, is_meant: Callable[[str], bool]) -> None:
+        """Subscribe no more to some with a new connection."""
+        for key, each in list(self._subscriptions.items()):
+            if each.kind is kind and is_meant(fold(each.topic)):
+                self._subscriptions.pop(key, None)
 
     def unsubscribe_all(self) -> list[str]:
         """End all subscriptions of the account, of every kind; return what they were."""

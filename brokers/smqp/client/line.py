@@ -9,6 +9,7 @@ import selectors
 import socket
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
@@ -144,8 +145,20 @@ class CommandLine:
         """Return a message that follows a reply."""
         return self._until(self._reader.content)
 
+    def quit(self, within: float) -> None:
+        """Log out; wait up to `within` seconds for the answer.
+
+        Raises:
+            ConnectionLostError: there was none.
+        """
+        with suppress(OSError):
+            self._socket.settimeout(within)
+        self.exchange(Command(kind=Kind.QUIT))
+
     def close(self) -> None:
-        """Close the connection. Idempotent."""
+        """Close the connection, also one that another thread waits on. Idempotent."""
+        with suppress(OSError, ValueError):
+            self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
     def has_something(self) -> bool:

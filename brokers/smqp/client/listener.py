@@ -138,7 +138,7 @@ class Listener:
         try:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            connection = self._secure(connection)
+            connection = self._secured(connection)
             _Conversation(connection, self._hearer, self._dialect, self._limits, self._ack_timeout).run()
         except OSError as error:
             log.debug("the notify connection ended: %s", error)
@@ -150,6 +150,18 @@ class Listener:
                     self._current = None
             connection.close()
             self._on_end()
+
+    def _secured(self, connection: socket.socket) -> socket.socket:
+        """Make the TLS of a connection; what comes out of it takes its place, to be ended by others."""
+        connection.settimeout(self._ack_timeout)
+        secured = self._secure(connection)
+        secured.settimeout(None)
+        with self._lock:
+            if self._current is not connection:
+                secured.close()
+                raise ConnectionAbortedError("another took its place, or nobody listens any more")
+            self._current = secured
+        return secured
 
 
 class _Conversation:
@@ -172,6 +184,9 @@ class _Conversation:
                     return
             elif heard.refusal is not None or heard.command is None:
                 log.warning("a notification cannot be read: %s", heard.refusal)
+                self._connection.sendall(format_reply(plain(Code.BAD_REQUEST)))
+            elif heard.command.kind is Notice.MESSAGE and not _is_identified(heard):
+                log.warning("a message of %s has no Smuid", heard.command.topic)
                 self._connection.sendall(format_reply(plain(Code.BAD_REQUEST)))
             elif heard.command.kind is Notice.MESSAGE:
                 if not self._message(heard):
@@ -212,6 +227,11 @@ class _Conversation:
         self._connection.settimeout(None)
         self._reader.feed(data)
         return bool(data)
+
+
+def _is_identified(heard: Heard) -> bool:
+    """Say whether a message has what tells it from others (SM-167)."""
+    return heard.content is not None and bool(heard.content.attributes.text("Smuid"))
 
 
 def _shut(connection: socket.socket) -> None:

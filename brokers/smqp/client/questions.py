@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from brokers.smqp.commands import Command, Kind
 from brokers.smqp.content import Content
+from brokers.smqp.errors import ProtocolError
 from brokers.smqp.ids import EVERY, Ranges, parse_ranges
 from brokers.smqp.replies import Reply
 from brokers.smqp.words import parse_keywords
@@ -27,6 +28,20 @@ class Found(NamedTuple):
 
     topic: str
     keywords: tuple[str, ...]
+
+
+def number_in(reply: Reply, place: int = 0) -> int:
+    """Return a number that the data of a reply begin with; `place` is how many words stand before it.
+
+    Raises:
+        ProtocolError: there is none.
+    """
+    words = " ".join(reply.data[:1]).split()[place : place + 1]
+    try:
+        return int(words[0])
+    except (IndexError, ValueError):
+        said = " ".join(reply.lines)[:80]
+        raise ProtocolError(f"the server's answer has no number where one is expected; seen: {said!r}") from None
 
 
 class Questions(ABC):
@@ -86,10 +101,13 @@ class Questions(ABC):
 
     def message(self, topic: str, smuid: int) -> Content:
         """Return one message that a topic, or its Trash, holds."""
-        return self.messages(topic, ((smuid, smuid),))[0]
+        found = self.messages(topic, ((smuid, smuid),))
+        if not found:
+            raise ProtocolError(f"one message is the answer for one that was asked for, {smuid}; seen: none")
+        return found[0]
 
     def _number(self, kind: Kind, topic: str) -> int:
-        return int(self.ask(Command(kind=kind, topic=topic)).data[0])
+        return number_in(self.ask(Command(kind=kind, topic=topic)))
 
     # Topics
 
@@ -99,7 +117,7 @@ class Questions(ABC):
 
     def remove_topic(self, topic: str) -> int:
         """Remove a topic, once its messages were delivered; return how many still are to be."""
-        return int(self.ask(Command(kind=Kind.REMOVE_TOPIC, topic=topic)).data[0].split()[0])
+        return number_in(self.ask(Command(kind=Kind.REMOVE_TOPIC, topic=topic)))
 
     def rename_topic(self, topic: str, new: str) -> None:
         """Give a topic another name."""
