@@ -16,7 +16,7 @@ from proton import Terminus
 from qpid_kit import qpid
 
 import soapjms
-from brokers import Connection, DestinationGoneError, Message, MessageType, connect, properties, queue
+from brokers import Connection, DestinationGoneError, Message, MessageType, connect, properties, queue, topic
 
 pytestmark = pytest.mark.broker
 
@@ -71,6 +71,17 @@ def test_types_are_kept(connection: Connection, kind: MessageType, body: bytes |
         each.name: (each.type, each.value) for each in stated
     }
     assert received.message_id == sent.message_id is not None
+
+
+@pytest.mark.parametrize("name", ["amq.topic/news", "amq.topic", "amq.fanout"])
+def test_topics_are_exchanges(connection: Connection, name: str) -> None:
+    """Each subscriber gets a copy, which says what it was sent to."""
+    news = topic(name)
+    with arrivals(connection, news) as first, arrivals(connection, news) as second:
+        connection.send(Message(message_type=MessageType.TEXT, body="x", destination=news)).result(PATIENCE)
+        for got in (first, second):
+            received = got.next()
+            assert (received.body, received.destination) == ("x", news)
 
 
 def test_what_is_not_there(connection: Connection) -> None:

@@ -50,7 +50,7 @@ class Given:
             any in the URL, the environment is asked: BROKERS_USER, and BROKERS_PASSWORD or BROKERS_PASSWORD_FILE.
         mechanism: of SASL. Unless given PLAIN with a user, else ANONYMOUS. EXTERNAL is by the certificate of TLS.
         tls: how to make the way safe.
-        dialect: `activemq`, `artemis` or `plain`, for a broker that does not say which it is.
+        dialect: `activemq`, `artemis`, `qpid` or `plain`, for a broker that does not say which it is.
         client_id: what durable subscriptions belong to; only one connection at a time may have it.
         message_ids: choose the JMSMessageID of what is sent. Unless given, not with ActiveMQ Classic, where consumers
             over STOMP could not accept such messages.

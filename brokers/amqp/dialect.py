@@ -42,7 +42,7 @@ class Dialect:
 
 
 PLAIN: Final = Dialect()
-"""Addresses are names, as the JMS mapping has it: Qpid's brokers, RabbitMQ, our own listener, any that is not known."""
+"""Addresses are names, as the JMS mapping has it: RabbitMQ, any that is not known."""
 
 ACTIVEMQ_CLASSIC: Final = Dialect(
     prefixes={
@@ -64,6 +64,9 @@ ARTEMIS: Final = Dialect(
     shown="x-opt-ORIG-",
 )
 
+QPID: Final = Dialect()
+"""Qpid Broker-J: addresses are names. A topic is an exchange, or `EXCHANGE/KEY`, as `amq.topic/news`."""
+
 EMBEDDED: Final = Dialect(
     prefixes={
         DestinationKind.TEMPORARY_QUEUE: "temp-queue://",
@@ -79,11 +82,17 @@ PRODUCT: Final = "brokers-embedded"
 DIALECTS: Final[Mapping[str, Dialect]] = {
     "ActiveMQ": ACTIVEMQ_CLASSIC,
     "apache-activemq-artemis": ARTEMIS,
+    "Apache Qpid Broker-J Core": QPID,
     PRODUCT: EMBEDDED,
 }
 """By the `product` among the properties of the broker's `open`."""
 
-NAMED: Final[Mapping[str, Dialect]] = {"activemq": ACTIVEMQ_CLASSIC, "artemis": ARTEMIS, "plain": PLAIN}
+NAMED: Final[Mapping[str, Dialect]] = {
+    "activemq": ACTIVEMQ_CLASSIC,
+    "artemis": ARTEMIS,
+    "qpid": QPID,
+    "plain": PLAIN,
+}
 """By what a program calls it, for a broker that does not say which it is."""
 
 CAPABILITIES: Final[Mapping[DestinationKind, str]] = {
