@@ -122,8 +122,12 @@ class Capture:
             BrokerError: it cannot be sent.
         """
         self._probed.clear()
-        self._connection.send(probe_message(self._connection.temporary(), self._probe))
-        return self._probed.wait(timeout)
+        nowhere = self._connection.temporary(fresh=False)
+        try:
+            self._connection.send(probe_message(nowhere, self._probe))
+            return self._probed.wait(timeout)
+        finally:
+            self._connection.end_temporary(nowhere)
 
     def close(self) -> None:
         """Stop, and write what was captured. Idempotent."""

@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from threading import Condition
+from threading import Condition, Thread
 from types import MappingProxyType, TracebackType
 from typing import Final, Self
 
@@ -216,7 +216,8 @@ class Dispatcher:
         """Take no more requests, finish those under way within `deadline` seconds, and unsubscribe. Idempotent.
 
         What is not finished by then, the broker delivers again; so it does with what waits to be tried again. Returns
-        whether all that was under way was finished.
+        whether all that was under way was finished; in time also if the broker answers nothing: the subscriptions that
+        are left end by themselves once it does, or with the connection.
         """
         until = time.monotonic() + deadline
         with self._idle:
@@ -227,13 +228,18 @@ class Dispatcher:
             is_finished = self._idle.wait_for(lambda: self._under_way == 0, deadline)
             self._committer.too_late = True
         self._connection.unwatch(self._on_state)
-        for consumer in self._consumers:
-            stop(consumer)
-        self._pinger.close()
+        leaving = Thread(target=self._leave, name="soapjms-leaving", daemon=True)
+        leaving.start()
+        leaving.join(max(0.0, until - time.monotonic()))
         self._committer.close(max(0.0, until - time.monotonic()))
         if self._own_store is not None:
             self._own_store.close()
         return is_finished
+
+    def _leave(self) -> None:
+        for consumer in self._consumers:
+            stop(consumer)
+        self._pinger.close()
 
     def _on_state(self, state: ConnectionState) -> None:
         if self._stopping:

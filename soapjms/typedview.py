@@ -63,12 +63,13 @@ def copies_reach(sender: Connection, watcher: Connection, source: Destination, t
         if delivery.message.correlation_id == probe:
             seen.set()
 
-    consumer = watcher.consume(source, look, prefetch=100, auto_accept=True, inline=True)
-    try:
-        sender.send(probe_message(sender.temporary(), probe))
-        return seen.wait(timeout)
-    finally:
-        consumer.close()
+    with watcher.consume(source, look, prefetch=100, auto_accept=True, inline=True):
+        nowhere = sender.temporary(fresh=False)
+        try:
+            sender.send(probe_message(nowhere, probe))
+            return seen.wait(timeout)
+        finally:
+            sender.end_temporary(nowhere)
 
 
 def probe_message(destination: Destination, correlation_id: str) -> Message:

@@ -14,6 +14,7 @@ from cli_kit import records_in
 
 import soapjms
 from brokers import Connection, Destination, DestinationKind, Message, MessageType, Properties, queue, topic, typed
+from brokers.embedded import Broker
 from soapjms.backlog import Backlog, Wanted
 from soapjms.capture import Capture
 from soapjms.capturelog import CaptureLog
@@ -23,6 +24,7 @@ from soapjms.protocol.record import Direction, Node
 from soapjms.recorder import utc_now
 from soapjms.replay import replay
 from soapjms.taps import direction_of, from_divert, tap_point
+from soapjms.typedview import copies_reach
 
 COPIES = topic("copies")
 
@@ -189,6 +191,16 @@ def test_a_broker_that_copies_nothing(connection: Connection, tmp_path: Path) ->
     """It is found out by a message that nobody gets."""
     with CaptureLog(tmp_path) as log, Capture(connection, log, [COPIES]) as capture:
         assert not capture.is_fed(0.05)
+
+
+def test_looking_leaves_nothing(tmp_path: Path) -> None:
+    """However often it is asked, and on one connection or between two, the broker has what it had before."""
+    broker = Broker()
+    with broker.connect() as connection, broker.connect() as other:
+        with CaptureLog(tmp_path) as log, Capture(connection, log, [COPIES]) as capture:
+            assert [capture.is_fed(0.01) for _ in range(3)] == [False] * 3
+            assert not copies_reach(other, connection, COPIES, 0.01)
+        assert [each for each in broker.destinations() if each.kind.is_temporary] == []
 
 
 def test_the_end_of_the_connection_is_told(connection: Connection, tmp_path: Path) -> None:

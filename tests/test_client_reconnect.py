@@ -359,6 +359,23 @@ class TestFaults(OnEachBroker):
         assert 0.4 < time.monotonic() - began < 10
         connection.close(0.5)
 
+    @pytest.mark.parametrize("heartbeat", [600.0])
+    def test_close_of_a_dispatcher_on_a_silent_network(
+        self, proxy: Proxy, connection: Connection, other: Connection, uri: str
+    ) -> None:
+        """Likewise, with as many subscriptions as there are workers; and what comes then is another's."""
+        dispatcher = Dispatcher(connection, uri, greeter(), workers=3).start()
+        dispatcher.ping()
+        proxy.silence()
+        began = time.monotonic()
+        assert dispatcher.close(0.5)
+        assert 0.4 < time.monotonic() - began < 5
+        connection.close(0.5)
+        proxy.speak()
+        proxy.cut()
+        with Dispatcher(other, uri, greeter()), Client(other, uri, timeout=PATIENCE) as client:
+            assert text_of(client.call(envelope("Ann"))) == "Hello Ann"
+
     def test_close_on_a_silent_network(self, proxy: Proxy, uri: str) -> None:
         """Leave is taken without an answer, within the deadline, even while a large send is stuck."""
         for size in (0, 30_000_000):

@@ -222,10 +222,12 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
         self.stop()
         receipt = self._shared.new_id("receipt")
         farewell = self.end({"receipt": receipt})
-        if farewell and self._subscription is not None:
-            with suppress(ConnectionLostError):  # then the subscription has ended anyway
-                self._subscription.link.ask(farewell, receipt, self._shared.timeout)
-        self._shared.on_close(self)
+        try:
+            if farewell and self._subscription is not None:
+                with suppress(ConnectionLostError):  # then the subscription has ended anyway
+                    self._subscription.link.ask(farewell, receipt, self._shared.timeout)
+        finally:
+            self._shared.on_close(self)
 
     def end(self, headers: Headers | None = None) -> bytes:
         """Make all that is held void, and return the frames to write for that; empty if that was done before."""

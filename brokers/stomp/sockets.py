@@ -6,10 +6,10 @@ threads to take Python's lock, and under load the message waits for it. Nothing 
 
 from __future__ import annotations
 
-import os
 import socket
 import ssl
 import struct
+import sys
 from selectors import EVENT_READ, DefaultSelector
 from threading import Lock
 from typing import Final
@@ -20,8 +20,8 @@ CHUNK: Final = 65_536
 NOT_NOW: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 """What `send` raises when there is no room, and `receive` when nothing came."""
 
-AT_ONCE: Final = getattr(socket, "MSG_DONTWAIT", 0) if os.name == "posix" else 0
-"""The flag of a write that does not wait though reading does; 0 where there is none."""
+AT_ONCE: Final = socket.MSG_DONTWAIT if sys.platform == "linux" else 0
+"""The flag of a write that does not wait though reading does; 0 where there is none, or where it is not kept."""
 
 TIMEVAL: Final = struct.Struct("@ll")
 
