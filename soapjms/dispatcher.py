@@ -15,6 +15,7 @@ from types import MappingProxyType, TracebackType
 from typing import Final, Self
 
 from brokers.connection import Connection, ConnectionState, Consumer, Delivery
+from brokers.errors import ClosedError
 from brokers.message import Destination, queue
 from brokers.naming import Names
 from soapjms.addressing import VARIANTS, ReplyRule, destination_of, require_carried
@@ -156,6 +157,7 @@ class Dispatcher:
 
         Raises:
             UsageError: it was started before.
+            ClosedError: it was closed meanwhile.
             ConnectionLostError: the connection was not made again in time, or nobody makes it again.
             BrokerError: a subscription was refused.
         """
@@ -168,6 +170,9 @@ class Dispatcher:
             for _ in range(self._workers):
                 consumer = when_connected(self._connection, until, self._subscribe, self._given_up)
                 self._consumers.append(consumer)
+                if self._stopping:  # `close` may have looked before this one was there
+                    stop(consumer)
+                    raise ClosedError("the dispatcher was closed while it started")
         except BaseException:
             self.close()
             raise

@@ -21,7 +21,7 @@ from calling_kit import (
     text_of,
 )
 
-from brokers import BrokerError, Connection, ConnectionState, Delivery
+from brokers import BrokerError, ClosedError, Connection, ConnectionState, Delivery
 from brokers.embedded import Broker
 from soapjms import Client, Dispatcher, Request, Service, UsageError
 
@@ -128,6 +128,21 @@ class TestClosing(Peers):
         """A dispatcher starts once."""
         with Dispatcher(other, URI, greeter()) as dispatcher, pytest.raises(UsageError, match="started once"):
             dispatcher.start()
+
+    def test_closed_while_it_starts(self, client: Client, other: Connection) -> None:
+        """A subscription that is made while it is closed takes no request out of the others' reach."""
+
+        class Closes(Wrapped):
+            def consume(self, destination: Any, on_delivery: Any, **options: Any) -> Any:
+                made = super().consume(destination, on_delivery, **options)
+                dispatcher.close(deadline=0.1)
+                return made
+
+        dispatcher = Dispatcher(Closes(other), URI, greeter(), workers=1)
+        with pytest.raises(ClosedError, match="closed while it started"):
+            dispatcher.start()
+        with Dispatcher(other, URI, greeter(), workers=1):
+            assert text_of(client.submit(envelope("Ann")).result(PATIENCE)) == "Hello Ann"
 
     @pytest.mark.parametrize("error", [BrokerError("no more"), ValueError("no such destination")])
     def test_subscription_refused(self, client: Client, other: Connection, error: Exception) -> None:
