@@ -170,7 +170,7 @@ class Dispatcher:
             for _ in range(self._workers):
                 consumer = when_connected(self._connection, until, self._subscribe, self._given_up)
                 self._consumers.append(consumer)
-                if self._stopping:  # `close` may have looked before this one was there
+                if self._given_up():  # `close` may have looked before this one was there
                     stop(consumer)
                     raise ClosedError("the dispatcher was closed while it started")
         except BaseException:
