@@ -15,7 +15,7 @@ OCTETS: Final = 64 << 20
 """What may wait; of octets only those of bodies are counted."""
 
 REMEMBERED: Final = 100_000
-"""Reply destinations that are known at a time."""
+"""Reply destinations that are known at a time, and ids of requests to others that share them."""
 
 BINDING: Final = "SOAPJMS_"
 
@@ -40,24 +40,33 @@ class Wanted:
         self._queues = frozenset(queues)
         self._everything = everything
         self._replies: OrderedDict[str, None] = OrderedDict()
+        self._others: OrderedDict[str, None] = OrderedDict()
 
     def wants(self, message: Message) -> bool:
         """Say whether a message is to be recorded: it itself, or as the answer to one that is."""
         if self._everything:
             return True
+        replies = _name(message.reply_to)
         if not self._is_first(message):
-            return _name(message.destination) in self._replies
-        if name := _name(message.reply_to):
-            self._replies[name] = None
-            self._replies.move_to_end(name)
-            if len(self._replies) > REMEMBERED:
-                self._replies.popitem(last=False)
+            if replies in self._replies:  # a destination of replies may serve other requests, too
+                _remember(self._others, message.correlation_id, message.message_id)
+            return _name(message.destination) in self._replies and message.correlation_id not in self._others
+        _remember(self._replies, replies)
         return True
 
     def _is_first(self, message: Message) -> bool:
         if self._queues:
             return _name(message.destination) in self._queues
         return any(each.name.startswith(BINDING) for each in message.properties)
+
+
+def _remember(known: OrderedDict[str, None], *names: str | None) -> None:
+    """Add names as the newest, and forget the oldest where there are too many."""
+    for name in filter(None, names):
+        known[name] = None
+        known.move_to_end(name)
+        if len(known) > REMEMBERED:
+            known.popitem(last=False)
 
 
 def _name(destination: Destination | None) -> str | None:

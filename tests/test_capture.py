@@ -114,6 +114,19 @@ def test_queues() -> None:
     assert not wanted.wants(plain(destination=None))
 
 
+def test_reply_destination_of_several() -> None:
+    """One that serves requests to other queues, too, is told apart by what the answers refer to."""
+    wanted = Wanted(["a"], everything=False)
+    assert wanted.wants(plain(destination=queue("a"), reply_to=queue("r"), correlation_id="1"))
+    assert not wanted.wants(plain(destination=queue("b"), reply_to=queue("r"), correlation_id="2", message_id="ID:3"))
+    assert [wanted.wants(plain(destination=queue("r"), correlation_id=each)) for each in ("1", "2", "ID:3", None)] == [
+        True,
+        False,
+        False,
+        True,
+    ]
+
+
 def test_reply_destinations_are_forgotten_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """The latest are known: a client that asks again stays."""
     monkeypatch.setattr("soapjms.backlog.REMEMBERED", 2)
