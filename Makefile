@@ -90,7 +90,7 @@ demo: setup java
 	$(BIN)/python examples/demo.py --out build/demo
 
 # All but the first with less than they take by default: together a minute or two.
-bench: setup java brokers
+bench: setup java brokers browser
 	$(BIN)/python benchmarks/calls.py
 	$(BIN)/python benchmarks/safety.py --pairs 3 --seconds 2
 	$(BIN)/python benchmarks/engine.py --rounds 5
@@ -100,6 +100,7 @@ bench: setup java brokers
 	$(BIN)/python benchmarks/pairing.py --calls 5000 10000
 	$(BIN)/python benchmarks/smqp.py --seconds 2
 	$(BIN)/python benchmarks/replay.py --messages 20000 --skewed 20000
+	$(BIN)/python benchmarks/report.py --rounds 3
 
 clean:
 	rm -rf build dist $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage spark-warehouse metastore_db derby.log

@@ -312,10 +312,17 @@
     openable();
     sortable();
     let waiting = 0;
+    const run = () => {
+      clearTimeout(waiting);
+      shown = LISTED;
+      apply();
+      keep();
+    };
     query.addEventListener("input", () => {
       clearTimeout(waiting);
-      waiting = setTimeout(() => { shown = LISTED; apply(); keep(); }, WAIT);
+      waiting = setTimeout(run, WAIT);
     });
+    query.addEventListener("change", run);
     for (const chip of every(".chip")) chip.addEventListener("click", () => choose(chip.dataset.verdict));
     one("#more")?.addEventListener("click", () => { shown = Infinity; listCauses(); });
     for (const link of every(".bar nav a, .skip")) {
