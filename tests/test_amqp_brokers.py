@@ -37,7 +37,7 @@ from soapjms import Client, Dispatcher
 
 pytestmark = pytest.mark.broker
 
-SIDES = [("amqp", "amqp"), ("amqp", "stomp"), ("stomp", "amqp")]
+SIDES = [("amqp", "amqp"), ("amqp", "stomp"), ("stomp", "amqp"), ("ws", "ws"), ("ws", "stomp")]
 
 
 @pytest.fixture(params=REAL_BROKERS)
