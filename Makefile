@@ -9,14 +9,14 @@ PROTOCOL_COVERAGE := 100
 
 SETUP := $(VENV)/.made-from-pyproject
 BROKERS := $(patsubst %,build/%/.fetched,activemq artemis qpid jolokia)
-PACKAGES := $(patsubst %,build/%/.fetched,xml-conformance rhea)
+PACKAGES := $(patsubst %,build/%/.fetched,xml-conformance rhea report-page)
 
-.PHONY: help setup java node brokers packages soak fuzz test check lint demo bench clean
+.PHONY: help setup java node browser brokers packages soak fuzz test check lint demo bench clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo 'make test     the gate: format, lint, types, every test, with real brokers and Spark'
-	@echo 'make check    the gate without brokers, Spark and peers: needs no Java and no Node.js'
+	@echo 'make check    the gate without brokers, Spark, peers and browser: needs no Java and no Node.js'
 	@echo 'make fuzz     100,000 mutated messages through all that reads messages: some minutes; FUZZ="--seed 1" repeats'
 	@echo 'make soak     brokers and services killed under load, many callers, many calls: about ten minutes'
 	@echo 'make demo     a call from end to end; what it makes is in build/demo'
@@ -24,7 +24,8 @@ help:
 	@echo 'make setup    the virtual environment in $(VENV)'
 	@echo 'make java     check for a JDK and Maven; as root install them'
 	@echo 'make brokers  fetch ActiveMQ Classic, Artemis, Qpid, and the agent that tells what they count'
-	@echo 'make packages fetch the W3C XML conformance data, and rhea, a client of AMQP that is not ours'
+	@echo 'make packages fetch the W3C XML conformance data, rhea, a client of AMQP that is not ours, and axe-core'
+	@echo 'make browser  check for Chromium, which opens the report of a replay; as root install it'
 	@echo 'make clean    remove all that was made'
 
 setup: $(SETUP)
@@ -50,6 +51,9 @@ $(BROKERS): build/%/.fetched: tests/%/pom.xml | java
 node:
 	scripts/need-node.sh
 
+browser:
+	scripts/need-browser.sh
+
 packages: $(PACKAGES)
 
 $(PACKAGES): build/%/.fetched: tests/%/package.json tests/%/package-lock.json | node
@@ -64,12 +68,12 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-test: lint java brokers packages
+test: lint java brokers packages browser
 	$(BIN)/coverage run -m pytest
 	$(BIN)/coverage report --include='soapjms/protocol/*' --show-missing --skip-covered --fail-under=$(PROTOCOL_COVERAGE)
 
 check: lint
-	$(BIN)/coverage run -m pytest -m 'not broker and not spark and not peer'
+	$(BIN)/coverage run -m pytest -m 'not broker and not spark and not peer and not browser'
 	$(BIN)/coverage report --include='soapjms/protocol/*' --show-missing --skip-covered --fail-under=$(PROTOCOL_COVERAGE)
 
 # What `make test` does with a tenth of the calls; about ten minutes.

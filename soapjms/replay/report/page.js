@@ -194,7 +194,7 @@
     const parts = new URLSearchParams(location.hash.slice(2));
     query.value = parts.get("q") ?? "";
     const [name, column, direction] = (parts.get("sort") ?? "").split(",");
-    const head = name && one(`#${CSS.escape(name)} thead`)?.rows[0].cells[Number(column)];
+    const head = name ? one(`table#${CSS.escape(name)} thead`)?.rows[0].cells[Number(column)] : null;
     if (head?.dataset.sort) sort(head, direction === "ascending" ? "ascending" : "descending");
     return true;
   };
@@ -268,7 +268,7 @@
   };
   const card = (sample) => {
     const whole = make("article", "sample");
-    whole.append(make("h4", "", sample.t.replace("T", " ").replace("Z", " UTC")));
+    whole.append(make("h3", "", sample.t.replace("T", " ").replace("Z", " UTC")));
     const about = make("p", "soft");
     about.append(make("bdi", "", [sample.d, sample.q && `at ${sample.q}`, sample.k && `by ${sample.k}`].filter(Boolean).join(" ")));
     whole.append(about);
