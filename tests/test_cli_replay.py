@@ -114,7 +114,7 @@ def test_what_senders_were_given(good: Path) -> None:
         (["replay", "good.jsonl", "--out", "o", "--uri", "http://x"], "http://x"),
         (["replay", "good.jsonl", "--out", "o", "--set", "priority=7"], "no URI or WSDL says which senders they are"),
         (["replay", "good.jsonl", "--out", "o", "--set", "priority"], "is not NAME=VALUE"),
-        (["replay"], "Missing argument 'LOG...'"),
+        (["replay", "--out", "o"], "give LOG..., or --follow DIR"),
         (["replay", "good.jsonl"], "Missing option '--out'"),
         (["replay", "missing.jsonl", "--out", "o", "--local"], "no input can be read: missing.jsonl: cannot be opened"),
         (["replay", "good.jsonl", "--out", ".", "--local"], "good.jsonl, which replay did not write"),

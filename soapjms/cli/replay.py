@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from soapjms.cli import USAGE
+from soapjms.cli.following import follow_logs, follow_options, take_follow
 from soapjms.cli.terminal import console
 from soapjms.cli.wsdl import ALLOW_OPTION, settings
 from soapjms.protocol.errors import UsageError
@@ -27,6 +28,7 @@ from soapjms.replay.summary import NOTHING
 from soapjms.wsdl import read_wsdl
 
 MAX_WINDOW: Final = timedelta(days=3650).total_seconds()
+GONE_ON: Final = "What was judged is kept: started again, it goes on."
 VERDICTS: Final[Mapping[str, str]] = {NOTHING: "nothing to judge"}
 """The verdicts that are written otherwise than they are called."""
 COLOURS: Final[Mapping[str, str]] = {"failed": "bold red", "warning": "yellow", "passed": "green"}
@@ -49,7 +51,7 @@ def _window(ctx: click.Context, param: click.Parameter, seconds: float) -> timed
 
 
 @click.command("replay")
-@click.argument("logs", metavar="LOG...", nargs=-1, required=True)
+@click.argument("logs", metavar="[LOG...]", nargs=-1)
 @click.option("--out", "-o", required=True, metavar="DIR", help="Folder for the results; an earlier run's is replaced.")
 @click.option(
     "--profile",
@@ -107,6 +109,7 @@ def _window(ctx: click.Context, param: click.Parameter, seconds: float) -> timed
 )
 @click.option("--master", metavar="URL", help="Where Spark runs.  [default: local[2]]")
 @click.option("--conf", multiple=True, callback=_settings, metavar="NAME=VALUE", help="A setting of Spark; repeatable.")
+@follow_options
 @click.option("--json", "as_json", is_flag=True, help="Print summary.json instead of a table.")
 def command(
     logs: tuple[str, ...],
@@ -126,6 +129,9 @@ def command(
     knows, such as hdfs://host/folder or s3a://bucket/folder. DIR gets summary.json, verdicts/,
     rejected/, report.html and junit.xml.
 
+    With --follow the logs of a folder are judged as they are written, until Ctrl-C, SIGTERM or --until-idle; DIR is
+    written anew each minute and at the end. Started again, it goes on.
+
     With --wsdl and --uri it is also judged whether what the senders were given reached their messages, and which source
     of a property counted. Each address is held against the messages that went to it, and no others: by the requestURI,
     else by JMSDestination; among several services at one address by targetService.
@@ -133,23 +139,31 @@ def command(
     Exit status: 0 nothing failed, or there was nothing to judge, 1 failed verdicts or rejected records, 2 usage, or no
     input that can be read, 130 interrupted: nothing was written.
     """
+    follow = take_follow(terms)
+    if bool(logs) is (follow is not None):
+        raise click.UsageError("give LOG..., or --follow DIR")
+    if local and follow is not None:
+        raise click.UsageError("--follow is for Spark; leave out --local")
     if local and (terms["master"] or terms["conf"]):
         raise click.UsageError("--master and --conf are for Spark; leave them out, or leave out --local")
     try:
-        with _progress() as progress:
-            senders = _senders(wsdls, ports, uris, allow)
-            engine = "local" if local else "spark"
-            summary = replay(logs, out, profile, engine, senders=senders, progress=progress, **terms)
+        terms["senders"] = _senders(wsdls, ports, uris, allow)
+        summary = follow_logs(follow, out, profile, **terms) if follow else _replay(logs, out, profile, local, terms)
     except UsageError as error:
         raise click.UsageError(visible_lines(str(error))) from None
     except (SparkFailedError, OSError) as error:
-        click.echo(f"Error: {visible_lines(str(error))}\nNothing was written.", err=True)
+        click.echo(f"Error: {visible_lines(str(error))}\n{GONE_ON if follow else 'Nothing was written.'}", err=True)
         sys.exit(USAGE)
     if as_json:
         click.echo(summary.to_json(), nl=False)
     else:
         show(summary, Path(out), console())
     sys.exit(summary.exit_status)
+
+
+def _replay(logs: tuple[str, ...], out: str, profile: str, local: bool, terms: Mapping[str, Any]) -> Summary:
+    with _progress() as progress:
+        return replay(logs, out, profile, "local" if local else "spark", progress=progress, **terms)
 
 
 def _senders(

@@ -80,7 +80,7 @@ def replay(
         NoInputError: none of the logs can be read.
         SparkMissingError, SparkFailedError: PySpark or Java is not installed, Spark did not start or gave up.
     """
-    terms = _terms(profile, senders, properties, variants, window)
+    terms = make_terms(profile, senders, properties, variants, window)
     run = _engine(engine, master, conf)
     target = Path(out).resolve()
     job = _job([logs] if isinstance(logs, str | os.PathLike) else logs, target, terms)
@@ -96,13 +96,18 @@ def replay(
 Engine: TypeAlias = Callable[[Job, Path, Progress], tuple[Tally, list[Rejected]]]
 
 
-def _terms(
+def make_terms(
     profile: str,
     senders: SenderArgument | Iterable[SenderArgument],
     properties: Mapping[str, Value],
     variants: str | Iterable[str],
     window: timedelta,
 ) -> Terms:
+    """Make what a run judges by of what it was told; see `replay`.
+
+    Raises:
+        UsageError: an argument that cannot be.
+    """
     given = [senders] if isinstance(senders, str | JmsUri | Port | Description) else list(senders)
     if window <= timedelta(0):
         raise UsageError(f"a window of {window.total_seconds():g} seconds; it must be longer than 0")

@@ -10,11 +10,17 @@ CHUNK: Final = 1 << 18
 
 
 class Inflated(io.RawIOBase):
-    """The content of a gzip file of one or more members, up to where it breaks: then `problem` says why."""
+    """The content of a gzip file of one or more members, up to where it breaks: then `problem` says why.
 
-    def __init__(self, stream: BinaryIO) -> None:
+    Args:
+        stream: the file, from the beginning of a member on.
+        end: octets of the file that are read; None for all.
+    """
+
+    def __init__(self, stream: BinaryIO, end: int | None = None) -> None:
         self.problem: str | None = None
         self._stream = stream
+        self._end = end
         self._input = memoryview(b"")
         self._step = CHUNK  # octets of input for the inflater at a time
         self._inflater = zlib.decompressobj(wbits=31)
@@ -48,7 +54,8 @@ class Inflated(io.RawIOBase):
 
     def _fill(self) -> bool:
         if not self._input:
-            self._input = memoryview(self._stream.read(CHUNK))
+            left = CHUNK if self._end is None else max(0, self._end - self._stream.tell())
+            self._input = memoryview(self._stream.read(min(CHUNK, left)))
         return bool(self._input)
 
     def _inflate(self, room: int) -> bytes:

@@ -18,7 +18,7 @@ from soapjms.replay.summary import PRODUCER
 
 LOCK: Final = "lock.sqlite"
 """A database in the scratch folder that its process has locked."""
-FILES: Final = frozenset({"summary.json", "verdicts", "rejected", "report.html", "report.json", "junit.xml"})
+FILES: Final = frozenset({"summary.json", "verdicts", "rejected", "late", "report.html", "report.json", "junit.xml"})
 
 
 @contextmanager

@@ -154,9 +154,10 @@ def _shown(octets: bytes) -> str:
 
 def _read_gzipped(split: Split, stream: BinaryIO) -> Iterator[Captured | Rejected]:
     """Read what a gzip file gives; where it breaks off, reject the line that it broke in and say how much is lost."""
-    log, inflated = split.log, Inflated(stream)
+    stream.seek(split.start)
+    log, inflated = split.log, Inflated(stream, split.end)
     lines = cast(BinaryIO, io.BufferedReader(inflated, CHUNK))
-    for number in count(1):
+    for number in count(split.first_line):
         line = _next_line(lines)
         if inflated.problem is not None and not line.ended:
             yield Rejected(log.name, number, inflated.problem, _shown(line.octets[:SHOWN_OF_LONG_LINE]))

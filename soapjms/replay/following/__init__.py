@@ -1,0 +1,243 @@
+"""Following logs: the verdicts of a replay on what is still being captured, with Spark's Structured Streaming.
+
+What is new in a folder becomes a plan (`tail.py`: whole lines only, see `chunks.py`), a small file that Spark streams;
+each plan is a step (`steps.py`), which holds on to calls that are not over and judges the others. `checkpoint.py` keeps
+what is needed to go on. The results are those of a replay of all that came so far, as often as they are written.
+
+Spec: capture record, version 1.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Event
+from time import monotonic
+from types import MappingProxyType
+from typing import Any, Final
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it ships no types
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from soapjms.protocol.errors import UsageError
+from soapjms.protocol.exchange import DEFAULT_WINDOW
+from soapjms.protocol.names import DEFAULT_PROFILE
+from soapjms.protocol.record import format_time
+from soapjms.protocol.senders import Sender
+from soapjms.protocol.values import Value
+from soapjms.replay import SenderArgument, make_terms, report
+from soapjms.replay.errors import NoInputError, SparkFailedError
+from soapjms.replay.following.checkpoint import RESULTS, Checkpoint, Done
+from soapjms.replay.following.steps import Patience, Steps
+from soapjms.replay.following.tail import Plan, Tail
+from soapjms.replay.job import Progress
+from soapjms.replay.output import check_replaceable, staging
+from soapjms.replay.session import session, was_interrupted
+from soapjms.replay.summary import Summary, summarise
+from soapjms.replay.terms import Choice, Terms
+
+__all__ = ["DISORDER", "EVERY", "follow"]
+
+DISORDER: Final = timedelta(seconds=60)
+EVERY: Final = timedelta(seconds=5)
+REPORT_EVERY: Final = 60.0
+"""Seconds between two reports, while there is news."""
+LONGEST_ERROR: Final = 4000
+SETTINGS: Final = MappingProxyType({"spark.sql.streaming.pollingDelay": "200"})
+"""Milliseconds after which Spark looks for a plan again."""
+
+
+def follow(
+    folder: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    profile: str = DEFAULT_PROFILE.name,
+    *,
+    senders: SenderArgument | Iterable[SenderArgument] = (),
+    properties: Mapping[str, Value] = MappingProxyType({}),
+    variants: str | Iterable[str] = (),
+    window: timedelta = DEFAULT_WINDOW,
+    disorder: timedelta = DISORDER,
+    remember: timedelta | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    every: timedelta = EVERY,
+    until_idle: timedelta | None = None,
+    stop: Event | None = None,
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    progress: Progress = lambda text: None,
+) -> Summary:
+    """Judge capture logs as they are written, until told to stop.
+
+    The results are written anew now and then and at the end, each time as a whole: those that a replay of all that came
+    so far would give. A run with the same checkpoint goes on where the last one stopped, or was killed.
+
+    Args:
+        folder: with the logs (.jsonl and .jsonl.gz, recursively), which may grow, and to which others may be added.
+        out: the folder for the results: those of a replay, and late/.
+        profile, senders, properties, variants, window, master, conf: as for `replay`; "auto" needs a WSDL.
+        disorder: how much later than its time a record may come; later ones are kept under late/ and not judged.
+        remember: for how long after its last record a call is held, at least the window, which is the default. A copy
+            of a message that is captured later than that is taken for a message of its own.
+        checkpoint: a folder for what is needed to go on; by default beside `out`.
+        every: between two looks for something new.
+        until_idle: stop when nothing new came for so long; None to go on.
+        stop: set it to stop.
+        progress: told of each step.
+
+    Raises:
+        UsageError, NoInputError: an argument that cannot be, a folder that holds other things, or is not there.
+        SparkMissingError, SparkFailedError: Spark did not start or gave up; the next run goes on.
+    """
+    terms = make_terms(profile, senders, properties, variants, window)
+    patience = Patience(disorder=disorder, remember=window if remember is None else remember)
+    source, target = Path(folder), Path(out).resolve()
+    _check(source, target, terms, patience)
+    kept = Checkpoint(Path(checkpoint or f"{target}.checkpoint").resolve())
+    with kept.opened(_said(source, terms, patience)), _spark(master, {**SETTINGS, **(conf or {})}) as spark:
+        tail = Tail(source, lambda path: _is_ours(path, target, kept.folder), kept.last_plan())
+        following = _Following(kept, Steps(spark, kept, terms, patience), tail, terms, target, progress)
+        return following.run(spark, stop or Event(), every.total_seconds(), until_idle)
+
+
+def _check(source: Path, target: Path, terms: Terms, patience: Patience) -> None:
+    check_replaceable(target)
+    if not source.is_dir():
+        raise NoInputError(f"{source} is no folder; following needs one, to which logs are written")
+    if terms.choice is Choice.OPEN:
+        raise UsageError("the profile auto hangs on faults that are still to come; name one, or give a WSDL")
+    if patience.disorder < timedelta(0):
+        raise UsageError(f"a disorder of {patience.disorder.total_seconds():g} seconds; it is at least 0")
+    if patience.remember < terms.window:
+        raise UsageError(
+            f"remembering calls for {patience.remember.total_seconds():g} seconds, with a window of "
+            f"{terms.window.total_seconds():g}; it is at least the window"
+        )
+
+
+def _said(source: Path, terms: Terms, patience: Patience) -> dict[str, Any]:
+    """Return what a run that goes on must have in common with the last one, as JSON."""
+    return {
+        "folder": str(source.resolve()),
+        "profile": terms.setting.profile.name,
+        "window": str(terms.window),
+        "disorder": str(patience.disorder),
+        "remember": str(patience.remember),
+        "variants": sorted(terms.setting.variants),
+        "senders": [_said_of(each) for each in terms.senders.all],
+    }
+
+
+def _said_of(sender: Sender) -> list[Any]:
+    given = {name: str(found.value) for name, found in sorted(sender.properties.items())}
+    return [sender.address, sender.target_service, sender.source, given]
+
+
+def _is_ours(path: Path, *folders: Path) -> bool:
+    resolved = path.resolve()
+    return any(resolved.is_relative_to(folder) for folder in folders)
+
+
+@contextmanager
+def _spark(master: str | None, settings: Mapping[str, str]) -> Iterator[SparkSession]:
+    try:
+        with TemporaryDirectory(prefix="soapjms-") as scratch, session(master, settings, Path(scratch)) as spark:
+            if "spark.sql.shuffle.partitions" not in settings:
+                spark.conf.set("spark.sql.shuffle.partitions", spark.sparkContext.defaultParallelism)
+            yield spark
+    except (PySparkException, Py4JError) as error:
+        if was_interrupted(error):
+            raise KeyboardInterrupt from None
+        raise SparkFailedError(f"the Spark job failed: {str(error)[:LONGEST_ERROR]}") from error
+
+
+class _Following:
+    """One run."""
+
+    def __init__(
+        self, checkpoint: Checkpoint, steps: Steps, tail: Tail, terms: Terms, target: Path, progress: Progress
+    ) -> None:
+        self._checkpoint = checkpoint
+        self._steps = steps
+        self._tail = tail
+        self._terms = terms
+        self._target = target
+        self._progress = progress
+
+    def run(self, spark: SparkSession, stop: Event, every: float, until_idle: timedelta | None) -> Summary:
+        """Follow until told to stop, and write the results."""
+        patience = None if until_idle is None else until_idle.total_seconds()
+        query = self._query(spark)
+        try:
+            query.processAllAvailable()  # what was planned when the last run was cut short
+            self._follow(query, stop, every, patience)
+        finally:
+            query.stop()
+        return self._report()
+
+    def _query(self, spark: SparkSession) -> StreamingQuery:
+        plans = spark.readStream.option("maxFilesPerTrigger", 1).text(str(self._checkpoint.plans), wholetext=True)
+        writer = plans.writeStream.foreachBatch(self._steps.take)
+        return writer.option("checkpointLocation", str(self._checkpoint.spark)).start()
+
+    def _follow(self, query: StreamingQuery, stop: Event, every: float, patience: float | None) -> None:
+        news = reported = monotonic()
+        told = True
+        while not stop.is_set():
+            plan = self._tail.plan()
+            if plan is not None:
+                self._do(plan, query)
+                news, told = monotonic(), False
+            elif patience is not None and monotonic() - news >= patience:
+                return
+            else:
+                stop.wait(every)
+            if not told and monotonic() - reported >= REPORT_EVERY:
+                self._report()
+                reported, told = monotonic(), True
+
+    def _do(self, plan: Plan, query: StreamingQuery) -> None:
+        self._checkpoint.add_plan(plan)
+        query.processAllAvailable()
+        self._checkpoint.forget_plans()
+        self._progress(_told(plan, self._checkpoint.done()))
+
+    def _report(self) -> Summary:
+        """Write what the results would be if nothing followed."""
+        with staging(self._target) as result:
+            done = self._steps.as_of_now(self._tail.rests(), result)
+            for name in RESULTS:
+                for path in self._checkpoint.results(name):
+                    _link(path, result / name / f"{path.parents[1].name}-{path.name}")
+            summary = summarise(done.tally, done.rejects, self._terms)
+            watermark = None if done.watermark is None else format_time(done.watermark)
+            summary = replace(summary, members={**summary.members, "late": done.late, "watermark": watermark})
+            report.write(summary, result)
+        return summary
+
+
+def _told(plan: Plan, done: Done) -> str:
+    """Say what a step came to."""
+    files = len({chunk.name for chunk in plan.chunks})
+    counts = done.tally.counts
+    failed = sum(number for path, number in counts.items() if path[0] == "assertion" and path[2] == "failed")
+    watermark = "none yet" if done.watermark is None else format_time(done.watermark)
+    return (
+        f"step {plan.number}: {files} files; watermark {watermark}; {counts['messages',]} messages judged, {failed} "
+        f"verdicts failed, {done.held} records held, {done.late} late, {counts['rejected',]} rejected"
+    )
+
+
+def _link(path: Path, place: Path) -> None:
+    """Put a file, which never changes, in another place too; on file systems without links a copy of it."""
+    try:
+        place.hardlink_to(path)
+    except OSError:
+        shutil.copyfile(path, place)

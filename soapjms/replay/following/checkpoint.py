@@ -1,0 +1,214 @@
+"""What a run that follows logs needs to go on after it was stopped or killed: a folder, written step by step.
+
+| in it | what |
+|---|---|
+| `terms.json` | what it judges by, and which folder it follows: another run with other terms is refused |
+| `plans/` | what is to be read, each plan a file that Spark streams; those that are done are removed |
+| `spark/` | Spark's own checkpoint: which plans are done |
+| `steps/` | of each plan that is done `verdicts/`, `rejected/`, `late/`; of the last one also `done.json`, `held/`: |
+| | the records of calls that are not over |
+| `lock` | held by the process that runs |
+
+A plan and a step are put in their place by a rename: each is there as a whole or not at all. A step whose folder is
+there is never done again, so that whatever a kill interrupts is done once.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from heapq import nsmallest
+from pathlib import Path
+from typing import Any, Final
+
+from soapjms.protocol.errors import UsageError
+from soapjms.protocol.record import format_time, parse_time
+from soapjms.replay.following.tail import Plan
+from soapjms.replay.inputs import Rejected
+from soapjms.replay.job import place
+from soapjms.replay.summary import REJECTS_SHOWN, Tally
+
+DONE: Final = "done.json"
+RESULTS: Final = ("verdicts", "rejected", "late")
+HELD: Final = "held"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """What is known after a step: of all steps up to it.
+
+    Attributes:
+        number: of the step and its plan; -1 before the first.
+        newest: the time of the newest record so far.
+        watermark: no record with an earlier time is taken any more.
+        late: how many records came with an earlier time.
+        held: how many records are held.
+        tally: counts of what is settled.
+        rejects: the first of what could not be read.
+    """
+
+    number: int = -1
+    newest: datetime | None = None
+    watermark: datetime | None = None
+    late: int = 0
+    held: int = 0
+    tally: Tally = field(default_factory=Tally)
+    rejects: tuple[Rejected, ...] = ()
+
+    def after(self, number: int, newest: datetime | None, unread: datetime | None, disorder: timedelta) -> Done:
+        """Return the state after another step, whose counts are still to be added; time never runs backwards.
+
+        Args:
+            number: of the step.
+            newest: the time of the newest record in it, None if it had none.
+            unread: the time of the earliest record that is there and was not read.
+            disorder: how much later than its time a record may come.
+        """
+        seen = max(filter(None, (self.newest, newest)), default=None)
+        marks = [self.watermark] if self.watermark else []
+        if seen is not None:
+            marks.append((seen if unread is None else min(seen, unread)) - disorder)
+        return replace(self, number=number, newest=seen, watermark=max(marks, default=None))
+
+    def to_json(self) -> str:
+        """Write it."""
+        return json.dumps(
+            {
+                "number": self.number,
+                "newest": None if self.newest is None else format_time(self.newest),
+                "watermark": None if self.watermark is None else format_time(self.watermark),
+                "late": self.late,
+                "held": self.held,
+                "tally": self.tally.to_json(),
+                "rejects": self.rejects,
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Done:
+        """Read what `to_json` wrote."""
+        members = json.loads(text)
+        times = {name: parse_time(text) if (text := members[name]) else None for name in ("newest", "watermark")}
+        tally, rejects = Tally.from_json(members["tally"]), tuple(Rejected(*each) for each in members["rejects"])
+        return cls(**{**members, **times, "tally": tally, "rejects": rejects})
+
+
+class Checkpoint:
+    """The folder.
+
+    Args:
+        folder: made if it is not there.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.plans = folder / "plans"
+        self.spark = folder / "spark"
+        self._steps = folder / "steps"
+
+    @contextmanager
+    def opened(self, terms: Mapping[str, Any]) -> Iterator[None]:
+        """Take the folder, and remove what a killed run left half done.
+
+        Args:
+            terms: what a run that goes on here must have in common with those before.
+
+        Raises:
+            UsageError: another process has it, it holds something else, or the terms are others.
+        """
+        try:
+            for each in (self.plans, self._steps):
+                each.mkdir(parents=True, exist_ok=True)
+            lock = (self.folder / "lock").open("w")
+        except OSError as error:
+            raise UsageError(f"{self.folder} cannot be written: {error.strerror}: {error.filename}") from None
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise UsageError(f"another process follows logs with the checkpoint {self.folder}") from None
+            self._check(terms)
+            for each in [*self._steps.glob(".*"), *self.plans.glob(".*")]:
+                shutil.rmtree(each) if each.is_dir() else each.unlink()
+            yield
+
+    def _check(self, terms: Mapping[str, Any]) -> None:
+        path = self.folder / "terms.json"
+        if not path.exists():
+            _write(path, json.dumps(terms))
+            return
+        before = json.loads(path.read_text("utf-8"))
+        other = [name for name, value in terms.items() if before.get(name) != value]
+        if other:
+            raise UsageError(
+                f"the checkpoint {self.folder} is of a run with {other[0]} {before.get(other[0])}, and this one has "
+                f"{terms[other[0]]}; go on with the same, or name another --checkpoint"
+            )
+
+    # Plans
+
+    def last_plan(self) -> Plan | None:
+        """Return the plan that was made last."""
+        found = sorted(self.plans.glob("*.json"))
+        return Plan.from_json(found[-1].read_text("utf-8")) if found else None
+
+    def add_plan(self, plan: Plan) -> None:
+        """Write a plan for Spark to find."""
+        _write(self.plans / f"{plan.number:010}.json", plan.to_json())
+
+    def forget_plans(self) -> None:
+        """Remove all plans but the last: where reading has got to is in it."""
+        for each in sorted(self.plans.glob("*.json"))[:-1]:
+            each.unlink()
+
+    # Steps
+
+    def done(self) -> Done:
+        """Return the state after the last step."""
+        found = sorted(self._steps.glob(f"[0-9]*/{DONE}"))
+        return Done.from_json(found[-1].read_text("utf-8")) if found else Done()
+
+    def held(self, number: int) -> Path | None:
+        """Return where the records are that a step holds; None if there was no such step."""
+        found = self._steps / f"{number:010}" / HELD
+        return found if found.is_dir() else None
+
+    def begin(self, number: int) -> Path:
+        """Give a folder to build a step in."""
+        folder = self._steps / f".{number:010}"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        return folder
+
+    def commit(self, folder: Path, done: Done) -> None:
+        """Put a step in its place; what the one before held is not needed any more."""
+        _write(folder / DONE, done.to_json())
+        folder.rename(self._steps / f"{done.number:010}")
+        for each in sorted(self._steps.glob("[0-9]*"))[:-1]:
+            shutil.rmtree(each / HELD, ignore_errors=True)
+            (each / DONE).unlink(missing_ok=True)
+
+    def results(self, name: str) -> list[Path]:
+        """Return the files of `RESULTS` of all steps."""
+        return sorted(self._steps.glob(f"[0-9]*/{name}/*.parquet"))
+
+
+def first_rejects(*parts: tuple[Rejected, ...]) -> tuple[Rejected, ...]:
+    """Return the first of what several parts could not read."""
+    return tuple(nsmallest(REJECTS_SHOWN, (each for part in parts for each in part), key=place))
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file that is there as a whole or not at all."""
+    part = path.with_name(f".{path.name}")
+    with part.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    part.rename(path)

@@ -1,0 +1,307 @@
+"""One step of following logs, on Spark: new records to those that are held, what is over judged, the rest held on.
+
+A key, see `keys`, is over when its newest record is older than the watermark by more than a call is remembered: nothing
+that may still come belongs to it. It is judged as a replay judges it, by the same generator. Which keys are over is
+decided by their times alone, so what is held goes through no Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import pyarrow as pa
+from pyarrow import parquet
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation names it
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from soapjms.protocol.exchange import keys
+from soapjms.protocol.record import Record, from_json, parse_time, to_json
+from soapjms.replay import MARKED
+from soapjms.replay.following.checkpoint import HELD, Checkpoint, Done, first_rejects
+from soapjms.replay.following.chunks import Chunk, read_chunk
+from soapjms.replay.following.tail import Plan
+from soapjms.replay.inputs import Rejected
+from soapjms.replay.judging import judge_all
+from soapjms.replay.schema import REJECTED, TIMESTAMP, VERDICTS, to_batch
+from soapjms.replay.summary import REJECTS_SHOWN, Tally
+from soapjms.replay.terms import Terms
+
+Batches: TypeAlias = Iterator[pa.RecordBatch]
+
+BATCH_ROWS: Final = 1000
+BATCH_OCTETS: Final = 16 << 20
+
+KEPT: Final = pa.schema(
+    [
+        ("key", pa.string()),
+        ("by_alias", pa.bool_()),
+        ("announces", pa.string()),
+        ("time", TIMESTAMP),
+        ("file", pa.string()),
+        ("line", pa.int64()),
+        ("raw", pa.string()),
+    ]
+)
+"""A record that is held: its keys, its time, where it stood, and its line."""
+FOUND: Final = pa.schema([*KEPT, ("reason", pa.string())])
+"""A record, or what could not be read, with the reason."""
+LATE: Final = pa.schema([("file", pa.string()), ("line", pa.int64()), ("time", TIMESTAMP), ("raw", pa.string())])
+JUDGED: Final = pa.schema([*VERDICTS, ("tally", pa.string())])
+
+LATE_NOTE: Final = (
+    "lateRecord",
+    "a record came when its time was over already: it is under late/ and was not judged; a longer --disorder takes it",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long to wait for what belongs together.
+
+    Attributes:
+        disorder: how much later than its time a record may come.
+        remember: for how long after its last record a call is held, at least the window.
+    """
+
+    disorder: timedelta
+    remember: timedelta
+
+
+class _Counts(NamedTuple):
+    """What a step's records come to."""
+
+    newest: datetime | None
+    late: int
+    rejected: int
+
+
+class Steps:
+    """Does plans, one after the other."""
+
+    def __init__(self, spark: SparkSession, checkpoint: Checkpoint, terms: Terms, patience: Patience) -> None:
+        self._spark = spark
+        self._checkpoint = checkpoint
+        self._terms = terms
+        self._patience = patience
+
+    def take(self, plans: DataFrame, batch: int) -> None:
+        """Do the plans of a micro-batch; those that were done before it was cut short are passed over."""
+        for plan in sorted((Plan.from_json(row.value) for row in plans.collect()), key=lambda each: each.number):
+            before = self._checkpoint.done()
+            if plan.number > before.number:
+                self._do(plan, before)
+
+    def _do(self, plan: Plan, before: Done) -> None:
+        folder = self._checkpoint.begin(plan.number)
+        with _kept(self._found(plan.chunks)) as found:
+            counts = self._count(found, before)
+            unread = None if plan.unread is None else parse_time(plan.unread) if plan.unread else EPOCH
+            after = before.after(plan.number, counts.newest, unread, self._patience.disorder)
+            rejects = first_rejects(before.rejects, _write_left_out(found, before, counts, folder))
+            records = self._with_held(_timely(found, before), before.number)
+            with _kept(_with_newest(_placed(records))) as placed:
+                over = self._over(after)
+                _write(placed.where(~over).select(KEPT.names), folder / HELD)
+                tally = self._judge(placed.where(over), folder / "verdicts")
+        tally.add(before.tally)
+        _note(tally, counts, plan.chunks)
+        held = sum(parquet.read_metadata(each).num_rows for each in (folder / HELD).glob("*.parquet"))
+        done = replace(after, late=before.late + counts.late, held=held, tally=tally, rejects=rejects)
+        self._checkpoint.commit(folder, done)
+
+    def as_of_now(self, rests: Iterable[Chunk], result: Path) -> Done:
+        """Write what the results would be if nothing followed, beside what is settled.
+
+        Args:
+            rests: what is behind the whole lines of the logs.
+            result: a folder, which gets verdicts/, rejected/ and late/.
+
+        Returns:
+            the state after that, with all counts; it is not kept.
+        """
+        done, chunks = self._checkpoint.done(), tuple(rests)
+        with _kept(self._found(chunks)) as found:
+            counts = self._count(found, done)
+            rejects = first_rejects(done.rejects, _write_left_out(found, done, counts, result))
+            tally = self._judge(_placed(self._with_held(_timely(found, done), done.number)), result / "verdicts")
+        tally.add(done.tally)
+        _note(tally, counts, chunks)
+        return replace(done, late=done.late + counts.late, tally=tally, rejects=rejects)
+
+    def _found(self, chunks: tuple[Chunk, ...]) -> DataFrame:
+        """Read chunks, each in a task of its own."""
+        read = partial(_read, chunks=chunks)
+        return self._spark.range(0, len(chunks), 1, max(1, len(chunks))).mapInArrow(read, from_arrow_schema(FOUND))
+
+    def _count(self, found: DataFrame, before: Done) -> _Counts:
+        """Count, and find the newest time; one in the future is a clock that is wrong, and makes nothing late."""
+        now = F.lit(datetime.now(UTC))
+        row = found.agg(
+            F.max(F.when(F.col("reason").isNull() & (F.col("time") <= now), F.unix_micros("time"))).alias("newest"),
+            F.count(F.when(F.col("reason").isNull() & ~_in_time(before), True)).alias("late"),
+            F.count("reason").alias("rejected"),
+        ).first()
+        assert row is not None
+        newest = None if row.newest is None else EPOCH + timedelta(microseconds=row.newest)
+        return _Counts(newest, row.late, row.rejected)
+
+    def _with_held(self, new: DataFrame, number: int) -> DataFrame:
+        held = self._checkpoint.held(number)
+        return new if held is None else new.union(self._spark.read.parquet(str(held)).select(KEPT.names))
+
+    def _over(self, after: Done) -> Column:
+        """Say of a record whether its key is over."""
+        return F.lit(False) if after.watermark is None else F.col("newest") < after.watermark - self._patience.remember
+
+    def _judge(self, placed: DataFrame, folder: Path) -> Tally:
+        # The order of a replay: it takes files in the order of their paths, a folder's name before longer ones.
+        path = F.translate("file", "/", "\1")
+        together = (
+            placed.repartition("place").sortWithinPartitions("place", "time", path, "line").select("place", "raw")
+        )
+        judge = partial(_judge_part, terms=self._terms)
+        with _kept(together.mapInArrow(judge, from_arrow_schema(JUDGED))) as rows:
+            _write(rows.where("tally IS NULL").select(VERDICTS.names), folder)
+            tally = Tally()
+            for row in rows.where("tally IS NOT NULL").select("tally").toLocalIterator():
+                tally.add(Tally.from_json(row.tally))
+        return tally
+
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@contextmanager
+def _kept(rows: DataFrame) -> Iterator[DataFrame]:
+    """Keep rows on the workers' disks, so that what is read from them twice is worked out once."""
+    kept = rows.persist(StorageLevel.DISK_ONLY)
+    try:
+        yield kept
+    finally:
+        kept.unpersist()
+
+
+def _write(rows: DataFrame, folder: Path) -> None:
+    rows.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(str(folder))
+
+
+def _write_left_out(found: DataFrame, before: Done, counts: _Counts, folder: Path) -> tuple[Rejected, ...]:
+    """Write what could not be read and what came late; return the first of what could not be read."""
+    for rows, number, schema, name in (
+        (_refused(found), counts.rejected, REJECTED, "rejected"),
+        (_late(found, before), counts.late, LATE, "late"),
+    ):
+        if number:
+            _write(rows, folder / name)
+        else:  # nearly always: not worth a job
+            (folder / name).mkdir()
+            parquet.write_table(schema.empty_table(), folder / name / "part-00000.parquet")
+    return _first(found) if counts.rejected else ()
+
+
+def _note(tally: Tally, counts: _Counts, chunks: tuple[Chunk, ...]) -> None:
+    tally.count("rejected", by=counts.rejected)
+    for _ in filter(None, (chunk.marked for chunk in chunks)):
+        tally.note(*MARKED)
+    if counts.late:
+        code, text = LATE_NOTE
+        tally.count("note", code, by=counts.late)
+        tally.notes[code] = text
+
+
+# From DataFrame to DataFrame
+
+
+def _in_time(before: Done) -> Column:
+    return F.lit(True) if before.watermark is None else F.col("time") >= F.lit(before.watermark)
+
+
+def _refused(found: DataFrame) -> DataFrame:
+    return found.where("reason IS NOT NULL").select(REJECTED.names)
+
+
+def _late(found: DataFrame, before: Done) -> DataFrame:
+    return found.where(F.col("reason").isNull() & ~_in_time(before)).select(LATE.names)
+
+
+def _timely(found: DataFrame, before: Done) -> DataFrame:
+    return found.where(F.col("reason").isNull() & _in_time(before)).select(KEPT.names)
+
+
+def _first(found: DataFrame) -> tuple[Rejected, ...]:
+    ordered = _refused(found).orderBy("file", F.col("line").asc_nulls_first(), "reason").limit(REJECTS_SHOWN)
+    return tuple(Rejected(*row) for row in ordered.collect())
+
+
+def _placed(records: DataFrame) -> DataFrame:
+    """Give each record its place: where it meets its copies and its partner, as far as those are here."""
+    aliases = (
+        records.where("announces IS NOT NULL")
+        .groupBy(F.col("announces").alias("alias"))
+        .agg(F.min("key").alias("request_key"))
+    )
+    answers = records.where("by_alias").join(aliases, F.col("key") == F.col("alias"), "left")
+    return (
+        records.where("NOT by_alias")
+        .withColumn("place", F.col("key"))
+        .union(answers.withColumn("place", F.coalesce("request_key", "key")).select(*KEPT.names, "place"))
+    )
+
+
+def _with_newest(placed: DataFrame) -> DataFrame:
+    """Give each record the time of the newest one at its place."""
+    return placed.withColumn("newest", F.max("time").over(Window.partitionBy("place")))
+
+
+# Inside the tasks
+
+
+def _read(batches: Batches, chunks: tuple[Chunk, ...]) -> Batches:
+    numbers = chain.from_iterable(batch.column(0).to_pylist() for batch in batches)
+    return _batches(chain.from_iterable(_rows(chunks[number]) for number in numbers), FOUND)
+
+
+def _rows(chunk: Chunk) -> Iterator[tuple[Any, ...]]:
+    for found in read_chunk(chunk):
+        if isinstance(found, Rejected):
+            yield None, None, None, None, found.file, found.line, found.raw, found.reason
+        else:
+            key, record = keys(found.record), found.record
+            yield key.key, key.by_alias, key.announces, record.time, chunk.name, found.line, to_json(record), None
+
+
+def _judge_part(batches: Batches, terms: Terms) -> Batches:
+    tally = Tally()
+    yield from _batches(((*row, None) for row in judge_all(_records(batches), terms, tally)), JUDGED)
+    if tally.counts:
+        yield to_batch([(*(None,) * len(VERDICTS), tally.to_json())], JUDGED)
+
+
+def _records(batches: Batches) -> Iterator[tuple[str, Record]]:
+    for batch in batches:
+        places, lines = (column.to_pylist() for column in batch.columns)
+        for place, line in zip(places, lines, strict=True):
+            yield place, from_json(line)
+
+
+def _batches(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> Batches:
+    """Gather rows into batches of bounded size."""
+    waiting: list[tuple[Any, ...]] = []
+    octets = 0
+    for row in rows:
+        waiting.append(row)
+        octets += sum(len(value) for value in row if isinstance(value, str))
+        if len(waiting) >= BATCH_ROWS or octets >= BATCH_OCTETS:
+            yield to_batch(waiting, schema)
+            waiting, octets = [], 0
+    if waiting:
+        yield to_batch(waiting, schema)

@@ -1,0 +1,214 @@
+"""What is new in a folder of logs, as plans: parts to be read together, the oldest records first.
+
+Files are read side by side in the order of the times in them, as if they were one: a client's log of last week never
+makes the service's log of last week late. Where reading has got to is in the plan, so a plan that was made is enough to
+go on from.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from heapq import heapify, heappop, heapreplace
+from pathlib import Path
+from typing import Any, Final
+
+from soapjms.replay.following.chunks import Chunk, form_of, next_record, whole_part
+from soapjms.replay.inputs import SUFFIXES, Form
+
+OCTETS: Final = 64 << 20
+"""Of lines in a plan, about."""
+PARTS: Final = 16
+"""How many parts of files a plan has, about: so much is taken from one before it is another's turn."""
+GROWN: Final = 1.2
+"""By how much what is not whole has to grow before it is looked at again, while the file is growing."""
+
+
+@dataclass(slots=True)
+class Place:
+    """Where reading a file has got to.
+
+    Attributes:
+        octets: of the file, that were read.
+        line: number of the line that comes next.
+        form: of the file; None while it is not known.
+        dead: it is not read any more.
+        tried: its size when it was last looked at in vain.
+    """
+
+    octets: int = 0
+    line: int = 1
+    form: Form | None = None
+    dead: bool = False
+    tried: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be read next.
+
+    Attributes:
+        number: counts the plans, from 0.
+        chunks: the parts.
+        places: where reading has got to after them.
+        unread: the time of the earliest record that is there and was left for the next plan, empty if that has none;
+            None if all was taken.
+    """
+
+    number: int
+    chunks: tuple[Chunk, ...]
+    places: dict[str, Place]
+    unread: str | None
+
+    def to_json(self) -> str:
+        """Write it as one line."""
+        places = {name: asdict(place) for name, place in self.places.items()}
+        return json.dumps([self.number, self.chunks, places, self.unread])
+
+    @classmethod
+    def from_json(cls, text: str) -> Plan:
+        """Read what `to_json` wrote."""
+        number, chunks, places, unread = json.loads(text)
+        return cls(
+            number,
+            tuple(Chunk(path, Form(form), *rest) for path, form, *rest in chunks),
+            {name: _place(each) for name, each in places.items()},
+            unread,
+        )
+
+
+def _place(members: dict[str, Any]) -> Place:
+    form = members["form"]
+    return Place(**{**members, "form": None if form is None else Form(form)})
+
+
+@dataclass(order=True, slots=True)
+class _Source:
+    """A file with something in it that was not read, the time of its next record, and its size when that was seen."""
+
+    time: str
+    path: str
+    place: Place = field(compare=False)
+    size: int = field(compare=False)
+    marked: bool = field(compare=False)
+
+
+class Tail:
+    """Watches a folder.
+
+    Args:
+        folder: with the logs, and those in folders below.
+        leave_out: a folder whose files are no logs.
+        last: the plan that was made last, to go on from; None to begin.
+        octets: of lines in a plan, about.
+    """
+
+    def __init__(
+        self, folder: Path, leave_out: Callable[[Path], bool], last: Plan | None, octets: int = OCTETS
+    ) -> None:
+        self._folder = folder
+        self._leave_out = leave_out
+        self._octets = octets
+        self._next = 0 if last is None else last.number + 1
+        self._places = {} if last is None else {name: replace(place) for name, place in last.places.items()}
+        self._sizes: dict[str, int] = {}
+
+    def plan(self) -> Plan | None:
+        """Plan what to read next; None if there is nothing new."""
+        chunks: list[Chunk] = []
+        sources = [source for path in self._paths() if (source := self._source(path, chunks)) is not None]
+        heapify(sources)
+        left = self._octets
+        while sources and left > 0:
+            source = sources[0]
+            octets = self._take(source, chunks)
+            left -= octets
+            following = self._source(source.path, chunks) if octets else None
+            if following is None:
+                heappop(sources)
+            else:
+                heapreplace(sources, following)
+        if not chunks:
+            return None
+        places = {path: replace(place) for path, place in self._places.items()}
+        plan = Plan(self._next, tuple(chunks), places, sources[0].time if sources else None)
+        self._next += 1
+        return plan
+
+    def rests(self) -> list[Chunk]:
+        """Return what is behind the whole lines of all files: what it would be if nothing followed."""
+        found = []
+        for path in self._paths():
+            place = self._places.get(path, Place())
+            size = _size(path)
+            if place.dead or size is None or size <= place.octets:
+                continue
+            try:
+                form = place.form or form_of(path)
+                marked = place.octets == 0 and next_record(path, form, 0)[1]
+            except OSError:  # it is gone
+                continue
+            found.append(Chunk(path, form, place.octets, size, place.line, rest=True, marked=marked))
+        return found
+
+    def _paths(self) -> list[str]:
+        """List the logs; one that has several names by the first of them."""
+        paths = sorted(path for path in self._folder.rglob("*") if path.name.endswith(SUFFIXES) and path.is_file())
+        found = {os.path.realpath(path): str(path) for path in reversed(paths) if not self._leave_out(path)}
+        return list(reversed(found.values()))
+
+    def _source(self, path: str, chunks: list[Chunk]) -> _Source | None:
+        """Look at a file; None if there is nothing to be read from it now."""
+        place, size = self._places.setdefault(path, Place()), _size(path)
+        if place.dead or size is None or size == place.octets:
+            return None
+        if size < place.octets:
+            said = f"is {size} octets long, and {place.octets} were read of it: it was written anew; it is read no more"
+            chunks.append(Chunk(path, Form.LINES, 0, 0, 0, problem=said))
+            place.dead = True
+            return None
+        if not self._worth_a_look(path, place, size):
+            return None
+        try:
+            place.form = place.form or form_of(path)
+            time, marked = next_record(path, place.form, place.octets)
+        except OSError:  # it is gone, or may not be read yet
+            return None
+        return _Source(time, path, place, size, marked)
+
+    def _worth_a_look(self, path: str, place: Place, size: int) -> bool:
+        """Say whether a file whose end was not whole may have more of it: it grew by much, or stopped growing."""
+        quiet = self._sizes.get(path) == size
+        self._sizes[path] = size
+        before, now = place.tried - place.octets, size - place.octets
+        return before <= 0 or (now != before and (quiet or now > GROWN * before))
+
+    def _take(self, source: _Source, chunks: list[Chunk]) -> int:
+        """Take a part of a file, and return about how much it is; 0 if there is nothing whole."""
+        path, place = source.path, source.place
+        assert place.form is not None
+        try:
+            found = whole_part(path, place.form, place.octets, max(1, self._octets // PARTS))
+        except OSError:
+            return 0
+        start, line = place.octets, place.line
+        if found.end > start:
+            place.octets, place.line, place.tried = found.end, line + found.lines, 0
+            place.dead = place.form is Form.PARQUET
+            chunks.append(Chunk(path, place.form, start, found.end, line, marked=source.marked))
+            return max(found.octets, 1)
+        if found.broken:
+            place.octets, place.dead = source.size, True
+            chunks.append(Chunk(path, place.form, start, source.size, line, rest=True, marked=source.marked))
+            return max(source.size - start, 1)
+        place.tried = source.size
+        return 0
+
+
+def _size(path: str) -> int | None:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return None

@@ -1,0 +1,177 @@
+"""What is new in a folder of logs: whole lines only, the oldest first, each of them once."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+from replay_logs import at, request, write_log
+
+from soapjms.generate import generate
+from soapjms.protocol.record import Direction, capture, parse_time, to_json
+from soapjms.replay.following.chunks import Chunk, read_chunk
+from soapjms.replay.following.tail import Plan, Tail
+from soapjms.replay.inputs import Rejected, expand, whole
+from soapjms.replay.read import Captured, read
+
+
+def line(number: int) -> bytes:
+    """Return a line of a log, of its second."""
+    return to_json(capture(request(number), at(number), Direction.REQUEST)).encode() + b"\n"
+
+
+def tail(folder: Path, last: Plan | None = None, octets: int = 1 << 20) -> Tail:
+    """Watch a folder in which nothing is left out."""
+    return Tail(folder, lambda path: False, last, octets)
+
+
+def found(chunks: tuple[Chunk, ...] | list[Chunk]) -> list[tuple[int | None, str]]:
+    """Read chunks: lines, with the correlation id of a record or the reason why there is none."""
+    records = [each for chunk in chunks for each in read_chunk(chunk)]
+    return [
+        (each.line, each.reason if isinstance(each, Rejected) else str(each.record.message.correlation_id))
+        for each in records
+    ]
+
+
+def append(path: Path, octets: bytes) -> None:
+    """Write at the end of a file."""
+    with path.open("ab") as file:
+        file.write(octets)
+
+
+def compressed(octets: bytes) -> bytes:
+    """Make a gzip member."""
+    return gzip.compress(octets, mtime=0)
+
+
+def as_it_is(octets: bytes) -> bytes:
+    """Change nothing."""
+    return octets
+
+
+@pytest.mark.parametrize(("name", "pack"), [("log.jsonl", as_it_is), ("log.jsonl.gz", compressed)])
+def test_what_is_not_whole_is_left_for_later(tmp_path: Path, name: str, pack: Callable[[bytes], bytes]) -> None:
+    """Half a line, or half a gzip member, is read when the other half is there."""
+    watched, path = tail(tmp_path), tmp_path / name
+    second = pack(line(2))
+    append(path, pack(line(1)) + second[:40])
+    plan = watched.plan()
+    assert plan is not None
+    assert found(plan.chunks) == [(1, "call-1")]
+    assert watched.plan() is None
+    assert found(watched.rests())[0][0] == 2
+    append(path, second[40:])
+    plans = [watched.plan() for _ in range(2)]  # it may wait until the file stops growing
+    (plan,) = filter(None, plans)
+    assert found(plan.chunks) == [(2, "call-2")]
+    assert watched.rests() == []
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(("name", "pack"), [("log.jsonl", as_it_is), ("log.jsonl.gz", compressed)])
+def test_a_file_that_grows_anyhow_is_read_as_a_replay_reads_it(
+    tmp_path: Path, name: str, pack: Callable[[bytes], bytes], seed: int
+) -> None:
+    """In whatever pieces it is written, and whenever it is looked at: each line once, with its number."""
+    random, path = Random(seed), tmp_path / name
+    lines = [random.choice([line(n), line(n), b"\n", b"no record\n", b"\xff\xfe\n", line(n) * 3]) for n in range(60)]
+    cuts = sorted(random.choices(range(len(lines)), k=12))
+    parts = [b"".join(lines[a:b]) for a, b in zip([0, *cuts], [*cuts, len(lines)], strict=True)]
+    octets = b"".join(pack(part) for part in parts) + random.choice([b"", line(99)[:50]])
+    last: Plan | None = None
+    chunks: list[Chunk] = []
+    while octets:
+        size = random.randrange(1, 3000)
+        append(path, octets[:size])
+        octets = octets[size:]
+        last = Plan.from_json(last.to_json()) if last else None
+        watched = tail(tmp_path, last, random.randrange(1, 5000))
+        while (plan := watched.plan()) is not None:
+            chunks.extend(plan.chunks)
+            last = plan
+    watched = tail(tmp_path, last)
+    (log,), _ = expand([tmp_path])
+    assert [each for chunk in [*chunks, *watched.rests()] for each in read_chunk(chunk)] == list(read(whole(log)))
+
+
+def test_files_are_read_side_by_side(tmp_path: Path) -> None:
+    """However many files there are, none is far ahead of another; what is left is no earlier than the plan says."""
+    for name, first in (("a", 0), ("b", 1), ("c", 2)):
+        records = [capture(request(n), at(n), Direction.REQUEST) for n in range(first, 3000, 3)]
+        write_log(tmp_path / f"{name}.jsonl", *records)
+    watched = tail(tmp_path, octets=400_000)
+    seen, unread = 0, 0.0
+    while (plan := watched.plan()) is not None:
+        numbers = [int(text.removeprefix("call-")) for _, text in found(plan.chunks)]
+        assert min(numbers) >= unread
+        seen += len(numbers)
+        if plan.unread is not None:
+            unread = (parse_time(plan.unread) - at(0)).total_seconds()
+            assert max(numbers) - unread < 3000 / 2
+    assert seen == 3000
+
+
+def test_a_file_that_was_written_anew_is_rejected_once(tmp_path: Path) -> None:
+    """Where it stood is gone; the reason says so, and it is read no more."""
+    path = write_log(tmp_path / "log.jsonl", *(capture(request(n), at(n), Direction.REQUEST) for n in range(5)))
+    watched = tail(tmp_path)
+    watched.plan()
+    path.write_bytes(line(1))
+    plan = watched.plan()
+    assert plan is not None
+    ((number, reason),) = found(plan.chunks)
+    assert number is None
+    assert "was written anew" in reason
+    append(path, line(2) * 50)
+    assert watched.plan() is None
+    assert watched.rests() == []
+
+
+def test_damaged_gzip_is_read_up_to_the_damage(tmp_path: Path) -> None:
+    """What is before it, and what is rejected, is as in a replay."""
+    whole_part, damaged = compressed(line(1) + line(2)), bytearray(gzip.compress(b"".join(map(line, range(3, 90))), 1))
+    half = len(damaged) // 2
+    damaged[half:] = bytes(each ^ 0x5A for each in damaged[half:])
+    (tmp_path / "log.jsonl.gz").write_bytes(whole_part + damaged)
+    watched = tail(tmp_path)
+    chunks: list[Chunk] = []
+    while (plan := watched.plan()) is not None:
+        chunks.extend(plan.chunks)
+    (log,), _ = expand([tmp_path])
+    wanted = list(read(whole(log)))
+    assert [each for chunk in chunks for each in read_chunk(chunk)] == wanted
+    assert sum(isinstance(each, Captured) for each in wanted) > 2
+    assert watched.rests() == []
+
+
+def test_parquet_is_taken_when_its_end_is_there(tmp_path: Path) -> None:
+    """A file that is being written is no record yet; a broken one is rejected at the end."""
+    octets = generate(tmp_path / "made", 200, form="parquet").files[0].read_bytes()
+    (tmp_path / "logs").mkdir()
+    path = tmp_path / "logs" / "log.parquet"
+    path.write_bytes(octets[:-10])
+    watched = tail(tmp_path / "logs")
+    assert watched.plan() is None
+    assert "cannot be read as Parquet" in found(watched.rests())[0][1]
+    append(path, octets[-10:])
+    plans = [watched.plan() for _ in range(2)]
+    (plan,) = filter(None, plans)
+    assert len(found(plan.chunks)) > 200
+    assert plan.unread is None
+    assert watched.plan() is None
+
+
+def test_what_is_left_out(tmp_path: Path) -> None:
+    """Other files, folders of ours, and second names of a file are no logs."""
+    log = write_log(tmp_path / "log.jsonl", capture(request(1), at(1), Direction.REQUEST))
+    (tmp_path / "again.jsonl").symlink_to(log)
+    (tmp_path / "notes.txt").write_text("x")
+    (tmp_path / "out").mkdir()
+    write_log(tmp_path / "out" / "log.jsonl", capture(request(2), at(2), Direction.REQUEST))
+    plan = Tail(tmp_path, lambda path: path.is_relative_to(tmp_path / "out"), None).plan()
+    assert plan is not None
+    assert found(plan.chunks) == [(1, "call-1")]
