@@ -530,6 +530,7 @@ def test_the_command(tmp_path: Path) -> None:
     users = tmp_path / "users"
     users.write_text("# who may\nann:a:b\n")
     command = [sys.executable, "-m", "soapjms.cli", "broker", "--amqp", "127.0.0.1:0", "--ws", "127.0.0.1:0"]
+    command += ["--max-transactions", "1000", "--transaction-idle", "60"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen([*command, "--users", str(users)], cwd=ROOT, text=True, **pipes) as process:  # type: ignore[call-overload]
         try:
@@ -540,6 +541,10 @@ def test_the_command(tmp_path: Path) -> None:
                 connection.consume(queue("q"), got.append)
                 send_one(urls[0].replace("://", "://ann:a%3Ab@"))
                 eventually(lambda: got)
+                transaction = connection.begin()
+                transaction.send(text("x" * 2000))
+                [refused] = transaction.commit().result(PATIENCE)
+                assert "at most 1000 octets" in str(refused.error)
             with pytest.raises(LoginRefusedError):
                 send_one(urls[0])
         finally:

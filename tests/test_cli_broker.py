@@ -127,6 +127,7 @@ def test_queues_over_smqps(setup: Path, tmp_path: Path) -> None:
         (("--smqp", "here"), "HOST:PORT"),
         (("--smqps", "localhost:0"), "--cert"),
         (("--smqp", "localhost:0", "--setup", "none.toml"), "none.toml"),
+        (("--smqp", "localhost:0", "--max-transactions", "9"), "--amqp localhost"),
     ],
 )
 def test_usage(arguments: tuple[str, ...], said: str) -> None:

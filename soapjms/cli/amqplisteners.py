@@ -30,6 +30,20 @@ SCHEMES: Final[Mapping[str, Scheme]] = {
 }
 """Options of the command, which say where to listen."""
 
+LIMITS: Final[Mapping[str, tuple[click.ParamType[Any], str, str]]] = {
+    "transaction_idle": (
+        click.FloatRange(min=0, min_open=True),
+        "SECONDS",
+        "For AMQP: roll a transaction back in which nothing was done for so long.  [default: 300]",
+    ),
+    "max_transactions": (
+        click.IntRange(min=1),
+        "OCTETS",
+        "For AMQP: messages in one client's open transactions.  [default: 64 MiB]",
+    ),
+}
+"""Options of the command that limit what a client may do, as `Options` calls them: values, unit, meaning."""
+
 MISSING: Final = "for AMQP install the extra: pip install 'soapjms[amqp]'"
 
 
@@ -39,21 +53,42 @@ def amqp_options(address: Mapping[str, Any], file: click.Path) -> Callable[[F], 
     def add(command: F) -> F:
         for name, scheme in reversed(list(SCHEMES.items())):
             command = click.option(f"--{name}", help=f"Listen there for {scheme.text}; repeatable.", **address)(command)
+        for name, (kind, unit, meaning) in reversed(list(LIMITS.items())):
+            command = click.option(f"--{name.replace('_', '-')}", type=kind, metavar=unit, help=meaning)(command)
         text = "For AMQP: a line USER:PASSWORD for each who is let in.  [default: everybody is]"
         return click.option("--users", type=file, metavar="FILE", help=text)(command)
 
     return add
 
 
-def listen(
-    stack: ExitStack, wanted: Mapping[str, list[tuple[str, int]]], users: Path | None, tls: ssl.SSLContext | None
-) -> Iterator[tuple[str, str, int]]:
+def addresses(given: Mapping[str, Any]) -> dict[str, list[tuple[str, int]]]:
+    """Return where each scheme is to be listened for, of what the command was given.
+
+    Raises:
+        click.UsageError: an option that is about AMQP only, and no address for it.
+    """
+    wanted: dict[str, list[tuple[str, int]]] = {name: given[name] for name in SCHEMES}
+    idle = [name for name in ("users", *LIMITS) if given[name] is not None]
+    if idle and not any(wanted.values()):
+        raise click.UsageError(
+            f"--{idle[0].replace('_', '-')} is for AMQP: say where to listen, as --amqp localhost:5672"
+        )
+    return wanted
+
+
+def listen(stack: ExitStack, given: Mapping[str, Any], tls: ssl.SSLContext | None) -> Iterator[tuple[str, str, int]]:
     """Listen until `stack` ends, all for one embedded broker, and yield scheme, host and port of each.
+
+    Args:
+        stack: what ends the listeners.
+        given: the options of this part by their names; limits that are None are those of `Options`.
+        tls: the certificate, where one is needed.
 
     Raises:
         OSError: an address cannot be had.
         click.UsageError: the extra is not installed, or the file of users holds something else.
     """
+    wanted, users = addresses(given), given["users"]
     if not any(wanted.values()):
         return
     if find_spec("proton") is None or find_spec("websockets") is None:
@@ -63,10 +98,12 @@ def listen(
     from brokers.embedded import Broker
 
     known = None if users is None else read_users(users)
+    limits = {name: given[name] for name in LIMITS if given[name] is not None}
     broker = Broker()
     for name, scheme in SCHEMES.items():
         options = Options(
             users=known,
+            **limits,
             tls=tls if scheme.has_tls else None,
             binding=Binding.LENIENT if scheme.is_websocket else None,
         )

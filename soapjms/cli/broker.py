@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from threading import Event
 from types import FrameType
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -18,7 +18,7 @@ from brokers.smqp.dialect import LENIENT, STRICT
 from brokers.smqp.server import Options, Server
 from brokers.smqp.server.setup import Setup, SetupError
 from soapjms.cli import USAGE
-from soapjms.cli.amqplisteners import amqp_options, listen
+from soapjms.cli.amqplisteners import addresses, amqp_options, listen
 from soapjms.cli.terminal import ANNOUNCED_OPTION, announce
 
 
@@ -61,9 +61,8 @@ def command(
     context: str | None,
     jms: bool,
     lenient: bool,
-    users: Path | None,
     as_json: bool,
-    **amqp: list[tuple[str, int]],
+    **amqp: Any,
 ) -> None:
     """Run an SMQP server, a broker for AMQP, or both, until SIGTERM or Ctrl-C.
 
@@ -72,10 +71,10 @@ def command(
 
     Exit status: 0 ended as told, 2 usage, or it could not listen or use the store.
     """
-    if not (smqp or smqps or any(amqp.values())):
+    places = {"smqp": smqp, "smqps": smqps, **addresses(amqp)}
+    if not any(places.values()):
         raise click.UsageError("say where to listen, as --smqp localhost:7200 or --amqp localhost:5672")
-    given = {"smqps": smqps, **amqp}
-    needs_tls = [each for each in ("smqps", "amqps", "wss") if given[each]]
+    needs_tls = [each for each in ("smqps", "amqps", "wss") if places[each]]
     if needs_tls and cert is None:
         raise click.UsageError(f"--{needs_tls[0]} needs a certificate: --cert FILE")
     try:
@@ -95,7 +94,7 @@ def command(
                     _tell(name, as_json, "smqp", *server.listen(*address))
                 for address in smqps:
                     _tell(name, as_json, "smqps", *server.listen(*address, tls=tls))
-            for place in listen(stack, amqp, users, tls):
+            for place in listen(stack, amqp, tls):
                 _tell(name, as_json, *place)
             ended.wait()
     except (BrokerError, OSError, ValueError) as error:
