@@ -112,6 +112,14 @@ class Completion(Future[T]):
         """Call `fn(future)` on the very thread that settles this: for book-keeping that never blocks."""
         super().add_done_callback(fn)
 
+    def settle(self, result: T, error: BaseException | None = None) -> None:
+        """Complete this with `result`, or with `error` if there is one; a cancelled one is left alone."""
+        if self.set_running_or_notify_cancel():
+            if error is None:
+                self.set_result(result)
+            else:
+                self.set_exception(error)
+
     def _elsewhere(self, fn: Callable[[Future[T]], object], future: Future[T]) -> None:
         try:
             self._executor().submit(_call_back, fn, future)

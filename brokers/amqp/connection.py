@@ -19,7 +19,7 @@ from brokers.amqp.login import Login
 from brokers.amqp.mapping import to_amqp_message
 from brokers.amqp.outcomes import RedirectedError
 from brokers.amqp.receiving import Inlet
-from brokers.amqp.sending import Posting, Settle, settle
+from brokers.amqp.sending import Posting, Settle
 from brokers.amqp.session import AmqpSession
 from brokers.amqp.temporary import TemporaryNode
 from brokers.amqp.transaction import AmqpTransaction
@@ -107,7 +107,7 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
 
     def _settling(self, login: Login, message: Message, future: Completion[SendResult]) -> Settle:
         """Return what completes a send; one that is redirected is first sent where it should go."""
-        told = settle(future, SendResult(message.message_id))
+        told = partial(future.settle, SendResult(message.message_id))
 
         def decide(error: BrokerError | None) -> None:
             if not isinstance(error, RedirectedError):
@@ -129,10 +129,10 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
                 raise error
             connection, address = elsewhere
             sent = connection.send(replace(message, destination=replace(message.destination, address=address)))
-            settle(future, sent.result(self._timeout))(None)
+            future.settle(sent.result(self._timeout))
         except (BrokerError, TimeoutError) as failed:
             why = failed if failed is error else SendFailedError(f"{error}; there: {failed or 'no answer in time'}")
-            settle(future, SendResult())(why)
+            future.settle(SendResult(), why)
 
     def begin(self) -> Transaction:
         """Begin a transaction; the broker hears of it at the commit."""

@@ -14,18 +14,15 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from threading import Condition as Signal
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias
 
 from proton import Condition, Data, Delivery, Receiver, Sender, Terminus, symbol
 
 from brokers.amqp.dialect import CAPABILITIES, Dialect, spell
 from brokers.amqp.engine import Engine
 from brokers.amqp.outcomes import TRANSACTIONAL, failing_tag, failure_of, is_final, refusal
-from brokers.connection import Completion
 from brokers.errors import BrokerError, ConnectionLostError, SendFailedError
 from brokers.message import Destination
-
-T = TypeVar("T")
 
 Settle: TypeAlias = Callable[[BrokerError | None], None]
 """Told once: None when the broker took the message, else why not. Called by the reading thread; it must not block."""
@@ -232,16 +229,3 @@ def put_symbols(data: Data, *names: str) -> None:
     for name in names:
         data.put_symbol(symbol(name))
     data.exit()
-
-
-def settle(future: Completion[T], result: T) -> Settle:
-    """Return what completes `future` with `result`, or with an error if there is one; a cancelled one is left alone."""
-
-    def complete(error: BrokerError | None) -> None:
-        if future.set_running_or_notify_cancel():
-            if error is None:
-                future.set_result(result)
-            else:
-                future.set_exception(error)
-
-    return complete

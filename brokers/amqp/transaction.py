@@ -199,11 +199,8 @@ class _Commit:
         self._session.later(partial(self._settle, error, discharged=discharged))
 
     def _settle(self, error: BrokerError | None, *, discharged: bool) -> None:
-        if not self._future.done() and self._future.set_running_or_notify_cancel():
-            if error is None:
-                self._future.set_result(tuple(sorted(self._refused, key=lambda each: each.position)))
-            else:
-                self._future.set_exception(error)
+        if not self._future.done():
+            self._future.settle(tuple(sorted(self._refused, key=lambda each: each.position)), error)
         if discharged and isinstance(error, SendFailedError):
             log.error("a commit was refused, so the connection is closed; the broker delivers again: %s", error)
             self._session.drop()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import count
 from secrets import token_hex
-from typing import Final, TypeVar
+from typing import Final
 
 from brokers.connection import Capabilities, Completion, Delivery, OnDelivery, SendResult, Transaction
 from brokers.errors import BrokerError, ConnectionLostError, SendFailedError
@@ -17,13 +18,11 @@ from brokers.stomp.consumer import Shared, StompConsumer, StompDelivery
 from brokers.stomp.dialect import capabilities_of
 from brokers.stomp.endpoints import StompEndpoints
 from brokers.stomp.frames import Headers, spell, to_frame
-from brokers.stomp.link import Link, Settle, pack
+from brokers.stomp.link import Link, pack
 from brokers.stomp.login import Login
 from brokers.stomp.releases import Releases
 from brokers.stomp.transaction import Names, StompTransaction
 from brokers.wishes import Wishes
-
-T = TypeVar("T")
 
 SENT: Final = SendResult()
 """STOMP never tells a sender the JMSMessageID."""
@@ -76,7 +75,7 @@ class StompConnection(LastingConnection[Link, StompConsumer]):
             future: Completion[SendResult] = self.completion()
             headers["receipt"] = receipt = self.new_id("receipt")
             future.on_settled(lambda _: link.forget(receipt))
-            link.request(pack("SEND", headers, body, link.dialect.version), {receipt: settle(future, SENT)})
+            link.request(pack("SEND", headers, body, link.dialect.version), {receipt: partial(future.settle, SENT)})
             return future
         try:
             link.write(pack("SEND", headers, body, link.dialect.version))
@@ -182,16 +181,3 @@ class StompConnection(LastingConnection[Link, StompConsumer]):
         if prefix is None or destination.address is None:
             return False
         return destination.address.startswith(prefix if dialect.own_is_private else prefix + self._mark)
-
-
-def settle(future: Completion[T], result: T) -> Settle:
-    """Return what completes `future` with `result`, or with an error if there is one; a cancelled one is left alone."""
-
-    def complete(error: BrokerError | None) -> None:
-        if future.set_running_or_notify_cancel():
-            if error is None:
-                future.set_result(result)
-            else:
-                future.set_exception(error)
-
-    return complete

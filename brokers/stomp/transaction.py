@@ -208,11 +208,7 @@ class StompTransaction(Transaction):
 
     def _conclude(self, future: Completion[tuple[RefusedSend, ...]], error: BrokerError | None) -> None:
         self.owner.names.give_back(self._name)
-        if future.set_running_or_notify_cancel():
-            if error is None:
-                future.set_result(tuple(self._refused.values()))
-            else:
-                future.set_exception(error)
+        future.settle(tuple(self._refused.values()), error)
         if isinstance(error, SendFailedError):
             log.error("a commit was refused, so the connection is closed; the broker delivers again: %s", error)
             self._link.drop()
