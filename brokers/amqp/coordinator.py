@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import count
 from time import monotonic
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, TypeAlias
 
 from proton import Condition, Delivery, Described, Receiver, Sender, Terminus, ulong
 
@@ -26,11 +26,8 @@ LOCAL: Final = "amqp:local-transactions"
 FRESH: Final = 10.0
 """Seconds for which a transaction is kept that was declared ahead; brokers end those that nobody uses."""
 
-
-class Asked(NamedTuple):
-    """Who waits for the coordinator's answer: for the id of a transaction, or None, and why it was refused."""
-
-    tell: Callable[[bytes | None, BrokerError | None], None]
+Tell: TypeAlias = Callable[[bytes | None, BrokerError | None], None]
+"""Told the coordinator's answer: the id of a transaction, or None, and why it was refused."""
 
 
 class Coordinator:
@@ -45,11 +42,11 @@ class Coordinator:
         self._is_open = False
         self._refusal: BrokerError | None = None
         self._tags = count(1)
-        self._waiting: list[tuple[bytes, Asked]] = []
-        self._asked: dict[str, Asked] = {}
+        self._waiting: list[tuple[bytes, Tell]] = []
+        self._asked: dict[str, Tell] = {}
         self._spare: tuple[bytes, float] | None = None
 
-    def declare(self, tell: Callable[[bytes | None, BrokerError | None], None]) -> None:
+    def declare(self, tell: Tell) -> None:
         """Begin a transaction, and tell its id; with the engine's lock held, as `tell` is called."""
         spare, self._spare = self._spare, None
         if spare is not None and monotonic() - spare[1] < FRESH:
@@ -57,12 +54,12 @@ class Coordinator:
             return
         if spare is not None:
             self.discharge(spare[0], lambda _, __: None, fail=True)
-        self._ask([DECLARE, [None]], tell)
+        self._ask(DECLARE, [None], tell)
 
     def prepare(self) -> None:
         """Have a transaction at hand for the next commit, which then does not wait for its id; likewise."""
         if self._spare is None:
-            self._ask([DECLARE, [None]], self._keep)
+            self._ask(DECLARE, [None], self._keep)
 
     def _keep(self, transaction: bytes | None, error: BrokerError | None) -> None:
         if transaction is not None and self._spare is None:
@@ -70,20 +67,17 @@ class Coordinator:
         elif transaction is not None:
             self.discharge(transaction, lambda _, __: None, fail=True)
 
-    def discharge(
-        self, transaction: bytes, tell: Callable[[bytes | None, BrokerError | None], None], *, fail: bool = False
-    ) -> None:
+    def discharge(self, transaction: bytes, tell: Tell, *, fail: bool = False) -> None:
         """End a transaction, and tell when that is done; likewise."""
-        self._ask([DISCHARGE, [transaction, fail]], tell)
+        self._ask(DISCHARGE, [transaction, fail], tell)
 
-    def _ask(self, command: list[Any], tell: Callable[[bytes | None, BrokerError | None], None]) -> None:
+    def _ask(self, command: int, fields: list[Any], tell: Tell) -> None:
         if self._refusal is not None:
             tell(None, self._refusal)
             return
         if self._link is None:
             self._attach()
-        code, fields = command
-        self._waiting.append((encode(Section.VALUE, Described(ulong(code), fields)), Asked(tell)))
+        self._waiting.append((encode(Section.VALUE, Described(ulong(command), fields)), tell))
         self._send_waiting()
 
     def _attach(self) -> None:
@@ -97,12 +91,12 @@ class Coordinator:
     def _send_waiting(self) -> None:
         link = self._link
         while link is not None and self._is_open and self._waiting and link.credit > 0:
-            octets, asked = self._waiting.pop(0)
+            octets, tell = self._waiting.pop(0)
             tag = f"t{next(self._tags)}"
             link.delivery(tag)
             link.stream(octets)
             link.advance()
-            self._asked[tag] = asked
+            self._asked[tag] = tell
 
     # What the engine tells, with its lock held
 
@@ -119,14 +113,14 @@ class Coordinator:
         """Pass on the coordinator's answer."""
         if not is_final(delivery):
             return
-        asked = self._asked.pop(delivery.tag, None)
+        tell = self._asked.pop(delivery.tag, None)
         transaction = None
         if delivery.remote_state == DECLARED and delivery.remote.data:
             transaction = bytes(delivery.remote.data[0])
         error = failure_of(delivery)
         delivery.settle()
-        if asked is not None:
-            asked.tell(transaction, error)
+        if tell is not None:
+            tell(transaction, error)
 
     def closed(self, link: Sender | Receiver, condition: Condition | None) -> None:
         """Tell all who wait: every transaction that was open has failed."""
@@ -145,5 +139,5 @@ class Coordinator:
     def _fail(self, error: BrokerError) -> None:
         waiting, asked = self._waiting, list(self._asked.values())
         self._waiting, self._asked = [], {}
-        for each in (*asked, *(who for _, who in waiting)):
-            each.tell(None, error)
+        for tell in (*asked, *(each for _, each in waiting)):
+            tell(None, error)
