@@ -11,22 +11,13 @@ from typing import Any, Final, Protocol
 from proton import Data, Receiver, Terminus
 
 from brokers.amqp.dialect import CAPABILITIES
-from brokers.amqp.provider.incoming import CREDIT, Incoming, Posts
-from brokers.amqp.provider.nodes import (
-    INVALID,
-    LIMIT,
-    NOT_IMPLEMENTED,
-    Nodes,
-    RefusalError,
-    kind_of,
-    refusal_of,
-)
+from brokers.amqp.provider.incoming import CREDIT, Incoming, Posts, Sink
+from brokers.amqp.provider.nodes import INVALID, LIMIT, NOT_IMPLEMENTED, RefusalError, kind_of, refusal_of
 from brokers.amqp.provider.options import Action, Options
 from brokers.amqp.provider.outgoing import Desk, Outgoing
-from brokers.amqp.provider.transactions import CoordinatorLink, Works
+from brokers.amqp.provider.transactions import CoordinatorLink
 from brokers.amqp.sending import put_symbols
 from brokers.embedded import Broker
-from brokers.embedded.connection import EmbeddedConnection
 from brokers.errors import BrokerError
 from brokers.message import Destination, DestinationKind
 
@@ -37,28 +28,12 @@ MAX_TEMPORARIES: Final = 10_000
 """Temporary destinations that one client may make; they last as long as it is connected."""
 
 
-class Client(Desk, Protocol):
+class Client(Desk, Sink, Protocol):
     """What a link's far end is told of its client."""
-
-    @property
-    def user(self) -> str | None:
-        """Who it is."""
 
     @property
     def container(self) -> str:
         """What it calls itself."""
-
-    @property
-    def nodes(self) -> Nodes:
-        """The destinations that it may use."""
-
-    @property
-    def connection(self) -> EmbeddedConnection:
-        """Its place in the broker."""
-
-    @property
-    def works(self) -> Works:
-        """Its transactions."""
 
 
 class Shared(Protocol):
