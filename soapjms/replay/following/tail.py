@@ -24,6 +24,8 @@ PARTS: Final = 16
 """How many parts of files a plan has, about: so much is taken from one before it is another's turn."""
 GROWN: Final = 1.2
 """By how much what is not whole has to grow before it is looked at again, while the file is growing."""
+SMALL: Final = 1 << 20
+"""In octets: as much as this of what is not whole is looked at whenever it has grown."""
 
 
 @dataclass(slots=True)
@@ -112,7 +114,7 @@ class Tail:
         self._leave_out = leave_out
         self._octets = octets
         self._next = 0 if last is None else last.number + 1
-        self._places = {} if last is None else {name: replace(place) for name, place in last.places.items()}
+        self._places = {} if last is None else {name: replace(place, tried=0) for name, place in last.places.items()}
         self._sizes: dict[str, int] = {}
 
     def plan(self) -> Plan | None:
@@ -183,7 +185,7 @@ class Tail:
         quiet = self._sizes.get(path) == size
         self._sizes[path] = size
         before, now = place.tried - place.octets, size - place.octets
-        return before <= 0 or (now != before and (quiet or now > GROWN * before))
+        return before <= 0 or (now != before and (quiet or now < SMALL or now > GROWN * before))
 
     def _take(self, source: _Source, chunks: list[Chunk]) -> int:
         """Take a part of a file, and return about how much it is; 0 if there is nothing whole."""
