@@ -61,6 +61,18 @@ def durable_on(connection: Connection, destination: Destination, name: str | Non
     return name
 
 
+def host_and_port(address: str) -> tuple[str, int]:
+    """Return where to listen: an interface, empty for all, and a port, 0 for any that is free.
+
+    Raises:
+        UsageError: it is not HOST:PORT, of IPv6 `[HOST]:PORT`.
+    """
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise UsageError(f"{address!r} is not HOST:PORT, such as 127.0.0.1:8080")
+    return host.strip("[]"), int(port)
+
+
 def finite(seconds: float) -> float:
     """Return a time-out that is one.
 

@@ -11,6 +11,7 @@ from typing import Any, Final, Self
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from soapjms.arguments import host_and_port
 from soapjms.protocol.errors import UsageError
 
 MAX_CONNECTIONS: Final = 1000
@@ -134,12 +135,9 @@ class Listener:
 
 
 def _bound(address: str) -> socket.socket:
-    host, colon, port = address.rpartition(":")
-    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise UsageError(f"{address!r} is not HOST:PORT, such as 127.0.0.1:8080")
-    name = host.strip("[]")
-    family = socket.AF_INET6 if ":" in name else socket.AF_INET
+    host, port = host_and_port(address)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((name, int(port)), family=family, backlog=128)
+        return socket.create_server((host, port), family=family, backlog=128)
     except OSError as error:
         raise UsageError(f"cannot listen at {address}: {error}") from error

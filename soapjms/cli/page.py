@@ -13,6 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import BoundedSemaphore, Thread
 from typing import Any, Final, NamedTuple, Self, TypeAlias
 
+from soapjms.arguments import host_and_port
 from soapjms.protocol.errors import UsageError
 
 log = logging.getLogger("soapjms.serve")
@@ -47,11 +48,9 @@ class Page:
     """
 
     def __init__(self, address: str, answers: Mapping[str, Answer]) -> None:
-        host, colon, port = address.rpartition(":")
-        if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
-            raise UsageError(f"{address!r} is not HOST:PORT, such as 127.0.0.1:8080")
+        host, port = host_and_port(address)
         try:
-            self._server = _Server(host.strip("[]"), int(port), answers)
+            self._server = _Server(host, port, answers)
         except OSError as error:
             raise UsageError(f"cannot listen at {address}: {error}") from error
         self._thread = Thread(target=self._server.serve_forever, args=[LOOK], name="soapjms-page", daemon=True)
