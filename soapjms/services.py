@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from soapjms.answers import Prepared
+from soapjms.middleware import middleware_given
 from soapjms.policy import Policy
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.showing import shown
@@ -127,5 +128,5 @@ def surrounded(service: Service, middleware: Iterable[Middleware], verify: Verif
     Raises:
         UsageError: it is no list of plain functions; `verify` is none.
     """
-    more = tuple(middleware) if isinstance(middleware, Iterable) else (middleware,)
+    more = middleware_given(middleware)
     return Surrounded(service, more, verify) if more or verify is not None else service
