@@ -124,7 +124,8 @@ class OutgoingCall:
             raise UsageError("a one-way message has no response; return None to send nothing")
         version = as_envelope(self.envelope).version
         root, attachments, properties = prepared(version, answer)
-        asking, content = RequestingNode(self.endpoint, others=self.content().others), self.content()
+        content = self.content()
+        asking = RequestingNode(self.endpoint, others=content.others)
         request = asking.start(
             content.envelope,
             destination=self.destination,
