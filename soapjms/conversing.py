@@ -16,7 +16,7 @@ from brokers.naming import Names
 from soapjms.addressing import ReplyRule, destination_of
 from soapjms.answers import header_of
 from soapjms.outgoing import Content
-from soapjms.protocol.envelope import as_envelope, read_envelope, read_fault
+from soapjms.protocol.envelope import as_envelope, read_fault
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.requesting import Endpoint
 from soapjms.protocol.showing import named
@@ -50,7 +50,7 @@ def addressed(content: Content, endpoint: Endpoint, *, one_way: bool) -> tuple[C
         InvalidEnvelopeError: it is no SOAP envelope.
         UsageError: nothing says its action.
     """
-    root = deepcopy(read_envelope(content.envelope, endpoint.limits)[0].root)
+    root = content.own_envelope(endpoint.limits)
     envelope = as_envelope(root)
     action = stated_action(envelope) or content.action or endpoint.soap_action
     if not action:

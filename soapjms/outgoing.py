@@ -18,6 +18,7 @@ from soapjms.protocol.assertions import Setting
 from soapjms.protocol.attachments import Attachment
 from soapjms.protocol.envelope import as_envelope, read_envelope
 from soapjms.protocol.errors import UsageError
+from soapjms.protocol.limits import Limits
 from soapjms.protocol.requesting import Endpoint, RequestingNode, ResponseReceived
 from soapjms.protocol.responding import RespondingNode
 from soapjms.response import Response
@@ -44,6 +45,15 @@ class Content(NamedTuple):
     attachments: Sequence[Attachment]
     seconds: float
     others: Properties = NOTHING
+
+    def own_envelope(self, limits: Limits) -> etree._Element:
+        """Return the envelope to be changed: a copy of an element, which is the caller's.
+
+        Raises:
+            InvalidEnvelopeError: it is no SOAP envelope.
+        """
+        root = read_envelope(self.envelope, limits)[0].root
+        return deepcopy(root) if root is self.envelope else root
 
 
 @dataclass(slots=True, kw_only=True)
@@ -83,9 +93,8 @@ class OutgoingCall:
         Raises:
             InvalidEnvelopeError: that is no SOAP envelope.
         """
-        parsed, _ = read_envelope(content.envelope, endpoint.limits)
         return cls(
-            envelope=deepcopy(parsed.root) if parsed.root is content.envelope else parsed.root,
+            envelope=content.own_envelope(endpoint.limits),
             soap_action=content.action,
             operation=operation,
             one_way=one_way,
