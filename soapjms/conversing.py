@@ -63,8 +63,7 @@ def addressed(content: Content, endpoint: Endpoint, *, one_way: bool) -> tuple[C
 def add_action(root: etree._Element, action: str) -> None:
     """Add the Action of a request, unless it has one; what else is missing `addressed` adds."""
     if stated_action(as_envelope(root)) is None:
-        block = etree.SubElement(header_of(root), WSA_2005.tag("Action"), nsmap={"wsa": WSA_2005.namespace})
-        block.text = action
+        header_of(root).append(WSA_2005.block("Action", action))
 
 
 # At a service

@@ -57,6 +57,12 @@ class Edition:
         """Return the name of a header block in Clark notation."""
         return f"{{{self.namespace}}}{name}"
 
+    def block(self, name: str, text: str | None = None) -> etree._Element:
+        """Make a header block, or what is in one."""
+        element = etree.Element(self.tag(name), nsmap={"wsa": self.namespace})
+        element.text = text
+        return element
+
 
 _2005, _2004 = "http://www.w3.org/2005/08/addressing", "http://schemas.xmlsoap.org/ws/2004/08/addressing"
 WSA_2005: Final = Edition(
@@ -162,8 +168,7 @@ class AddressingFault:
         names = [self.code] + [self.more] * bool(self.more and self.edition.says_more)
         problem = None
         if self.edition.says_more:
-            problem = etree.Element(self.edition.tag("ProblemHeaderQName"), nsmap={"wsa": self.edition.namespace})
-            problem.text = f"wsa:{self.header}"
+            problem = self.edition.block("ProblemHeaderQName", f"wsa:{self.header}")
         is_12 = version is SoapVersion.SOAP_12
         root = build_fault(
             version,
@@ -173,7 +178,7 @@ class AddressingFault:
             detail=problem if is_12 else None,
         )
         if problem is not None and not is_12:
-            detail = etree.Element(self.edition.tag("FaultDetail"), nsmap={"wsa": self.edition.namespace})
+            detail = self.edition.block("FaultDetail")
             detail.append(problem)
             header = etree.Element(f"{{{version.namespace}}}Header")
             header.append(detail)
@@ -330,12 +335,12 @@ def request_headers(
     Spec: Core 3.2.
     """
     edition = WSA_2005
-    reply = etree.Element(edition.tag("ReplyTo"), nsmap={"wsa": edition.namespace})
+    reply = edition.block("ReplyTo")
     etree.SubElement(reply, edition.tag("Address")).text = edition.none if one_way else edition.anonymous
     made = [
-        _block(edition, "Action", action),
-        _block(edition, "MessageID", message_id),
-        _block(edition, "To", to),
+        edition.block("Action", action),
+        edition.block("MessageID", message_id),
+        edition.block("To", to),
         reply,
     ]
     there = set() if envelope.header is None else {each.tag for each in envelope.header}
@@ -356,22 +361,16 @@ def answer_headers(
 
     Spec: Core 3.3, 3.4; SOAP Binding 4.
     """
-    yield _block(edition, "Action", action)
-    yield _block(edition, "MessageID", message_id)
-    yield _block(edition, "To", endpoint.address)
-    yield _block(edition, "RelatesTo", request_id or edition.unspecified)
+    yield edition.block("Action", action)
+    yield edition.block("MessageID", message_id)
+    yield edition.block("To", endpoint.address)
+    yield edition.block("RelatesTo", request_id or edition.unspecified)
     for each in endpoint.parameters:
         parameter = deepcopy(each)
         parameter.tail = None
         if edition.says_more:
             parameter.set(edition.tag("IsReferenceParameter"), "true")
         yield parameter
-
-
-def _block(edition: Edition, name: str, text: str) -> etree._Element:
-    element = etree.Element(edition.tag(name), nsmap={"wsa": edition.namespace})
-    element.text = text
-    return element
 
 
 def unrelated(envelope: Envelope, message_id: str) -> str | None:
