@@ -273,26 +273,22 @@ def build_fault(
     else:
         _fill_soap11(fault, reason, profile, subcode, blame, detail)
         if subcodes:
-            _name(fault, fault[0], subcodes[-1])
+            fault.replace(fault[0], _naming("faultcode", subcodes[-1]))
     return root
 
 
 def _add_subcodes(code: etree._Element, env: str, subcodes: Sequence[str]) -> None:
     for each in subcodes:
         code = etree.SubElement(code, f"{env}Subcode")
-        _name(code, None, each)
+        code.append(_naming(f"{env}Value", each))
 
 
-def _name(parent: etree._Element, before: etree._Element | None, name: str) -> None:
-    """Write a qualified name as the text of a new Value, or of a faultcode in the place of another."""
+def _naming(tag: str, name: str) -> etree._Element:
+    """Make an element with a qualified name as its text."""
     space, local = _split(name)
-    tag = f"{{{SoapVersion.SOAP_12.namespace}}}Value" if before is None else "faultcode"
     element = etree.Element(tag, nsmap={"sub": space})
     element.text = f"sub:{local}"
-    if before is None:
-        parent.append(element)
-    else:
-        parent.replace(before, element)
+    return element
 
 
 def _add_upgrade(header: etree._Element, env: str) -> None:
