@@ -62,10 +62,13 @@ class Described:
         """Say where and why an element does not fit the schema, None if it does, or there is no schema."""
         return None if self.schema is None else _said(self.schema.misfit(element))
 
-    def wrapper_misfit(self, element: etree._Element, message: Any) -> str | None:
-        """Say the same of the wrapper of an RPC message, which no schema has; the element is the caller's own copy."""
-        if self.schema is None:
-            return None
+    def content_misfit(self, element: etree._Element, message: Any) -> str | None:
+        """Say the same of an element in the body of a message.
+
+        The wrapper of an RPC message is in no schema by its name; the element is the caller's own copy.
+        """
+        if self.schema is None or not isinstance(message, RpcMessage):
+            return self.misfit(element)
         tag, element.tag = element.tag, f"{{{WRAPPERS}}}{wrapper_name(message)}"
         found = self.schema.misfit(element)
         element.tag = tag

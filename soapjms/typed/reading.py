@@ -10,7 +10,6 @@ from uuid import uuid4
 
 import zeep.exceptions
 from lxml import etree
-from zeep.wsdl.messages import RpcMessage
 from zeep.xsd import ComplexType, CompoundValue
 from zeep.xsd.context import XmlParserContext
 
@@ -72,9 +71,7 @@ def _misfits(envelope: Envelope, described: Described, message: Any) -> Iterator
     wanted = 0 if message.body is None else len(message.body.type.elements) if message._is_body_wrapped else 1
     if len(contents) > wanted:
         yield f"the SOAP body has {len(contents)} elements; the WSDL says {wanted}"
-    is_rpc = isinstance(message, RpcMessage)
-    for each in contents:
-        yield described.wrapper_misfit(each, message) if is_rpc else described.misfit(each)
+    yield from (described.content_misfit(each, message) for each in contents)
     for block in declared_headers(envelope, message):
         found = described.misfit(without_soap_attributes(block))
         yield found and f"Header.{found}"

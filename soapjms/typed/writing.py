@@ -149,8 +149,7 @@ def _misfit(root: etree._Element, described: Described, message: Any, contents: 
     envelope = as_envelope(root)
     for content in envelope.body:
         element = _spelled_out(content, contents)
-        is_rpc = isinstance(message, RpcMessage)
-        found = described.wrapper_misfit(element, message) if is_rpc else described.misfit(element)
+        found = described.content_misfit(element, message)
         if found is not None:
             return found
     found = next((said for each in declared_headers(envelope, message) if (said := described.misfit(each))), None)
