@@ -11,15 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from soapjms.generate.shapes import Answer, Packaging, Shape
-from soapjms.generate.violations import Violation
+from soapjms.generate.violations import Members, Violation
 from soapjms.protocol import names
 from soapjms.protocol.envelope import build_fault, serialize
 from soapjms.protocol.names import CorrelationRule, Profile, SoapVersion, Subcode
-
-Members: TypeAlias = dict[str, Any]
 
 OPERATIONS: Final = ("placeOrder", "cancelOrder", "getBalance", "transferFunds", "registerPatient", "reportMeter")
 NAMES: Final = (
@@ -160,22 +158,22 @@ class Caller:
         request, shape = call.request, call.shape
         asked, host = request["jms"], HOSTS[(call.number + 1) % len(HOSTS)]
         operation = OPERATIONS[call.number % len(OPERATIONS)]
-        properties = {
-            name: request["properties"][name] for name in (names.REQUEST_URI,) if name in request["properties"]
-        }
+        is_served = shape.answer in (Answer.SERVED, Answer.LATE)
+        properties: Members = {}
+        if names.REQUEST_URI in request["properties"]:
+            properties[names.REQUEST_URI] = request["properties"][names.REQUEST_URI]
         properties[names.BINDING_VERSION] = names.BINDING_VERSION_VALUE
         packaging = shape.packaging if shape.answer is Answer.SERVED else Packaging.PLAIN
         action = ACTION.format(operation)
         properties[names.CONTENT_TYPE] = content_type(shape, None, packaging)
-        properties[names.IS_FAULT] = shape.answer is not Answer.SERVED
+        properties[names.IS_FAULT] = not is_served
         if shape.stack.returns_action:
             properties[names.SOAP_ACTION] = request["properties"].get(names.SOAP_ACTION, f'"{action}"')
-        body: bytes | str
-        if shape.answer is Answer.SERVED or shape.answer is Answer.LATE:
-            properties[names.IS_FAULT] = False
-            body = self._body(shape, operation + "Response", action, packaging)
-        else:
-            body = fault_body(call.profile, shape)
+        body = (
+            self._body(shape, operation + "Response", action, packaging)
+            if is_served
+            else fault_body(call.profile, shape)
+        )
         return {
             "destination": asked["reply_to"],
             "jms": {

@@ -14,8 +14,9 @@ from hashlib import sha256
 from random import Random
 from typing import Final, NamedTuple
 
-from soapjms.generate.calls import Call, Members
+from soapjms.generate.calls import Call
 from soapjms.generate.shapes import Answer, Seen
+from soapjms.generate.violations import Members
 from soapjms.protocol.exchange import DEFAULT_WINDOW
 from soapjms.protocol.record import Direction, Node
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from soapjms.generate.calls import Members
-from soapjms.generate.violations import Change
+from soapjms.generate.violations import Change, Members
 from soapjms.protocol import names
 from soapjms.protocol.names import CR_NAMESPACE, REC_NAMESPACE, SoapVersion
 

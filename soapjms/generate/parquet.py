@@ -14,8 +14,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from soapjms.generate.calls import Members
 from soapjms.generate.capturing import Line
+from soapjms.generate.violations import Members
 from soapjms.protocol.record import VERSION
 from soapjms.replay.schema import DESTINATION, RECORDS
 
