@@ -24,6 +24,11 @@ LEVEL: Final = 3
 """Of gzip: capture logs shrink to a few hundredths anyway, and a broker's machine has other things to do."""
 
 
+def file_name(begun: datetime, number: int, suffix: str) -> str:
+    """Name a file of a log: by when that was begun, in UTC, and the number of the file in it."""
+    return f"capture-{begun:%Y%m%dT%H%M%SZ}-{number:04}{suffix}"
+
+
 class CaptureLog:
     """Files in a folder, named by the time when the log was begun and their number. One thread at a time.
 
@@ -60,7 +65,7 @@ class CaptureLog:
         self._suffix = ".jsonl.gz" if compress else ".jsonl"
         self._compress = compress
         self._begin = gzip.compress(b"", mtime=0) if compress else b""
-        self._begun = f"{clock():%Y%m%dT%H%M%SZ}"
+        self._begun = clock()
         self._number = 0
         self._size = 0
         self._lines: list[bytes] = []
@@ -110,7 +115,7 @@ class CaptureLog:
         """Begin a file; one that is there already, of another capture in the same second, is left alone."""
         while True:
             self._number += 1
-            path = self.folder / f"capture-{self._begun}-{self._number:04}{self._suffix}"
+            path = self.folder / file_name(self._begun, self._number, self._suffix)
             try:
                 file = path.open("xb", buffering=0)
             except FileExistsError:

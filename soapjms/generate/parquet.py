@@ -14,6 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from soapjms.capturelog import file_name
 from soapjms.generate.capturing import Line
 from soapjms.generate.violations import Members
 from soapjms.protocol.record import VERSION
@@ -52,7 +53,7 @@ class ParquetRows:
         if self._part is None or self._part.size >= self._rotation:
             if self._part is not None:
                 self._part.close()
-            self.files.append(self._folder / f"capture-{self._begun:%Y%m%dT%H%M%SZ}-{len(self.files) + 1:04}.parquet")
+            self.files.append(self._folder / file_name(self._begun, len(self.files) + 1, ".parquet"))
             self._part = _Part(self.files[-1])
         self._part.write(lines)
 
