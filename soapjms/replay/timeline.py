@@ -7,16 +7,15 @@ end depends on the times alone, so that parts of a run add up to the same spans 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any, Final
 
 from soapjms.protocol.record import format_time
+from soapjms.replay.packing import EPOCH, MICROSECOND
 
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-MICROSECOND: Final = timedelta(microseconds=1)
 SPANS: Final = 400
 """How many spans with something in them are kept apart."""
 
@@ -140,12 +139,9 @@ class Timeline:
     @classmethod
     def from_members(cls, members: dict[str, Any]) -> Timeline:
         """Read what `to_members` returned, after JSON."""
-        first, last = (None if each is None else datetime.fromisoformat(each) for each in _ends(members))
+        ends = (members["first"], members["last"])
+        first, last = (None if each is None else datetime.fromisoformat(each) for each in ends)
         return cls(members["level"], {number: Counter(span) for number, span in members["spans"]}, first, last)
-
-
-def _ends(members: dict[str, Any]) -> Iterator[str | None]:
-    yield from (members["first"], members["last"])
 
 
 def latencies_of(span: Counter[str]) -> Counter[int]:

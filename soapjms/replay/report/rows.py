@@ -53,12 +53,8 @@ def rows(summary: Summary) -> list[Row]:
     """List all assertions: the failed ones first, then warnings, passed ones, and those never exercised."""
     unseen = summary.members["notObservable"]
     edition = profile(summary.members["profile"]).edition
-    listed = [_row(name, each, edition, unseen) for name, each in _assertions(summary)]
+    listed = [_row(name, each, edition, unseen) for name, each in summary.members["assertions"].items()]
     return sorted(listed, key=lambda row: (STATES.index(row.state), row.id))
-
-
-def _assertions(summary: Summary) -> list[tuple[str, Mapping[str, Any]]]:
-    return list(summary.members["assertions"].items())
 
 
 def _row(name: str, said: Mapping[str, Any], edition: str, unseen: Mapping[str, str]) -> Row:
