@@ -22,7 +22,7 @@ from soapjms.replay.packing import (
     DIRECTIONS,
     KINDS,
     NODES,
-    SHORT,
+    Memory,
     microseconds,
     pack,
     pack_destination,
@@ -101,9 +101,9 @@ class Packer:
     """Packs rows. Remembers the properties and destinations of those before, which most messages repeat."""
 
     def __init__(self) -> None:
-        self._properties: dict[Texts, bytes] = {}
-        self._meta: dict[Texts, str] = {(): ""}
-        self._destinations: dict[tuple[str | None, str | None], bytes] = {}
+        self._properties = Memory(_packed_properties, _characters, MOST)
+        self._meta = Memory(_packed_meta, _characters, MOST)
+        self._destination = Memory(_packed_destination, _characters, MOST)
 
     def rows(self, batch: pa.RecordBatch) -> Iterator[PackedRow | RefusedRow]:
         """Pack the rows of a batch of `RECORDS`."""
@@ -120,7 +120,7 @@ class Packer:
             has_destination, kind, name, message_id, correlation_id, has_reply, reply_kind, reply_name,
             delivery_mode, priority, expiration, timestamp, type_, redelivered,
         ) = row  # fmt: skip
-        properties, meta = self._pack_properties(named), self._pack_meta(described)
+        properties, meta = self._properties(named), self._meta(described)
         usual = (
             extra is None
             and meta is not None
@@ -134,8 +134,8 @@ class Packer:
         if not usual or (sha is not None and body is not None and not truncated and not _fits(body, sha)):
             return None
         try:
-            destination = self._destination(kind, name) if has_destination else None
-            reply_to = self._destination(reply_kind, reply_name) if has_reply else None
+            destination = self._destination((kind, name)) if has_destination else None
+            reply_to = self._destination((reply_kind, reply_name)) if has_reply else None
             content = body.decode() if message_type == "text" and body is not None else body
         except (KeyError, UnicodeDecodeError):
             return None
@@ -148,43 +148,6 @@ class Packer:
         found = keys_of(message_id, correlation_id, asks)
         return None if found is None else PackedRow(found, time, octets)
 
-    def _pack_properties(self, named: Texts) -> bytes | None:
-        """Pack the properties of a row, None if something is wrong with them."""
-        found = self._properties.get(named)
-        if found is None:
-            third = len(named) // 3
-            entries = zip(named[:third], named[third : 2 * third], named[2 * third :], strict=True)
-            try:
-                read = properties_of((name or "", {"type": kind, "value": value}) for name, kind, value in entries)
-            except InvalidRecordError:
-                return None
-            found = pack_properties(read)
-            _remember(self._properties, named, found)
-        return found
-
-    def _pack_meta(self, described: Texts) -> str | None:
-        """Pack the meta of a row, empty for none; None if something is wrong with it."""
-        found = self._meta.get(described)
-        if found is None:
-            half = len(described) // 2
-            try:
-                members = {
-                    name or "": json.loads(text or "")
-                    for name, text in zip(described[:half], described[half:], strict=True)
-                }
-            except (ValueError, RecursionError):
-                return None
-            found = pack_json(members) or ""
-            _remember(self._meta, described, found)
-        return found
-
-    def _destination(self, kind: str | None, name: str | None) -> bytes:
-        found = self._destinations.get((kind, name))
-        if found is None:
-            found = pack_destination(str(KINDS[kind or ""]), name)
-            _remember(self._destinations, (kind, name), found)
-        return found
-
     def _by_itself(self, batch: pa.RecordBatch, index: int) -> PackedRow | RefusedRow:
         (row,) = batch.slice(index, 1).to_pylist()
         try:
@@ -195,11 +158,41 @@ class Packer:
         return packed_row(record)
 
 
-def _remember(memory: dict[Any, Any], key: Any, found: Any) -> None:
-    if sum(len(each or "") for each in key) <= SHORT:
-        if len(memory) >= MOST:
-            memory.clear()
-        memory[key] = found
+def _characters(texts: Texts) -> int:
+    return sum(len(each or "") for each in texts)
+
+
+def _packed_properties(named: Texts) -> bytes | None:
+    """Pack the properties of a row, None if something is wrong with them."""
+    third = len(named) // 3
+    entries = zip(named[:third], named[third : 2 * third], named[2 * third :], strict=True)
+    try:
+        read = properties_of((name or "", {"type": kind, "value": value}) for name, kind, value in entries)
+    except InvalidRecordError:
+        return None
+    return pack_properties(read)
+
+
+def _packed_meta(described: Texts) -> str | None:
+    """Pack the meta of a row, empty for none; None if something is wrong with it."""
+    half = len(described) // 2
+    try:
+        members = {
+            name or "": json.loads(text or "") for name, text in zip(described[:half], described[half:], strict=True)
+        }
+    except (ValueError, RecursionError):
+        return None
+    return pack_json(members) or ""
+
+
+def _packed_destination(place: Texts) -> bytes:
+    """Pack a destination.
+
+    Raises:
+        KeyError: it is of no kind that there is.
+    """
+    kind, name = place
+    return pack_destination(str(KINDS[kind or ""]), name)
 
 
 def _fits(body: bytes, digest: str) -> bool:

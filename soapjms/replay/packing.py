@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import marshal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Generic, TypeVar
 
@@ -25,15 +25,15 @@ from brokers.message import (
 )
 from soapjms.protocol.record import Direction, Node, Record
 
-K = TypeVar("K", bound="bytes | str")
+K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND: Final = timedelta(microseconds=1)
 MOST: Final = 4096
-"""Things that are remembered; beyond them all are forgotten, and remembered anew."""
+"""Things that are remembered, where nothing else is said."""
 SHORT: Final = 4096
-"""Octets of what is remembered."""
+"""Octets or characters of what is remembered."""
 
 PLAIN: Final = 2
 """The version of marshal's form in which the same values always make the same octets."""
@@ -119,10 +119,16 @@ def _body_members(body: Body) -> tuple[str | None, Any]:
 
 
 class Memory(Generic[K, T]):
-    """What was worked out of late for short octets or texts."""
+    """What was worked out of late for what is short.
 
-    def __init__(self, work: Callable[[K], T]) -> None:
-        self._work = work
+    Args:
+        work: works it out.
+        size: says how long something is.
+        most: how many things are remembered; beyond them all are forgotten, and remembered anew.
+    """
+
+    def __init__(self, work: Callable[[K], T], size: Callable[[K], int], most: int = MOST) -> None:
+        self._work, self._size, self._most = work, size, most
         self._known: dict[K, T] = {}
 
     def __call__(self, given: K) -> T:
@@ -130,8 +136,8 @@ class Memory(Generic[K, T]):
         found = self._known.get(given)
         if found is None:
             found = self._work(given)
-            if len(given) <= SHORT:
-                if len(self._known) >= MOST:
+            if self._size(given) <= SHORT:
+                if len(self._known) >= self._most:
                     self._known.clear()
                 self._known[given] = found
         return found
@@ -141,9 +147,9 @@ class Unpacker:
     """Makes records of octets, and remembers what many have in common. Not thread-safe."""
 
     def __init__(self) -> None:
-        self._properties = Memory(_unpack_properties)
-        self._destination = Memory(_unpack_destination)
-        self._json: Memory[str, dict[str, Any]] = Memory(json.loads)
+        self._properties = Memory(_unpack_properties, len)
+        self._destination = Memory(_unpack_destination, len)
+        self._json: Memory[str, dict[str, Any]] = Memory(json.loads, len)
 
     def unpack(self, octets: bytes) -> Record:
         """Return the record that was packed."""
