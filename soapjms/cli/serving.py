@@ -12,19 +12,18 @@ from copy import copy
 from dataclasses import dataclass, field
 from importlib import import_module
 from operator import attrgetter
-from pathlib import Path
 from threading import Event
 from traceback import extract_tb
 from types import FrameType, ModuleType
 from typing import Any, Final, TypeAlias
 
-from brokers.connecting import connect
-from brokers.connection import Connection
+from brokers.connection import DEFAULT_TIMEOUT
 from brokers.errors import BrokerError, UnknownSchemeError
 from brokers.naming import NameNotFoundError, Names, NamingError
 from soapjms.bridge.wsgi import WsgiService
 from soapjms.cli import USAGE
 from soapjms.cli.configuration import OUR_LOGS
+from soapjms.cli.connecting import open_url, read_names
 from soapjms.cli.measuring import library
 from soapjms.cli.terminal import announce
 from soapjms.dispatcher import Dispatcher
@@ -105,7 +104,7 @@ def _serve(serving: Serving, stop: Event, report: Report) -> int:
     place, profile = _place(serving, service)
     names = _names(serving.names)
     with ExitStack() as stack:
-        connection = _connect(serving.connection)
+        connection = open_url(serving.connection, DEFAULT_TIMEOUT)
         stack.callback(connection.close, LEAVE_TIMEOUT)
         store = SqliteStore(serving.store, lease=serving.lease) if serving.store else None
         if store is not None:
@@ -235,22 +234,10 @@ def _place(serving: Serving, service: Service) -> tuple[str | Port, Profile | st
 
 
 def _names(path: str | None) -> Names | None:
-    """Read JNDI names: of a `.toml` file as TOML, of another as `jndi.properties`."""
-    if path is None:
-        return None
     try:
-        return Names.from_toml(path) if Path(path).suffix == ".toml" else Names.from_properties(path)
+        return read_names(path)
     except OSError as error:
         raise UsageError(f"the JNDI names cannot be read: {error}") from error
-
-
-def _connect(url: str) -> Connection:
-    try:
-        return connect(url)
-    except BrokerError:
-        raise
-    except ValueError as error:
-        raise UsageError(str(error)) from error
 
 
 @contextmanager
