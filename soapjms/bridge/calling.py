@@ -22,6 +22,7 @@ from soapjms.bridge.refusing import RETRY, RefusedError, soap_response, status_o
 from soapjms.client import Client
 from soapjms.protocol.attachments import Attachment
 from soapjms.protocol.content import ContentType, gunzip, gzipped
+from soapjms.protocol.described import without_quotes
 from soapjms.protocol.envelope import Envelope
 from soapjms.protocol.errors import InvalidAttachmentError, UsageError
 from soapjms.protocol.limits import LimitExceededError, Limits
@@ -119,7 +120,7 @@ class Served:
         except (InvalidAttachmentError, UsageError) as error:
             raise RefusedError(HTTPStatus.BAD_REQUEST, f"{error}") from error
         in_type = action_of(asked.kind, reading) if envelope.version is SoapVersion.SOAP_12 else None
-        return envelope, attachments, in_type or _unquoted(asked.soap_action) or None
+        return envelope, attachments, in_type or without_quotes((asked.soap_action or "").strip()) or None
 
     def _unpacked(self, octets: bytes) -> bytes:
         try:
@@ -195,8 +196,3 @@ def _accepts_gzip(header: str) -> bool:
         if name.strip() == "gzip":
             return weight.replace(" ", "").rstrip("0.") != "q="
     return False
-
-
-def _unquoted(stated: str | None) -> str:
-    text = (stated or "").strip()
-    return text[1:-1] if len(text) > 1 and text[0] == text[-1] == '"' else text

@@ -129,9 +129,7 @@ class Described:
     def soap_action(self) -> str | None:
         """SOAPJMS_soapAction without the quotes that some stacks put around it; None if it is missing."""
         text = self.text(names.SOAP_ACTION)
-        if text is not None and len(text) > 1 and text[0] == text[-1] == '"':
-            return text[1:-1]
-        return text
+        return None if text is None else without_quotes(text)
 
     @lazy
     def target_service(self) -> str | None:
@@ -195,6 +193,11 @@ class Shape:
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, Shape) and self._key == other._key)
+
+
+def without_quotes(action: str) -> str:
+    """Return an action without the quotes that HTTP has around it, and some stacks keep over JMS."""
+    return action[1:-1] if len(action) > 1 and action[0] == action[-1] == '"' else action
 
 
 def _told_by_uri(text: str) -> object:
