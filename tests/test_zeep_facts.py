@@ -98,7 +98,7 @@ def test_the_transport_says_which_bindings_there_are() -> None:
         @classmethod
         def parse(cls, definitions: Any, xmlelement: Any) -> Any:
             seen.append(f"parse {xmlelement.get('name')} of {definitions.location}")
-            raise NotImplementedError
+            return super().parse(definitions, xmlelement)
 
     transport = Files()
     transport.binding_classes = (Mine,)
