@@ -215,17 +215,25 @@ class Ledger:
 
     # Cleaning up
 
-    def doomed(self, before: float, max_entries: int, max_octets: int, limit: int) -> list[tuple[int, float]]:
-        """List requests last touched before a time, and the oldest beyond the limits: number and when touched."""
-        newest = self._connection.execute(
+    def newest_beyond(self, max_entries: int, max_octets: int) -> int:
+        """Return the number of the newest request beyond the limits; so are all before it. 0 if none is."""
+        found = self._connection.execute(
             "SELECT number FROM (SELECT number, ROW_NUMBER() OVER rest AS entries, SUM(octets) OVER rest AS octets"
             " FROM soapjms_requests WINDOW rest AS (ORDER BY number DESC))"
             " WHERE entries > ? OR octets > ? ORDER BY number DESC LIMIT 1",
             (max_entries, max_octets),
         ).fetchone()
+        return found[0] if found else 0
+
+    def doomed(self, after: int, up_to: int, before: float, limit: int) -> list[tuple[int, float]]:
+        """List the next requests `after` a number that are `up_to` another, or last touched `before` a time.
+
+        Each is its number and when it was touched.
+        """
         return self._connection.execute(
-            "SELECT number, touched FROM soapjms_requests WHERE number <= ? OR touched < ? ORDER BY number LIMIT ?",
-            (newest[0] if newest else 0, before, limit),
+            "SELECT number, touched FROM soapjms_requests"
+            " WHERE number > ? AND (number <= ? OR touched < ?) ORDER BY number LIMIT ?",
+            (after, up_to, before, limit),
         ).fetchall()
 
     def remove(self, requests: Sequence[tuple[int, float]]) -> None:

@@ -36,13 +36,10 @@ SWEEP: Final = 30.0
 """Seconds between two clean-ups."""
 
 BATCH: Final = 200
-"""Entries removed in one transaction, so that calls wait next to nothing for it."""
+"""Entries listed, and removed in one transaction, so that calls wait next to nothing for it."""
 
 LEAVING: Final = 1.0
 """Seconds that closing waits for whoever writes; then it is left to them to close the file."""
-
-MOST: Final = 10_000
-"""Entries to be removed that are listed at once."""
 
 
 class SqliteStore(Store):
@@ -247,16 +244,14 @@ class SqliteStore(Store):
         """
         self._require_file()
         reader = self._reader()
-        removed, before = 0, self._clock() - self._keep
+        removed, last, before = 0, 0, self._clock() - self._keep
         try:
-            while not self._closing.is_set():
-                doomed = reader.doomed(before, self._max_entries, self._max_octets, MOST)
-                for start in range(0, len(doomed), BATCH):
-                    with self._writing() as ledger:
-                        ledger.remove(doomed[start : start + BATCH])
+            up_to = reader.newest_beyond(self._max_entries, self._max_octets)
+            while not self._closing.is_set() and (doomed := reader.doomed(last, up_to, before, BATCH)):
+                with self._writing() as ledger:
+                    ledger.remove(doomed)
                 removed += len(doomed)
-                if len(doomed) < MOST:
-                    break
+                last = doomed[-1][0]
             with self._writing() as ledger:
                 ledger.forget_owners(before)
         except sqlite3.Error as error:
