@@ -101,6 +101,7 @@ bench: setup java brokers browser
 	$(BIN)/python benchmarks/attachments.py --mebibytes 4 --rounds 3
 	$(BIN)/python benchmarks/uri.py --count 10000 --octets 131072
 	$(BIN)/python benchmarks/capture.py --rounds 3
+	$(BIN)/python benchmarks/observing.py --calls 500 --rounds 3
 	$(BIN)/python benchmarks/pairing.py --calls 5000 10000
 	$(BIN)/python benchmarks/smqp.py --seconds 2
 	$(BIN)/python benchmarks/replay.py --messages 20000 --skewed 20000

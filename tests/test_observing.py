@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
+import re
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -414,3 +418,16 @@ class TestBroken(Observing):
         for wrong in (Diary, "metrics", [Diary(), None], 7):
             with pytest.raises(UsageError, match=r"it is an Observer such as soapjms\.prometheus\.Metrics\(\)"):
                 Client(connection, URI, observer=wrong)  # type: ignore[arg-type]
+
+
+def test_no_cost_when_absent() -> None:
+    """Without an observer a call goes through no function of observing, on any thread; with one it does."""
+    root = Path(__file__).parent.parent
+    program = [sys.executable, str(root / "benchmarks" / "observing.py"), "--calls", "20", "--rounds", "1"]
+    done = subprocess.run(
+        program, env={**os.environ, "PYTHONPATH": str(root)}, capture_output=True, text=True, timeout=120, check=True
+    )
+    entered = dict(re.findall(r"^([^:]+): .*, ([\d.]+) entered$", done.stdout, re.MULTILINE))
+    assert [float(entered.pop(name)) for name in ("none", "none again")] == [0, 0]
+    assert set(entered) == {"one that does nothing", "metrics", "traces", "metrics and traces"}
+    assert all(float(each) > 0 for each in entered.values())
