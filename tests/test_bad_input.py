@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from calling_kit import PATIENCE, OnActiveMQ, arrivals, envelope, eventually, request_message, text_of
+from calling_kit import PATIENCE, OnActiveMQ, OnRealBrokers, arrivals, envelope, eventually, request_message, text_of
 from cli_kit import process
 from real_brokers import RealBroker
 from serving_kit import Served, serving
@@ -88,7 +88,7 @@ class TestServing(OnActiveMQ):
         assert b"soapjms doctor --uri URI sees whether anybody serves there" in done.stderr
 
 
-class TestLoad(OnActiveMQ):
+class TestLoad(OnRealBrokers):
     """Services that are told to end while they are under load."""
 
     def test_nothing_is_lost_at_sigterm(

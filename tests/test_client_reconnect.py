@@ -13,26 +13,29 @@ from typing import Any
 
 import pytest
 from calling_kit import (
+    NS,
     PATIENCE,
     REAL_BROKERS,
-    OnActiveMQ,
     OnEachBroker,
+    OnRealBrokers,
     Wrapped,
     answer_to,
     arrivals,
+    element,
     envelope,
     eventually,
     greeter,
     text_of,
 )
+from lxml import etree
 from proxy_kit import Proxy
 from real_brokers import STARTERS, RealBroker
 
 import soapjms
 from brokers import ClosedError, Connection, ConnectionLostError, DeliveryMode, queue
-from brokers.stomp import Reconnect
+from brokers.stomp import Reconnect, StompConnection
 from brokers.stomp.annex import ROOM
-from soapjms import CallFailedError, CallTimeoutError, Client, Dispatcher, UsageError
+from soapjms import CallFailedError, CallTimeoutError, Client, Dispatcher, Request, Service, UsageError
 from soapjms.protocol import names
 
 HEARTBEAT = 1.2
@@ -376,6 +379,34 @@ class TestFaults(OnEachBroker):
         with Dispatcher(other, uri, greeter()), Client(other, uri, timeout=PATIENCE) as client:
             assert text_of(client.call(envelope("Ann"))) == "Hello Ann"
 
+    @pytest.mark.parametrize("heartbeat", [600.0])
+    def test_close_of_a_dispatcher_that_writes_and_is_not_read(
+        self, proxy: Proxy, connection: Connection, other: Connection, uri: str
+    ) -> None:
+        """Likewise while an answer is stuck half written, which nothing else can be written before; it comes again."""
+        service, begun = Service(), Event()
+
+        @service.operation(f"{{{NS}}}greetMe")
+        def greet(request: Request) -> etree._Element:
+            proxy.silence()
+            begun.set()
+            return element("greetMeResponse", "x" * 30_000_000)
+
+        dispatcher = Dispatcher(connection, uri, service, workers=3).start()
+        with Client(other, uri, timeout=PATIENCE) as client:
+            future = client.submit(envelope("Ann"))
+            assert begun.wait(PATIENCE)
+            eventually(lambda: is_stuck(connection), "the answer is stuck")
+            began = time.monotonic()
+            assert not dispatcher.close(0.5)
+            assert time.monotonic() - began < 5
+            connection.close(0.5)
+            assert time.monotonic() - began < 10
+            proxy.speak()
+            proxy.cut()
+            with Dispatcher(other, uri, greeter()):
+                assert text_of(future.result(PATIENCE)) == "Hello Ann"
+
     def test_close_on_a_silent_network(self, proxy: Proxy, uri: str) -> None:
         """Leave is taken without an answer, within the deadline, even while a large send is stuck."""
         for size in (0, 30_000_000):
@@ -395,7 +426,17 @@ class TestFaults(OnEachBroker):
             proxy.cut()
 
 
-class TestStrategies(OnActiveMQ):
+def is_stuck(connection: Connection) -> bool:
+    """Say whether somebody writes over a STOMP connection, and for a while now."""
+    assert isinstance(connection, StompConnection)
+    writing = connection._current().writing
+    if not writing.acquire(timeout=0.3):
+        return True
+    writing.release()
+    return False
+
+
+class TestStrategies(OnRealBrokers):
     """What is told by name, and what is refused."""
 
     def test_names(self, connection: Connection) -> None:

@@ -13,8 +13,8 @@ from calling_kit import (
     PATIENCE,
     SOAP_11,
     SOAP_12,
-    OnActiveMQ,
     OnEachBroker,
+    OnRealBrokers,
     answer_to,
     arrivals,
     element,
@@ -306,7 +306,7 @@ class TestOneWay(OnEachBroker):
         assert request.message.reply_to is None
 
 
-class TestSelectors(OnActiveMQ):
+class TestSelectors(OnRealBrokers):
     """What needs selectors, which the embedded broker has none of."""
 
     def test_fixed_and_shared(self, connection: Connection, other: Connection, uri: str) -> None:
@@ -323,7 +323,7 @@ class TestSelectors(OnActiveMQ):
             assert first.counts == second.counts == {}
 
 
-class TestLostConnection(OnActiveMQ):
+class TestLostConnection(OnRealBrokers):
     """The network fails, over STOMP."""
 
     def test_of_the_client(self, connection: Connection, other: Connection, uri: str) -> None:

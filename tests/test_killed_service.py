@@ -9,7 +9,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from calling_kit import PATIENCE, OnActiveMQ, arrivals, envelope, eventually, request_message, text_of
+from calling_kit import (
+    PATIENCE,
+    OnRealBrokers,
+    arrivals,
+    assert_one_answer_each,
+    envelope,
+    eventually,
+    request_message,
+    text_of,
+)
 
 from brokers import Connection, queue
 from soapjms import Client
@@ -37,8 +46,8 @@ def serving(url: str, uri: str) -> Iterator[subprocess.Popen[str]]:
         process.communicate(timeout=PATIENCE)
 
 
-class TestKilled(OnActiveMQ):
-    """On ActiveMQ, over STOMP; the embedded broker would die with its service."""
+class TestKilled(OnRealBrokers):
+    """On both real brokers, over STOMP; the embedded one would die with its service."""
 
     def test_nothing_is_lost(self, url: str, connection: Connection, name: str, uri: str) -> None:
         """Three services one after the other, two of them killed at work: every call gets its own answer, once."""
@@ -50,7 +59,7 @@ class TestKilled(OnActiveMQ):
                     process.kill()
                 assert answered == CALLS or not all(each.done() for each in futures), "it was not killed at work"
             assert [text_of(each.result(0)) for each in futures] == [f"Hello {number}" for number in range(CALLS)]
-            assert client.counts == {}
+            assert_one_answer_each(client)
         with arrivals(connection, queue(name)) as left, arrivals(connection, queue(f"DLQ.{name}")) as dead:
             for found, destination in ((left, name), (dead, f"DLQ.{name}")):
                 marker = request_message(destination, None)

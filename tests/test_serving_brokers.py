@@ -18,15 +18,15 @@ from pathlib import Path
 import pytest
 from calling_kit import (
     PATIENCE,
-    REAL_BROKERS,
-    OnActiveMQ,
-    OnEachBroker,
+    OnRealBrokers,
     arrivals,
+    assert_one_answer_each,
     envelope,
     eventually,
     request_message,
     take_one,
     text_of,
+    url_of,
 )
 from serving_kit import ROOT, SERVICES, serving
 
@@ -82,25 +82,8 @@ def fatal_bank(url: str, uri: str, path: Path, where: str, marks: Path) -> Itera
         process.communicate(timeout=PATIENCE)
 
 
-def assert_one_answer_each(client: Client) -> None:
-    """Check that no answer came to nobody; where the broker accepts after the answer, a second copy is left out."""
-    allowed = set() if client._connection.capabilities.accepts_in_transactions else {"duplicate"}
-    assert set(client.counts) <= allowed
-
-
-def url_of(request: pytest.FixtureRequest) -> str:
-    """Return where the broker of a fixture's parameter is; both put dead letters into a queue for each."""
-    stomp_url: str = request.getfixturevalue(request.param).stomp_url
-    return f"{stomp_url}?deadLetters=DLQ." if request.param == "artemis" else stomp_url
-
-
-class Killed(OnEachBroker):
+class Killed(OnRealBrokers):
     """SIGKILL at work, on real brokers; the embedded one would die with its service."""
-
-    @pytest.fixture(params=[pytest.param(name, marks=pytest.mark.broker) for name in REAL_BROKERS])
-    def url(self, request: pytest.FixtureRequest) -> str:
-        """Where the broker is."""
-        return url_of(request)
 
     @pytest.fixture
     def path(self, tmp_path: Path) -> Path:
@@ -190,8 +173,8 @@ class TestKilled(Killed):
         assert_nothing_left(connection, name)
 
 
-class TestServing(OnActiveMQ):
-    """Programs that serve."""
+class TestServing(OnRealBrokers):
+    """Programs that serve, on ActiveMQ Classic and on Artemis."""
 
     def test_shared(self, url: str, connection: Connection, uri: str, tmp_path: Path) -> None:
         """Two processes share the requests of one queue."""
@@ -275,7 +258,7 @@ class TestServing(OnActiveMQ):
         assert_nothing_left(connection, name)
 
 
-class TestReplyTopic(OnActiveMQ):
+class TestReplyTopic(OnRealBrokers):
     """Where answers may go, from the command line."""
 
     def test_answers_to_a_topic(self, connection: Connection, url: str, name: str, uri: str, tmp_path: Path) -> None:
