@@ -531,6 +531,7 @@ def test_the_command(tmp_path: Path) -> None:
     users.write_text("# who may\nann:a:b\n")
     command = [sys.executable, "-m", "soapjms.cli", "broker", "--amqp", "127.0.0.1:0", "--ws", "127.0.0.1:0"]
     command += ["--max-transactions", "1000", "--transaction-idle", "60"]
+    command += ["--max-client-destinations", "2", "--max-destinations", "100"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen([*command, "--users", str(users)], cwd=ROOT, text=True, **pipes) as process:  # type: ignore[call-overload]
         try:
@@ -545,6 +546,9 @@ def test_the_command(tmp_path: Path) -> None:
                 transaction.send(text("x" * 2000))
                 [refused] = transaction.commit().result(PATIENCE)
                 assert "at most 1000 octets" in str(refused.error)
+                connection.temporary()
+                with pytest.raises(brokers.BrokerError, match=r"resource-limit-exceeded.*2 destinations"):
+                    connection.temporary()
             with pytest.raises(LoginRefusedError):
                 send_one(urls[0])
         finally:

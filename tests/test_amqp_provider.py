@@ -450,6 +450,76 @@ def test_limits() -> None:
         assert raw.outcome(raw.send(last, to(None))).condition == "amqp:resource-limit-exceeded"
 
 
+LIMIT = "amqp:resource-limit-exceeded"
+
+
+def test_destinations_that_one_client_makes() -> None:
+    """Queues, topics, dynamic nodes and durable subscriptions have an end; what is there can still be used."""
+    broker = Broker()
+    with (
+        Listener(broker, port=0, options=Options(max_client_destinations=3)) as listening,
+        Raw(listening.port) as raw,
+        Raw(listening.port, container="other") as other,
+    ):
+        relay = raw.attach(None)
+        assert raw.outcome(raw.send(relay, to("q"))).state == ACCEPTED
+        dynamic = raw.receive(None, dynamic=True)
+        direct_link = raw.attach("late")  # a link makes nothing yet
+        raw.receive("topic://t")
+        refused = raw.outcome(raw.send(relay, to("another")))
+        assert (refused.state, refused.condition) == (REJECTED, LIMIT)
+        assert "this client made 3 destinations" in str(refused.description)
+        assert raw.outcome(raw.send(direct_link, to(None))).condition == LIMIT
+        for more in ({"address": "another"}, {"address": None, "dynamic": True}):
+            assert raw.end_of(raw.receive(**more)).condition == LIMIT
+        assert raw.end_of(raw.attach(None, dynamic=True)).condition == LIMIT
+        durable = raw.receive("topic://t", durability=Terminus.DELIVERIES, name="d")
+        assert raw.end_of(durable).condition == LIMIT
+        for address in ("q", dynamic.remote_source.address, "topic://t"):
+            assert raw.outcome(raw.send(relay, to(address))).state == ACCEPTED
+        assert other.outcome(other.send(other.attach(None), to("another"))).state == ACCEPTED
+    assert broker.depth(queue("late")) == 0
+
+
+def test_destinations_are_forgotten_when_unused() -> None:
+    """A queue that was emptied, a topic without subscribers, a node whose link ended: each makes room for others."""
+    options = Options(max_client_destinations=3)
+    with Listener(Broker(), port=0, options=options) as listening, Raw(listening.port) as raw:
+        relay = raw.attach(None)
+        for number in range(5):
+            assert raw.outcome(raw.send(relay, to(f"q{number}", "x"))).state == ACCEPTED
+            link = raw.receive(f"q{number}")
+            assert raw.take(1) == ["x"]
+            raw.settle(raw.deliveries[-1], ACCEPTED)
+            link.close()
+            raw.end_of(link)
+            for made in (raw.receive("topic://t"), raw.receive(None, dynamic=True), raw.attach(None, dynamic=True)):
+                assert made.name not in raw.detached
+                made.close()
+                raw.end_of(made)
+
+
+def test_destinations_of_all_clients() -> None:
+    """Who comes and goes leaves no more than the broker has room for; a transaction of too many is rolled back."""
+    broker = Broker(max_destinations=4)
+    with Listener(broker, port=0) as listening:
+        for container, is_refused in (("one", False), ("two", True)):  # a queue each, the topic, a subscription each
+            with Raw(listening.port, container=container) as raw:
+                raw.outcome(raw.send(raw.attach(None), to(container)))
+                link = raw.receive("topic://t", durability=Terminus.DELIVERIES, name="d")
+                assert (link.name in raw.detached) is is_refused
+                assert not is_refused or "(max_destinations)" in str(raw.detached["d"].description)
+        with Raw(listening.port, container="next") as raw:
+            relay, control = raw.attach(None), raw.control()
+            transaction = raw.declare(control)
+            for number in range(3):
+                raw.outcome(raw.send(relay, to(f"in{number}"), transaction=transaction))
+            ended = raw.discharge(control, transaction, fail=False)
+            assert (ended.state, ended.condition) == (REJECTED, "amqp:transaction:rollback")
+            assert not broker.has(queue("in0"))
+            assert raw.outcome(raw.send(relay, to("one"))).state == ACCEPTED
+
+
 def test_what_is_no_message_is_rejected(raw: Raw) -> None:
     """The octets of a transfer are read before they are taken."""
     link = raw.attach("q")

@@ -13,6 +13,7 @@ from broker_contract_kit import PATIENCE, Inbox, send, text
 from embedded_kit import NEWS, ORDERS, EmbeddedFixtures, SetClock, receive
 
 from brokers import (
+    BrokerError,
     ClosedError,
     Connection,
     ConnectionState,
@@ -220,6 +221,41 @@ class TestDelivery(EmbeddedFixtures):
         assert broker.destinations() == []
         send(connection, text(ORDERS, "a"))
         assert broker.destinations() == [ORDERS]
+
+    @pytest.mark.parametrize("ends", ["commit", "abort"])
+    def test_a_transaction_leaves_nothing_behind(self, broker: Broker, connection: Connection, ends: str) -> None:
+        """Nor does one that outlives the consumer whose messages it accepted, or that was too large."""
+        inbox = Inbox(accept=False)
+        with connection.consume(ORDERS, inbox):
+            transaction = connection.begin()
+            send(connection, text(ORDERS, "a"))
+            transaction.accept(inbox.next())
+        getattr(transaction, ends)()
+        assert broker.destinations() == ([ORDERS] if ends == "abort" else [])
+        assert broker.has(ORDERS) is (ends == "abort")
+        large = connection.begin()
+        for _ in range(5):
+            large.send(text(queue("another"), "a"))
+        assert isinstance(large.commit().exception(PATIENCE), SendFailedError)
+        assert not broker.has(queue("another"))
+
+    def test_there_may_be_so_many_destinations(self, clock: SetClock) -> None:
+        """One more is an error of what would make it; dead letters without room are dropped and logged."""
+        broker = Broker("test", clock=clock, max_destinations=2)
+        with broker.connect() as connection:
+            send(connection, text(ORDERS, "a"))
+            mine = connection.temporary()
+            with pytest.raises(BrokerError, match="max_destinations"):
+                connection.temporary()
+            with pytest.raises(BrokerError, match="max_destinations"):
+                connection.consume(queue("another"), Inbox())
+            assert isinstance(connection.send(text(queue("another"), "a")).exception(PATIENCE), SendFailedError)
+            inbox = Inbox(accept=False)
+            with connection.consume(ORDERS, inbox):
+                inbox.next().reject("no room for it")
+            connection.end_temporary(mine)
+            assert broker.destinations() == []
+            send(connection, text(queue("another"), "a"))
 
 
 class TestThreads(EmbeddedFixtures):

@@ -416,6 +416,21 @@ def test_SM_105_a_topic_has_so_many_children(server: Running) -> None:
     assert [client.code(f"CREATE TOPIC /a/{name}") for name in "bcd"] == [200, 200, 414]
 
 
+def test_a_server_has_so_many_topics(server: Running) -> None:
+    """However deep they are; one that is removed makes room for another."""
+    client = server.client("alice", listen=False)
+    assert client.code("CREATE TOPIC /a") == 200
+
+    def create(path: str, limit: int) -> int:
+        server.server.administer(lambda admin: admin.set_options(max_topics=limit))
+        return client.code(f"CREATE TOPIC {path}")
+
+    limit = next(limit for limit in range(100) if create("/a/b", limit) == 200)
+    assert [create(path, limit) for path in ("/a/b/c", "/d")] == [414, 414]
+    assert client.code("REMOVE TOPIC /a/b") == 200
+    assert create("/d", limit) == 200
+
+
 def test_SM_107_a_topic_is_removed_once_its_messages_are_delivered(server: Running) -> None:
     """Until then its subscribers get them, and nothing new is taken."""
     server.topics("/t/x")

@@ -14,6 +14,7 @@ from brokers.message import Destination
 
 DEFAULT_MAX_DELIVERIES: Final = 6
 DEFAULT_MAX_MESSAGES: Final = 100_000
+DEFAULT_MAX_DESTINATIONS: Final = 100_000
 
 
 def epoch_milliseconds() -> int:
@@ -34,6 +35,7 @@ class Broker:
         clock: Clock = epoch_milliseconds,
         max_deliveries: int = DEFAULT_MAX_DELIVERIES,
         max_messages: int = DEFAULT_MAX_MESSAGES,
+        max_destinations: int = DEFAULT_MAX_DESTINATIONS,
     ) -> None:
         """Make a broker without any destination; destinations come into being when used.
 
@@ -44,24 +46,32 @@ class Broker:
             max_deliveries: when a message comes back from this many deliveries it goes to the dead-letter queue.
             max_messages: how many messages, waiting or handed over, a queue or a topic's subscriber may have; beyond
                 that a send fails.
+            max_destinations: how many queues and topics in use, temporary destinations and durable subscriptions there
+                may be; what would make one more fails.
 
         Raises:
             ValueError: a maximum below 1.
         """
-        if max_deliveries < 1 or max_messages < 1:
-            raise ValueError(f"max_deliveries {max_deliveries} and max_messages {max_messages} must be at least 1")
+        if min(max_deliveries, max_messages, max_destinations) < 1:
+            raise ValueError(
+                f"max_deliveries {max_deliveries}, max_messages {max_messages} and max_destinations {max_destinations}"
+                " must be at least 1"
+            )
         self.name: Final = name
-        self._core = Core(name, clock, max_deliveries, max_messages)
+        self._core = Core(name, clock, max_deliveries, max_messages, max_destinations)
         self._connections = count(1)
 
-    def connect(self) -> EmbeddedConnection:
-        """Make a connection."""
-        return self.connect_until_closed(lambda: None)
+    def connect(
+        self, *, max_destinations: int | None = None, on_close: Callable[[], None] = lambda: None
+    ) -> EmbeddedConnection:
+        """Make a connection.
 
-    def connect_until_closed(self, on_close: Callable[[], None]) -> EmbeddedConnection:
-        """Make a connection that calls `on_close` once it is closed."""
+        Args:
+            max_destinations: how many of the destinations and durable subscriptions that there are it may have made.
+            on_close: called once it is closed.
+        """
         label = f"embedded-{self.name}" if self.name else "embedded"
-        return EmbeddedConnection(self._core, f"{label}-{next(self._connections)}", on_close)
+        return EmbeddedConnection(self._core, f"{label}-{next(self._connections)}", on_close, max_destinations)
 
     @property
     def has_connections(self) -> bool:
@@ -95,6 +105,7 @@ class BrokerOptions(TypedDict, total=False):
     clock: Clock
     max_deliveries: int
     max_messages: int
+    max_destinations: int
 
 
 class Registry:
@@ -117,7 +128,7 @@ class Registry:
             elif options:
                 raise ValueError(f"embedded:{name} runs already, so these come too late: {', '.join(sorted(options))}")
             self._brokers[name] = broker
-            return broker.connect_until_closed(lambda: self._drop_if_idle(broker))
+            return broker.connect(on_close=lambda: self._drop_if_idle(broker))
 
     def _drop_if_idle(self, broker: Broker) -> None:
         with self._lock:

@@ -143,7 +143,7 @@ class EmbeddedTransaction(Transaction):
         self, core: Core, connection: EmbeddedConnection, on_end: Callable[[EmbeddedTransaction], None]
     ) -> None:
         self._core = core
-        self._batch = Batch()
+        self._batch = Batch(connection.place)
         self._on_end = on_end
         self.connection = connection
 
@@ -201,8 +201,9 @@ class EmbeddedTransaction(Transaction):
 class EmbeddedConnection(Connection):
     """One program's way to an embedded broker. `Broker.connect` and `brokers.connect` make it."""
 
-    def __init__(self, core: Core, name: str, on_close: Callable[[], None]) -> None:
+    def __init__(self, core: Core, name: str, on_close: Callable[[], None], limit: int | None) -> None:
         self._core = core
+        self.place = core.attach(limit)
         self._name = name
         self._on_close = on_close
         self._callbacks = Callbacks(name)
@@ -212,7 +213,6 @@ class EmbeddedConnection(Connection):
         self._consumers: set[EmbeddedConsumer] = set()
         self._transactions: set[EmbeddedTransaction] = set()
         self._is_closing = False
-        core.attach(self)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -254,7 +254,7 @@ class EmbeddedConnection(Connection):
             return future
         stamped = self._core.stamp(message)
         try:
-            self._core.send(stamped)
+            self._core.send(stamped, self.place)
         except SendFailedError as error:
             future.set_exception(error)
         else:
@@ -303,7 +303,7 @@ class EmbeddedConnection(Connection):
     ) -> EmbeddedConsumer:
         with self._lock:
             self._require_not_closing()
-            subscription = self._core.subscribe(destination, self, prefetch, durable_name)
+            subscription = self._core.subscribe(destination, self.place, prefetch, durable_name)
             name = f"{self._name}-{destination}"
             consumer = EmbeddedConsumer(self._core, subscription, on_delivery, name, self._forget_consumer)
             self._consumers.add(consumer)
@@ -332,11 +332,11 @@ class EmbeddedConnection(Connection):
         """
         with self._lock:
             self._require_not_closing()
-            return self._core.temporary(temporary_kind(kind), self)
+            return self._core.temporary(temporary_kind(kind), self.place)
 
     def end_temporary(self, destination: Destination) -> None:
         """End a temporary destination: what is sent there is refused from now on."""
-        self._core.end_temporary(destination, self)
+        self._core.end_temporary(destination, self.place)
 
     def close(self, deadline: float = 5.0) -> None:
         """Close: let each `on_delivery` under way finish within `deadline` seconds, give back what is held, go.
@@ -361,7 +361,7 @@ class EmbeddedConnection(Connection):
             transaction.abort()
         for consumer in consumers:
             consumer.close()
-        self._core.detach(self)
+        self._core.detach(self.place)
         self._callbacks.close(until)
         self._on_close()
 
@@ -371,7 +371,7 @@ class EmbeddedConnection(Connection):
 
     def owns(self, delivery: EmbeddedDelivery) -> bool:
         """Say whether the delivery came by this connection."""
-        return delivery.holding.subscription.owner is self
+        return delivery.holding.subscription.owner is self.place
 
     def _own(self, transaction: Transaction) -> EmbeddedTransaction:
         if not isinstance(transaction, EmbeddedTransaction) or transaction.connection is not self:

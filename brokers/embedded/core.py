@@ -17,65 +17,71 @@ from threading import Condition, RLock
 from typing import Final, TypeAlias
 
 from brokers.connection import RefusedSend
-from brokers.embedded.model import Batch, Holding, Node, Outlet, Subscription
+from brokers.embedded.model import Batch, Holding, Outlet, Place, Subscription, key_of
+from brokers.embedded.nodes import Nodes
 from brokers.embedded.stamps import EXPIRED, dead_letter, is_dead_letter_queue, received, redelivered
-from brokers.embedded.store import Entry, Store
+from brokers.embedded.store import Entry
 from brokers.errors import BrokerError, ClosedError, DestinationGoneError, SendFailedError, StaleDestinationError
 from brokers.message import Destination, DestinationKind, Message
 
 log = logging.getLogger(__name__)
 
 Clock: TypeAlias = Callable[[], int]
-Key: TypeAlias = tuple[DestinationKind, str]
 
 
 class Core:
     """Destinations, subscriptions and transactions of one broker. Thread-safe."""
 
-    def __init__(self, name: str, clock: Clock, max_deliveries: int, max_messages: int) -> None:
+    def __init__(self, name: str, clock: Clock, max_deliveries: int, max_messages: int, max_destinations: int) -> None:
         self.id: Final = "-".join(["ID:embedded", *([name] if name else []), token_hex(8)])
         self.clock: Final = clock
         self.max_deliveries: Final = max_deliveries
-        self.max_messages: Final = max_messages
         # Re-entrant, as a logging handler or a finaliser may use the broker from a thread that is in here.
         self._lock = RLock()
         self._numbers = count(1)
-        self._nodes: dict[Key, Node] = {}
-        self._temporaries: dict[object, list[Key]] = {}
+        self._nodes = Nodes(max_messages, max_destinations)
+        self._places: set[Place] = set()
 
     # --- connections and their temporary destinations
 
     @property
     def has_connections(self) -> bool:
         """True while a connection is attached."""
-        return bool(self._temporaries)
+        return bool(self._places)
 
-    def attach(self, owner: object) -> None:
-        """Take note of a connection."""
+    def attach(self, limit: int | None) -> Place:
+        """Take note of a connection, which may make so many destinations; None for as many as there is room for."""
         with self._lock:
-            self._temporaries[owner] = []
+            place = Place(limit)
+            self._places.add(place)
+            return place
 
-    def detach(self, owner: object) -> None:
+    def detach(self, place: Place) -> None:
         """Forget a connection, whose subscriptions have left, and its temporary destinations with what is in them."""
         with self._lock:
-            for key in self._temporaries.pop(owner):
-                del self._nodes[key]
+            self._places.discard(place)
+            for node in place.temporaries:
+                self._nodes.remove(node)
+            place.temporaries.clear()
 
-    def temporary(self, kind: DestinationKind, owner: object) -> Destination:
-        """Make a temporary destination of a connection."""
+    def temporary(self, kind: DestinationKind, owner: Place) -> Destination:
+        """Make a temporary destination of a connection.
+
+        Raises:
+            BrokerError: there are too many destinations.
+        """
         with self._lock:
             destination = Destination(kind, f"{self.id}-temporary-{next(self._numbers)}")
-            self._add_node(destination, owner)
-            self._temporaries[owner].append(_key(destination))
+            owner.temporaries[self._nodes.add(destination, owner, owner)] = None
             return destination
 
-    def end_temporary(self, destination: Destination, owner: object) -> None:
+    def end_temporary(self, destination: Destination, owner: Place) -> None:
         """Forget a temporary destination with what is in it; nothing for one that is not, or no longer, the owner's."""
         with self._lock:
-            key = _key(destination)
-            if key in self._temporaries.get(owner, ()):
-                self._temporaries[owner].remove(key)
-                del self._nodes[key]
+            node = self._nodes.find(destination)
+            if node is not None and node in owner.temporaries:
+                del owner.temporaries[node]
+                self._nodes.remove(node)
 
     # --- sending
 
@@ -87,10 +93,10 @@ class Core:
         """
         if message.destination is None:
             raise ValueError("the message has no destination")
-        _key(message.destination)
+        key_of(message.destination)
         return received(message, f"{self.id}-{next(self._numbers)}", self.clock())
 
-    def send(self, stamped: Message) -> None:
+    def send(self, stamped: Message, sender: Place) -> None:
         """Route one stamped message.
 
         Raises:
@@ -98,42 +104,47 @@ class Core:
             SendFailedError: a limit is reached; the message went nowhere.
         """
         with self._lock:
-            outlets = self._route(stamped)
+            outlets = self._route(stamped, sender)
             self._require_room(Counter(outlets))
             self._put(stamped, outlets)
 
     def depth(self, destination: Destination) -> int:
         """Count what a destination has waiting or handed over and not settled, over all its outlets."""
         with self._lock:
-            node = self._nodes.get(_key(destination))
+            node = self._nodes.find(destination)
             return sum(len(outlet.store) for outlet in node.outlets) if node else 0
 
     def has(self, destination: Destination) -> bool:
         """Say whether there is such a destination; one that lasts is there once it is used."""
         with self._lock:
-            return _key(destination) in self._nodes
+            return self._nodes.find(destination) is not None
 
     def destinations(self) -> list[Destination]:
         """List the destinations in use: with messages, consumers, a durable subscription or an owner."""
         with self._lock:
-            return [node.destination for node in self._nodes.values() if not node.is_unused]
+            return self._nodes.in_use()
 
     # --- subscriptions
 
     def subscribe(
-        self, destination: Destination, owner: object, prefetch: int, durable_name: str | None
+        self, destination: Destination, owner: Place, prefetch: int, durable_name: str | None
     ) -> Subscription:
         """Add a subscription; several with one `durable_name` compete as the consumers of a queue do.
 
         Raises:
             StaleDestinationError: a temporary destination that is not, or no longer, the owner's.
+            BrokerError: there are too many destinations, or durable subscriptions.
         """
         with self._lock:
-            node = self._nodes.get(_key(destination))
+            node = self._nodes.find(destination)
             if destination.kind.is_temporary and (node is None or node.owner is not owner):
                 raise StaleDestinationError(f"{destination} is no temporary destination of this connection")
-            node = node or self._add_node(destination)
-            outlet = self._outlet(node, durable_name)
+            node = node or self._nodes.add(destination, owner)
+            try:
+                outlet = self._nodes.outlet(node, durable_name, owner)
+            except BrokerError:
+                self._nodes.remove_if_unused(node)
+                raise
             subscription = Subscription(node, outlet, owner, prefetch, Condition(self._lock))
             outlet.subscriptions.add(subscription)
             return subscription
@@ -178,8 +189,8 @@ class Core:
                 if holding.batch is None:
                     self._give_back(holding)
             if outlet.is_ephemeral:
-                node.outlets.remove(outlet)
-            self._forget_if_unused(node)
+                self._nodes.end(node, outlet)
+            self._nodes.remove_if_unused(node)
 
     def forget_durable(self, topic: Destination, durable_name: str) -> None:
         """Drop a durable subscription with its messages; nothing if there is none.
@@ -188,14 +199,14 @@ class Core:
             BrokerError: it has a consumer.
         """
         with self._lock:
-            node = self._nodes.get(_key(topic))
+            node = self._nodes.find(topic)
             if node is None:
                 return
             for outlet in [outlet for outlet in node.outlets if outlet.durable_name == durable_name]:
                 if outlet.subscriptions:
                     raise BrokerError(f"the durable subscription {durable_name!r} to {topic} has a consumer")
-                node.outlets.remove(outlet)
-            self._forget_if_unused(node)
+                self._nodes.end(node, outlet)
+            self._nodes.remove_if_unused(node)
 
     # --- settling
 
@@ -243,8 +254,8 @@ class Core:
         """
         with self._lock:
             _require_open(batch)
-            routes, refused = self._route_all(batch.sends)
             try:
+                routes, refused = self._route_all(batch)
                 self._require_room(Counter(outlet for _, outlets in routes for outlet in outlets))
             except SendFailedError:
                 self.abort(batch)
@@ -254,6 +265,7 @@ class Core:
                 self._settle(holding)
             for message, outlets in routes:
                 self._put(message, outlets)
+            self._forget_unused(batch)
             return refused
 
     def abort(self, batch: Batch) -> None:
@@ -266,46 +278,34 @@ class Core:
                 holding.batch = None
                 if holding.subscription not in holding.subscription.outlet.subscriptions:
                     self._give_back(holding)
+            self._forget_unused(batch)
 
     # --- with the lock held
 
-    def _add_node(self, destination: Destination, owner: object | None = None) -> Node:
-        node = Node(destination, owner)
-        if not destination.kind.is_topic:
-            node.outlets.append(Outlet(destination, Store(self.max_messages)))
-        self._nodes[_key(destination)] = node
-        return node
+    def _forget_unused(self, batch: Batch) -> None:
+        """Forget destinations that the end of a transaction leaves without use."""
+        found = [self._nodes.find(message.destination) for message in batch.sends if message.destination is not None]
+        for node in {*found, *(holding.subscription.node for holding in batch.accepted)}:
+            if node is not None:
+                self._nodes.remove_if_unused(node)
 
-    def _forget_if_unused(self, node: Node) -> None:
-        if node.is_unused:
-            del self._nodes[_key(node.destination)]
-
-    def _outlet(self, node: Node, durable_name: str | None) -> Outlet:
-        """Find or make the outlet that a new subscription joins."""
-        if not node.destination.kind.is_topic:
-            return node.outlets[0]
-        for outlet in node.outlets:
-            if durable_name is not None and outlet.durable_name == durable_name:
-                return outlet
-        node.outlets.append(Outlet(node.destination, Store(self.max_messages), durable_name))
-        return node.outlets[-1]
-
-    def _route(self, message: Message) -> list[Outlet]:
+    def _route(self, message: Message, sender: Place) -> list[Outlet]:
         assert message.destination is not None  # `stamp` saw to it
-        node = self._nodes.get(_key(message.destination))
+        node = self._nodes.find(message.destination)
         if node is None and message.destination.kind.is_temporary:
             raise DestinationGoneError(f"{message.destination} is gone: the connection that it belonged to was closed")
         if node is None and message.destination.kind.is_topic:
             return []
-        return (node or self._add_node(message.destination)).outlets
+        try:
+            return (node or self._nodes.add(message.destination, sender)).outlets
+        except BrokerError as error:
+            raise SendFailedError(str(error)) from error
 
-    def _route_all(
-        self, messages: Iterable[Message]
-    ) -> tuple[list[tuple[Message, list[Outlet]]], tuple[RefusedSend, ...]]:
+    def _route_all(self, batch: Batch) -> tuple[list[tuple[Message, list[Outlet]]], tuple[RefusedSend, ...]]:
         routes, refused = [], []
-        for position, message in enumerate(messages):
+        for position, message in enumerate(batch.sends):
             try:
-                routes.append((message, self._route(message)))
+                routes.append((message, self._route(message, batch.owner)))
             except DestinationGoneError as gone:
                 refused.append(RefusedSend(position, message, gone))
         return routes, tuple(refused)
@@ -366,22 +366,18 @@ class Core:
             log.error("dropped message %s from %s: %s", entry.message.message_id, source, reason)
             return
         letter = dead_letter(entry.message, source, reason)
-        outlets = self._route(letter)
-        if outlets[0].store.has_room():
-            self._put(letter, outlets)
-        else:
-            log.error("dropped message %s, as %s is full: %s", letter.message_id, letter.destination, reason)
+        try:
+            outlets = self._route(letter, self._maker_of(source))
+            self._require_room(Counter(outlets))
+        except SendFailedError as error:
+            log.error("dropped message %s: %s", letter.message_id, error)
+            return
+        self._put(letter, outlets)
 
-
-def _key(destination: Destination) -> Key:
-    """Return what tells destinations apart; how an adapter spelt one on its wire does not.
-
-    Raises:
-        ValueError: it has no name, so it came from a connection to another broker.
-    """
-    if not destination.name:
-        raise ValueError(f"the embedded broker knows destinations by name, and {destination} has none")
-    return destination.kind, destination.name
+    def _maker_of(self, source: Destination) -> Place:
+        """Return who answers for the dead letters of a destination: its maker, unless it ended meanwhile."""
+        node = self._nodes.find(source)
+        return Place() if node is None else node.maker
 
 
 def _is_free(holding: Holding) -> bool:

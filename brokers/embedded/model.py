@@ -7,22 +7,39 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from threading import Condition
+from typing import TypeAlias
 
 from brokers.embedded.store import Entry, Store
-from brokers.message import Destination, Message
+from brokers.message import Destination, DestinationKind, Message
+
+Key: TypeAlias = tuple[DestinationKind, str]
+
+
+@dataclass(slots=True, eq=False)
+class Place:
+    """A connection's place in the broker.
+
+    `made` counts the destinations and durable subscriptions that are there because of it, up to `limit`, None for as
+    many as the broker has room for; `temporaries` are those that end with it (a dict, as Python has no ordered set).
+    """
+
+    limit: int | None = None
+    made: int = 0
+    temporaries: dict[Node, None] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
 class Outlet:
     """One stream of messages out of a destination; its subscriptions compete for them.
 
-    `durable_name` is None but for a durable topic subscription. `idle` holds the subscriptions that found nothing to
-    take, longest waiting first (a dict, as Python has no ordered set).
+    `durable_name` is None but for a durable topic subscription, which `maker` made. `idle` holds the subscriptions that
+    found nothing to take, longest waiting first (a dict, as Python has no ordered set).
     """
 
     source: Destination
     store: Store
     durable_name: str | None = None
+    maker: Place | None = None
     subscriptions: set[Subscription] = field(default_factory=set)
     idle: dict[Subscription, None] = field(default_factory=dict)
 
@@ -41,10 +58,11 @@ class Outlet:
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """One destination with its outlets; `owner` is the connection that a temporary one belongs to."""
+    """One destination with its outlets; `maker` used it first, `owner` is whom a temporary one belongs to."""
 
     destination: Destination
-    owner: object | None = None
+    maker: Place
+    owner: Place | None = None
     outlets: list[Outlet] = field(default_factory=list)
 
     @property
@@ -59,12 +77,12 @@ class Node:
 class Subscription:
     """One consumer's place at an outlet.
 
-    `owner` is its connection, `changed` what its thread waits on, `held` what it was handed and has not settled.
+    `owner` is whose it is, `changed` what its thread waits on, `held` what it was handed and has not settled.
     """
 
     node: Node
     outlet: Outlet
-    owner: object
+    owner: Place
     prefetch: int
     changed: Condition
     held: set[Holding] = field(default_factory=set)
@@ -87,8 +105,20 @@ class Holding:
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """What a transaction gathered."""
+    """What a transaction of `owner` gathered."""
 
+    owner: Place
     sends: list[Message] = field(default_factory=list)
     accepted: list[Holding] = field(default_factory=list)
     is_open: bool = True
+
+
+def key_of(destination: Destination) -> Key:
+    """Return what tells destinations apart; how an adapter spelt one on its wire does not.
+
+    Raises:
+        ValueError: it has no name, so it came from a connection to another broker.
+    """
+    if not destination.name:
+        raise ValueError(f"the embedded broker knows destinations by name, and {destination} has none")
+    return destination.kind, destination.name

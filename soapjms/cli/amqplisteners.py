@@ -41,8 +41,21 @@ LIMITS: Final[Mapping[str, tuple[click.ParamType[Any], str, str]]] = {
         "OCTETS",
         "For AMQP: messages in one client's open transactions.  [default: 64 MiB]",
     ),
+    "max_client_destinations": (
+        click.IntRange(min=1),
+        "NUMBER",
+        "For AMQP: destinations in use that one client may have made.  [default: 10000]",
+    ),
+    "max_destinations": (
+        click.IntRange(min=1),
+        "NUMBER",
+        "For AMQP: destinations in use, of all clients together.  [default: 100000]",
+    ),
 }
-"""Options of the command that limit what a client may do, as `Options` calls them: values, unit, meaning."""
+"""Options of the command that limit clients, as `Options` and `Broker` call them: values, unit, meaning."""
+
+OF_BROKER: Final = frozenset({"max_destinations"})
+"""Those of them that hold for all listeners together."""
 
 MISSING: Final = "for AMQP install the extra: pip install 'soapjms[amqp]'"
 
@@ -99,7 +112,7 @@ def listen(stack: ExitStack, given: Mapping[str, Any], tls: ssl.SSLContext | Non
 
     known = None if users is None else read_users(users)
     limits = {name: given[name] for name in LIMITS if given[name] is not None}
-    broker = Broker()
+    broker = Broker(**{name: limits.pop(name) for name in limits.keys() & OF_BROKER})
     for name, scheme in SCHEMES.items():
         options = Options(
             users=known,

@@ -49,6 +49,7 @@ ADDRESS: Final = {"multiple": True, "callback": _address, "metavar": "HOST:PORT"
 @click.option("--context", metavar="NAME", help="The server's own name.  [default: of --setup, else localhost]")
 @click.option("--jms/--no-jms", default=True, show_default=True, help="Have the topics that smqp:// URLs need.")
 @click.option("--lenient", is_flag=True, help="Read what implementers of the draft's examples would send, too.")
+@click.option("--max-topics", type=click.IntRange(min=1), default=100_000, show_default=True, help="For SMQP: so many.")
 @amqp_options(ADDRESS, FILE)
 @ANNOUNCED_OPTION
 def command(
@@ -61,6 +62,7 @@ def command(
     context: str | None,
     jms: bool,
     lenient: bool,
+    max_topics: int,
     as_json: bool,
     **amqp: Any,
 ) -> None:
@@ -83,7 +85,7 @@ def command(
     except (SetupError, OSError) as error:
         raise click.UsageError(str(error)) from error
     name = context or setting.context or "localhost"
-    options = Options(context=name, dialect=LENIENT if lenient else STRICT)
+    options = Options(context=name, dialect=LENIENT if lenient else STRICT, max_topics=max_topics)
     ended = _ending()
     try:
         with ExitStack() as stack:

@@ -12,7 +12,7 @@ from proton import Data, Receiver, Terminus
 
 from brokers.amqp.dialect import CAPABILITIES
 from brokers.amqp.provider.incoming import CREDIT, Incoming, Posts, Sink
-from brokers.amqp.provider.nodes import INVALID, LIMIT, NOT_IMPLEMENTED, RefusalError, kind_of, refusal_of
+from brokers.amqp.provider.nodes import INVALID, NOT_IMPLEMENTED, RefusalError, kind_of, refusal_of
 from brokers.amqp.provider.options import Action, Options
 from brokers.amqp.provider.outgoing import Desk, Outgoing
 from brokers.amqp.provider.transactions import CoordinatorLink
@@ -23,9 +23,6 @@ from brokers.message import Destination, DestinationKind
 
 LOCAL_TRANSACTIONS: Final = "amqp:local-transactions"
 REJECTED: Final = "amqp:rejected:list"
-
-MAX_TEMPORARIES: Final = 10_000
-"""Temporary destinations that one client may make; they last as long as it is connected."""
 
 
 class Client(Desk, Sink, Protocol):
@@ -50,7 +47,6 @@ class Attaching:
         self._client = client
         self._broker = shared.broker
         self._options = shared.options
-        self._temporaries = 0
 
     def attach(self, link: Any) -> Incoming | Outgoing:
         """Attach our end.
@@ -77,6 +73,8 @@ class Attaching:
             known = [each for each in wanted if each in CAPABILITIES.values()]
             if destination is not None:
                 known = [each for each in known if each == CAPABILITIES[destination.kind]]
+            if target.dynamic and destination is not None:
+                incoming.end = partial(self._client.connection.end_temporary, destination)
             incoming.take = Posts(incoming, self._client, destination, frozenset(known)).take
             self._agree(link, link.target, known)
             if target.dynamic or destination is None:
@@ -109,7 +107,7 @@ class Attaching:
             destination = self._client.nodes.resolve(source.address, kind_of(wanted), user, Action.RECEIVE)
         durable = self._durable_name(link, destination)
         subscribe = partial(self._client.connection.consume_on_credit, destination, durable_name=durable)
-        forget = partial(self._forget, destination, durable)
+        forget = partial(self._forget, destination, durable, is_dynamic=source.dynamic)
         try:
             outgoing = Outgoing(link, self._client, subscribe, forget)
         except BrokerError as error:
@@ -128,18 +126,21 @@ class Attaching:
             return None
         return f"{self._client.container}:{link.name}"
 
-    def _forget(self, destination: Destination, durable: str | None) -> None:
-        if durable is not None:
+    def _forget(self, destination: Destination, durable: str | None, *, is_dynamic: bool, for_good: bool) -> None:
+        """End what was there for a link only."""
+        if is_dynamic:
+            self._client.connection.end_temporary(destination)
+        if durable is not None and for_good:
             self._broker.forget_durable(destination, durable)
 
     def _temporary(self, capabilities: list[str]) -> Destination:
-        self._temporaries += 1
-        if self._temporaries > MAX_TEMPORARIES:
-            raise RefusalError(LIMIT, f"a client makes at most {MAX_TEMPORARIES} temporary destinations")
         kind = kind_of(capabilities)
         is_topic = kind is not None and kind.is_topic
         made = DestinationKind.TEMPORARY_TOPIC if is_topic else DestinationKind.TEMPORARY_QUEUE
-        return self._client.connection.temporary(made)
+        try:
+            return self._client.connection.temporary(made)
+        except BrokerError as error:
+            raise refusal_of(error) from error
 
     @staticmethod
     def _agree(link: Any, terminus: Any, capabilities: list[str]) -> None:

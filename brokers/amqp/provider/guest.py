@@ -64,7 +64,7 @@ class Guest(Driver):
         super().__init__(place)
         self.nodes = house.nodes
         self.now = house.now
-        self.connection = house.broker.connect()
+        self.connection = house.broker.connect(max_destinations=house.options.max_client_destinations)
         self.works = Works(self.connection, house.options.transaction_idle, house.options.max_transactions)
         self._house = house
         self._accepted = accepted

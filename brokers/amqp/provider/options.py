@@ -47,6 +47,8 @@ class Options:
         patience: seconds that logging in may take.
         max_connections: clients at once.
         max_links: links of one client.
+        max_client_destinations: queues, topics, dynamic nodes and durable subscriptions that there are because one
+            client used them; the broker has a limit for all together.
         max_message: octets of a message.
         transaction_idle: seconds after which a transaction that nothing was done in is rolled back.
         max_transactions: octets of the messages in a client's open transactions.
@@ -65,6 +67,7 @@ class Options:
     patience: float = 10.0
     max_connections: int = 1000
     max_links: int = 1000
+    max_client_destinations: int = 10_000
     max_message: int = 64 * MEBIBYTE
     transaction_idle: float = 300.0
     max_transactions: int = 64 * MEBIBYTE

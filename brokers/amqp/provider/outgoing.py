@@ -51,7 +51,7 @@ class Outgoing:
         link: proton's.
         desk: the client's connection.
         subscribe: makes the consumer.
-        forget: ends a durable subscription for good.
+        forget: ends what was there for this link only, told whether the link has ended for good.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Outgoing:
         link: Sender,
         desk: Desk,
         subscribe: Callable[[Callable[[BrokerDelivery], None]], EmbeddedConsumer],
-        forget: Callable[[], None] = lambda: None,
+        forget: Callable[..., None],
     ) -> None:
         self._link: Sender | None = link
         self._desk = desk
@@ -160,5 +160,4 @@ class Outgoing:
         self._held.clear()
         self._desk.written.notify_all()
         self._consumer.close()
-        if for_good:
-            self._forget()
+        self._forget(for_good=for_good)

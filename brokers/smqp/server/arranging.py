@@ -64,7 +64,7 @@ def make_path(
     """Create a topic and those above it that are not there; each has its parent's kind.
 
     Raises:
-        RefusedError: 405 below virtual or login topics, 414 for too many children.
+        RefusedError: 405 below virtual or login topics, 414 for too many children, or topics.
     """
     above: Topic | None = None
     for each in all_paths(path):
@@ -93,6 +93,8 @@ def _check_parent(core: Core, above: Topic | None, *, is_login: bool) -> None:
         raise RefusedError(Code.NOT_ALLOWED, f"what is below {above.path} belongs to accounts")
     if above is not None and above.is_removing:
         raise RefusedError(Code.NOT_FOUND, f"{above.path} is being removed")
+    if len(core.directory) >= core.options.max_topics and not is_login:
+        raise RefusedError(Code.RESOURCE_TOO_LARGE, f"this server has up to {core.options.max_topics} topics")
     children = core.directory.children(ROOT if above is None else above.path)
     if len(children) >= core.options.max_children:
         raise RefusedError(Code.RESOURCE_TOO_LARGE, f"a topic has up to {core.options.max_children} directly below it")

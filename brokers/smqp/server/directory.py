@@ -93,6 +93,9 @@ class Directory:
 
     # Looking
 
+    def __len__(self) -> int:
+        return len(self._by_number)
+
     def find(self, path: str) -> Topic | None:
         """Find a topic by its path, in any case; virtual ones too."""
         return self._by_path.get(fold(path))

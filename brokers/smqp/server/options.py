@@ -36,6 +36,7 @@ class Options:
         max_failures: wrong passwords before the connection ends.
         trash_lifetime: how long messages stay in Trash (SM-046).
         memory: how long origins of forwarded messages are remembered, so that none is delivered twice.
+        max_topics: topics of the server, at any depth; an account's own is made nevertheless.
         max_children: topics directly below one.
         max_subscriptions: of one account.
         max_logins: sessions of one account at a time.
@@ -66,6 +67,7 @@ class Options:
     max_failures: int = 3
     trash_lifetime: float = 7 * 86_400.0
     memory: float = 7 * 86_400.0
+    max_topics: int = 100_000
     max_children: int = 10_000
     max_subscriptions: int = 1_000
     max_logins: int = 100

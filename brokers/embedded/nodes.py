@@ -1,0 +1,103 @@
+"""The destinations that there are, by name; which connection made each, and how many there may be.
+
+Only memory is counted: a queue or topic is forgotten as soon as it is empty and unused. Under the lock of `core.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from brokers.embedded.model import Key, Node, Outlet, Place, key_of
+from brokers.embedded.store import Store
+from brokers.errors import BrokerError
+from brokers.message import Destination
+
+
+class Nodes:
+    """Destinations and durable subscriptions, each of which counts as one.
+
+    Args:
+        max_messages: of each queue and each topic's subscriber.
+        max_destinations: of all connections together.
+    """
+
+    def __init__(self, max_messages: int, max_destinations: int) -> None:
+        self._max_messages: Final = max_messages
+        self._max_destinations: Final = max_destinations
+        self._made = 0
+        self._nodes: dict[Key, Node] = {}
+
+    def find(self, destination: Destination) -> Node | None:
+        """Return a destination's node, if it has one."""
+        return self._nodes.get(key_of(destination))
+
+    def in_use(self) -> list[Destination]:
+        """List the destinations with messages, consumers, a durable subscription or an owner."""
+        return [node.destination for node in self._nodes.values() if not node.is_unused]
+
+    def add(self, destination: Destination, maker: Place, owner: Place | None = None) -> Node:
+        """Make a node that is not there yet.
+
+        Raises:
+            BrokerError: there are too many.
+        """
+        self._count(maker, destination)
+        node = Node(destination, maker, owner)
+        if not destination.kind.is_topic:
+            node.outlets.append(Outlet(destination, Store(self._max_messages)))
+        self._nodes[key_of(destination)] = node
+        return node
+
+    def outlet(self, node: Node, durable_name: str | None, maker: Place) -> Outlet:
+        """Find or make the outlet that a new subscription joins.
+
+        Raises:
+            BrokerError: it would be one durable subscription too many.
+        """
+        if not node.destination.kind.is_topic:
+            return node.outlets[0]
+        for outlet in node.outlets:
+            if durable_name is not None and outlet.durable_name == durable_name:
+                return outlet
+        if durable_name is not None:
+            self._count(maker, node.destination)
+        node.outlets.append(Outlet(node.destination, Store(self._max_messages), durable_name, maker))
+        return node.outlets[-1]
+
+    def end(self, node: Node, outlet: Outlet) -> None:
+        """Forget one outlet of a topic, with what is in it."""
+        node.outlets.remove(outlet)
+        if outlet.durable_name is not None and outlet.maker is not None:
+            self._uncount(outlet.maker)
+
+    def remove(self, node: Node) -> None:
+        """Forget a node, with what is in it. Idempotent."""
+        if self._nodes.get(key_of(node.destination)) is not node:
+            return
+        for outlet in [outlet for outlet in node.outlets if outlet.durable_name is not None]:
+            self.end(node, outlet)
+        del self._nodes[key_of(node.destination)]
+        self._uncount(node.maker)
+
+    def remove_if_unused(self, node: Node) -> None:
+        """Forget a node where that loses nothing."""
+        if node.is_unused:
+            self.remove(node)
+
+    def _count(self, maker: Place, wanted: Destination) -> None:
+        if maker.limit is not None and maker.made >= maker.limit:
+            raise BrokerError(
+                f"{wanted} is not made: this client made {maker.limit} destinations and durable subscriptions that"
+                " are still in use, which is as many as one may"
+            )
+        if self._made >= self._max_destinations:
+            raise BrokerError(
+                f"{wanted} is not made: {self._max_destinations} destinations and durable subscriptions are in use,"
+                " which is as many as there may be (max_destinations)"
+            )
+        maker.made += 1
+        self._made += 1
+
+    def _uncount(self, maker: Place) -> None:
+        maker.made -= 1
+        self._made -= 1
