@@ -31,12 +31,12 @@ def read_words(words: Iterable[str], given: Mapping[str, Any] | None = None) -> 
 
     Args:
         words: as `FORMS` says.
-        given: values that are there already, of which a word replaces none.
+        given: values that are there already, of which a word replaces none; they stay as they are.
 
     Raises:
         UsageError: a word is of none of the forms, or contradicts another.
     """
-    found: dict[str, Any] = dict(given or {})
+    found: dict[str, Any] = _copied(given or {})
     for word in words:
         path, value = _read(word)
         try:
@@ -44,6 +44,13 @@ def read_words(words: Iterable[str], given: Mapping[str, Any] | None = None) -> 
         except (TypeError, AttributeError):
             raise UsageError(f"{word!r} contradicts what was given before it: there {path} has another shape") from None
     return {name: _listed(value) for name, value in found.items()}
+
+
+def _copied(value: Any) -> Any:
+    """Copy what words are put into: dicts and lists, and what is in them."""
+    if isinstance(value, Mapping):
+        return {name: _copied(each) for name, each in value.items()}
+    return [_copied(each) for each in value] if isinstance(value, list) else value
 
 
 def _read(word: str) -> tuple[str, Any]:
@@ -68,10 +75,12 @@ def read_json(text: str | bytes, what: str) -> Any:
     """Read JSON, numbers as they are written.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is none, or nested too deep.
     """
     try:
         return json.loads(text, parse_float=Decimal)
+    except RecursionError:
+        raise UsageError(f"{what} is JSON that is nested too deep") from None
     except ValueError as error:
         raise UsageError(f"{what} is no JSON: {error}") from None
 
