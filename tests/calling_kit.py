@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from queue import SimpleQueue
+from threading import Event
 from typing import Any, Final
 from uuid import uuid4
 
@@ -284,6 +285,19 @@ def assert_one_answer_each(client: Client) -> None:
     """Check that no answer came to nobody; where the broker accepts after the answer, a second copy is left out."""
     allowed = set() if client._connection.capabilities.accepts_in_transactions else {"duplicate"}
     assert set(client.counts) <= allowed
+
+
+class Gate(Wrapped):
+    """A connection whose first transaction waits until the test lets it begin."""
+
+    def __init__(self, inner: Connection) -> None:
+        super().__init__(inner)
+        self.reached, self.open = Event(), Event()
+
+    def begin(self) -> Transaction:
+        self.reached.set()
+        assert self.open.wait(PATIENCE)
+        return super().begin()
 
 
 class OnEachBroker:

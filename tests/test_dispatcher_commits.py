@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from calling_kit import (
     GREETER,
     PATIENCE,
     URI,
+    Gate,
     Peers,
     Wrapped,
     arrivals,
@@ -45,19 +45,6 @@ from soapjms.protocol.record import Direction, Node
 
 DEAD = queue("DLQ.greeter")
 ANSWERS = queue("answers")
-
-
-class Gate(Wrapped):
-    """A connection whose first transaction waits until the test lets it begin."""
-
-    def __init__(self, inner: Connection) -> None:
-        super().__init__(inner)
-        self.reached, self.open = Event(), Event()
-
-    def begin(self) -> Transaction:
-        self.reached.set()
-        assert self.open.wait(PATIENCE)
-        return self.inner.begin()
 
 
 def gathered(dispatcher: Dispatcher, requests: int) -> None:

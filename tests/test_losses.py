@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from calling_kit import (
     NS,
     PATIENCE,
     URI,
+    Gate,
     OnActiveMQ,
     Peers,
     Wrapped,
@@ -57,19 +57,6 @@ class Losing(Wrapped):
 
     def begin(self) -> Transaction:
         return LosingTransaction(super().begin())
-
-
-class Gated(Wrapped):
-    """A connection whose first transaction waits until the test lets it begin."""
-
-    def __init__(self, inner: Connection) -> None:
-        super().__init__(inner)
-        self.reached, self.open = Event(), Event()
-
-    def begin(self) -> Transaction:
-        self.reached.set()
-        assert self.open.wait(PATIENCE)
-        return super().begin()
 
 
 class LosingTransaction(Transaction):
@@ -126,7 +113,7 @@ class TestEmbedded(Peers):
 
     def test_alone_after_that(self, client: Client, other: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
         """A request that was lost so is in no transaction with others, which it might take along again."""
-        gate = Gated(other)
+        gate = Gate(other)
         with Dispatcher(gate, URI, Greeter().service, workers=3) as dispatcher:
             monkeypatch.setattr(dispatcher._committer.losses, "times", lambda request: 1)
             futures = [client.submit(envelope("Ann"))]
