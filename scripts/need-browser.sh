@@ -13,13 +13,7 @@ if [ -n "${CHROMIUM:-}" ]; then
   echo "CHROMIUM is $CHROMIUM, which does not run. Set it to a Chromium or Chrome, or unset it." >&2
   exit 1
 fi
-install="apt-get install -y --no-install-recommends chromium fonts-dejavu-core"
-if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
-  echo "Chromium is needed. On Debian and Ubuntu: sudo $install" >&2
-  exit 1
-fi
-apt-get update -q
-DEBIAN_FRONTEND=noninteractive $install
+"$(dirname "$0")/apt-install.sh" "Chromium is needed." chromium fonts-dejavu-core
 if ! chromium_works; then
   echo "Still no Chromium that runs. Install one, and name it: CHROMIUM=/path/to/chrome make test" >&2
   exit 1

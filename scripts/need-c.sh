@@ -16,10 +16,4 @@ command -v "${CC:-cc}" >/dev/null || packages+=(gcc libc6-dev)
 has_headers || packages+=("python$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')-dev")
 [ "${#packages[@]}" -gt 0 ] || exit 0
 
-install="apt-get install -y --no-install-recommends ${packages[*]}"
-if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
-  echo "A C compiler and the headers of $python are needed. On Debian and Ubuntu: sudo $install" >&2
-  exit 1
-fi
-apt-get update -q
-DEBIAN_FRONTEND=noninteractive $install
+"$(dirname "$0")/apt-install.sh" "A C compiler and the headers of $python are needed." "${packages[@]}"

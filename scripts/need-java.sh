@@ -29,13 +29,7 @@ fi
 command -v mvn >/dev/null || packages+=(maven)
 [ "${#packages[@]}" -gt 0 ] || exit 0
 
-install="apt-get install -y --no-install-recommends ${packages[*]}"
-if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
-  echo "A JDK of $oldest or newer and Maven are needed. On Debian and Ubuntu: sudo $install" >&2
-  exit 1
-fi
-apt-get update -q
-DEBIAN_FRONTEND=noninteractive $install
+"$(dirname "$0")/apt-install.sh" "A JDK of $oldest or newer and Maven are needed." "${packages[@]}"
 if ! java_is_good; then
   echo "Still no JDK of $oldest or newer: the first java on PATH is $(command -v java)." >&2
   echo "Choose another: update-alternatives --config java" >&2

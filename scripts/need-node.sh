@@ -22,13 +22,7 @@ npm_is_good() {
 
 npm_is_good && node_is_good && exit 0
 
-install="apt-get install -y --no-install-recommends nodejs npm"
-if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
-  echo "npm $oldest and Node.js $oldest_node or newer are needed. On Debian and Ubuntu: sudo $install" >&2
-  exit 1
-fi
-apt-get update -q
-DEBIAN_FRONTEND=noninteractive $install
+"$(dirname "$0")/apt-install.sh" "npm $oldest and Node.js $oldest_node or newer are needed." nodejs npm
 if ! npm_is_good || ! node_is_good; then
   echo "Still no npm of $oldest and Node.js of $oldest_node or newer: the first on PATH are $(command -v npm) and $(command -v node)." >&2
   exit 1

@@ -19,11 +19,4 @@ if "$python" -c 'import venv, ensurepip' 2>/dev/null; then
 fi
 
 package="python$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')-venv"
-install="apt-get install -y $package"
-if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then
-  apt-get update -q
-  DEBIAN_FRONTEND=noninteractive $install
-else
-  echo "$python has no venv. On Debian and Ubuntu: sudo $install" >&2
-  exit 1
-fi
+"$(dirname "$0")/apt-install.sh" "$python has no venv." "$package"
