@@ -7,44 +7,44 @@ machine. Records are spread by correlation key, never by queue. They travel pack
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import pyarrow as pa
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it ships no types
-from pyspark import StorageLevel
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation names it
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from soapjms.protocol.record import Record
 from soapjms.replay import hadoop
-from soapjms.replay.errors import SparkFailedError
+from soapjms.replay.frames import (
+    Batches,
+    add_counts,
+    failing_as_ours,
+    first_rejected,
+    judged,
+    kept,
+    to_batches,
+    verdicts,
+    write,
+)
 from soapjms.replay.inputs import LogFile, Rejected, Split, count_lines, splits, whole
 from soapjms.replay.job import Job, Progress, nothing_to_read
-from soapjms.replay.judging import judge_all
 from soapjms.replay.packing import Unpacker
 from soapjms.replay.read import Packed, read_packed
-from soapjms.replay.schema import REJECTED, VERDICTS, to_batch
-from soapjms.replay.session import session, was_interrupted
-from soapjms.replay.summary import REJECTS_SHOWN, Tally
+from soapjms.replay.schema import REJECTED
+from soapjms.replay.session import session
+from soapjms.replay.summary import Tally
 from soapjms.replay.terms import SHOWN, Terms
-
-Batches: TypeAlias = Iterator[pa.RecordBatch]
 
 SPLIT: Final = 32 << 20
 """Octets of a log that one task reads, where it can be read in parts."""
 SMALLEST_SPLIT: Final = 4 << 20
 """Of a log that is small for the cores there are."""
-LONGEST_ERROR: Final = 4000
 SHUFFLE: Final = "spark.sql.shuffle.partitions"
-BATCH_ROWS: Final = 1000
-BATCH_OCTETS: Final = 16 << 20
 MOST_ALIASES: Final = 100_000
 """Message ids that answers repeat: up to so many go to every task, of more the answers go to the ids."""
 
@@ -63,7 +63,6 @@ STAGED: Final = pa.schema(
 )
 """What was read: records, and what could not be read. Lines count from the part that they are in."""
 PLACE: Final = ("number", "start", "line")
-JUDGED: Final = pa.schema([*VERDICTS, ("tally", pa.string())])
 COUNTED: Final = pa.schema([("number", pa.int64()), ("start", pa.int64()), ("lines", pa.int64())])
 
 
@@ -89,19 +88,14 @@ def run(
     """
     settings = dict(conf or {})
     progress("starting Spark")
-    try:
-        with session(master, settings, result.parent) as spark:
-            far, refused = hadoop.find(spark, job.elsewhere, len(job.logs))
-            job = replace(job, rejected=(*job.rejected, *refused))
-            if not far and not job.logs:
-                raise nothing_to_read(job.rejected)
-            if SHUFFLE not in settings:
-                spark.conf.set(SHUFFLE, _shuffle_partitions(spark, [*job.logs, *far]))
-            return _run(job, far, result, progress, spark)
-    except (PySparkException, Py4JError) as error:
-        if was_interrupted(error):
-            raise KeyboardInterrupt from None
-        raise SparkFailedError(f"the Spark job failed: {str(error)[:LONGEST_ERROR]}") from error
+    with failing_as_ours(), session(master, settings, result.parent) as spark:
+        far, refused = hadoop.find(spark, job.elsewhere, len(job.logs))
+        job = replace(job, rejected=(*job.rejected, *refused))
+        if not far and not job.logs:
+            raise nothing_to_read(job.rejected)
+        if SHUFFLE not in settings:
+            spark.conf.set(SHUFFLE, _shuffle_partitions(spark, [*job.logs, *far]))
+        return _run(job, far, result, progress, spark)
 
 
 def _run(
@@ -110,30 +104,19 @@ def _run(
     progress(f"reading {len(job.logs) + len(far)} files")
     parts = splits(job.logs, _split_size(spark, job.logs))
     everything = staged(spark, parts, job.terms)
-    with _kept(everything.union(fetched(spark, far, job.terms)) if far else everything) as found:
+    with kept(everything.union(fetched(spark, far, job.terms)) if far else everything) as found:
         tally, broken = _census(found)
         refused = _refused(spark, found, parts, broken, job.rejected)
-        _write(refused, result / "rejected")
+        write(refused, result / "rejected")
         tally.count("rejected", by=len(job.rejected))
         progress("judging")
-        with _kept(aliases(found)) as used:
+        with kept(aliases(found)) as used:
             records = keyed(found, used, used.count())
-            with _kept(judged(records, job.terms.decided(tally.counts))) as rows:
-                _write(verdicts(rows), result / "verdicts")
+            with kept(judged(together(records), job.terms.decided(tally.counts), _records)) as rows:
+                write(verdicts(rows), result / "verdicts")
                 progress("counting")
-                for row in tallies(rows).toLocalIterator():
-                    tally.add(Tally.from_json(row.tally))
-        return tally, _first(refused) if tally.counts["rejected",] else []
-
-
-@contextmanager
-def _kept(rows: DataFrame) -> Iterator[DataFrame]:
-    """Keep rows on the workers' disks, so that what is read from them twice is worked out once."""
-    kept = rows.persist(StorageLevel.DISK_ONLY)
-    try:
-        yield kept
-    finally:
-        kept.unpersist()
+                add_counts(rows, tally)
+        return tally, first_rejected(refused) if tally.counts["rejected",] else []
 
 
 def _split_size(spark: SparkSession, logs: Iterable[LogFile]) -> int:
@@ -146,10 +129,6 @@ def _shuffle_partitions(spark: SparkSession, logs: Iterable[LogFile]) -> int:
     """Choose how many tasks judge: the same number for each core, as each begins with an empty memory."""
     octets, cores = sum(whole(log).octets for log in logs), spark.sparkContext.defaultParallelism
     return int(cores * max(1, -(-octets // (SPLIT * cores))))
-
-
-def _write(rows: DataFrame, folder: Path) -> None:
-    rows.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(str(folder))
 
 
 def _census(found: DataFrame) -> tuple[Tally, set[int]]:
@@ -174,11 +153,6 @@ def _refused(
         return unopened
     torn = [part for part in parts if part.log.number in broken and part.is_counted_anew]
     return rejected(found, first_lines(spark, torn)).union(unopened)
-
-
-def _first(refused: DataFrame) -> list[Rejected]:
-    ordered = refused.orderBy("file", F.col("line").asc_nulls_first(), "reason")
-    return [Rejected(*row) for row in ordered.limit(REJECTS_SHOWN).collect()]
 
 
 # From DataFrame to DataFrame
@@ -258,20 +232,9 @@ def keyed(found: DataFrame, used: DataFrame, number: int) -> DataFrame:
     )
 
 
-def judged(records: DataFrame, terms: Terms) -> DataFrame:
-    """Pair and judge: rows of verdicts, and from each task one row with its tally and nothing else."""
-    together = records.repartition("key").sortWithinPartitions("key", "time", *PLACE).select("key", "packed")
-    return together.mapInArrow(partial(_judge_part, terms=terms), from_arrow_schema(JUDGED))
-
-
-def verdicts(rows: DataFrame) -> DataFrame:
-    """Select the verdicts."""
-    return rows.where("tally IS NULL").select(VERDICTS.names)
-
-
-def tallies(rows: DataFrame) -> DataFrame:
-    """Select the counts, a row for each task."""
-    return rows.where("tally IS NOT NULL").select("tally")
+def together(records: DataFrame) -> DataFrame:
+    """Put the records of a key into one task, one after another."""
+    return records.repartition("key").sortWithinPartitions("key", "time", *PLACE).select("key", "packed")
 
 
 def _each(
@@ -291,7 +254,7 @@ def _work_on(
     batches: Batches, parts: list[Split], work: Callable[[Split], Iterable[tuple[Any, ...]]], schema: pa.Schema
 ) -> Batches:
     numbers = chain.from_iterable(batch.column(0).to_pylist() for batch in batches)
-    return _batches(chain.from_iterable(work(parts[number]) for number in numbers), schema)
+    return to_batches(chain.from_iterable(work(parts[number]) for number in numbers), schema)
 
 
 def _count_part(part: Split) -> Iterable[tuple[Any, ...]]:
@@ -309,7 +272,7 @@ def _read_fetched(batches: Batches, logs: Mapping[str, LogFile], terms: Terms) -
         zip(*(column.to_pylist() for column in batch.columns), strict=True) for batch in batches
     )
     found = chain.from_iterable(hadoop.read_content(logs, path, octets) for path, octets in files)
-    return _batches((row(log, 0, each) for log, each in found), STAGED)
+    return to_batches((row(log, 0, each) for log, each in found), STAGED)
 
 
 def _staged_row(
@@ -322,30 +285,9 @@ def _staged_row(
     return None, found.line, None, None, log.number, start, *key, time, packed, edition
 
 
-def _judge_part(batches: Batches, terms: Terms) -> Batches:
-    tally = Tally()
-    yield from _batches(((*row, None) for row in judge_all(_records(batches), terms, tally)), JUDGED)
-    if tally.counts:
-        yield to_batch([(*(None,) * len(VERDICTS), tally.to_json())], JUDGED)
-
-
 def _records(batches: Batches) -> Iterator[tuple[str, Record]]:
     unpack = Unpacker().unpack
     for batch in batches:
         keys_of, octets = (column.to_pylist() for column in batch.columns)
         for key, packed in zip(keys_of, octets, strict=True):
             yield key, unpack(packed)
-
-
-def _batches(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> Batches:
-    """Gather rows into batches of bounded size."""
-    waiting: list[tuple[Any, ...]] = []
-    octets = 0
-    for row in rows:
-        waiting.append(row)
-        octets += sum([len(value) for value in row if isinstance(value, str | bytes)])
-        if len(waiting) >= BATCH_ROWS or octets >= BATCH_OCTETS:
-            yield to_batch(waiting, schema)
-            waiting, octets = [], 0
-    if waiting:
-        yield to_batch(waiting, schema)

@@ -22,8 +22,6 @@ from time import monotonic
 from types import MappingProxyType
 from typing import Any, Final
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it ships no types
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -34,13 +32,14 @@ from soapjms.protocol.record import format_time
 from soapjms.protocol.senders import Sender
 from soapjms.protocol.values import Value
 from soapjms.replay import SenderArgument, make_terms, report
-from soapjms.replay.errors import NoInputError, SparkFailedError
+from soapjms.replay.errors import NoInputError
 from soapjms.replay.following.checkpoint import RESULTS, Checkpoint, Done
 from soapjms.replay.following.steps import Patience, Steps
 from soapjms.replay.following.tail import Plan, Tail
+from soapjms.replay.frames import failing_as_ours
 from soapjms.replay.job import Progress
 from soapjms.replay.output import check_replaceable, staging
-from soapjms.replay.session import session, was_interrupted
+from soapjms.replay.session import session
 from soapjms.replay.summary import Summary, summarise
 from soapjms.replay.terms import Choice, Terms
 
@@ -50,7 +49,6 @@ DISORDER: Final = timedelta(seconds=60)
 EVERY: Final = timedelta(seconds=5)
 REPORT_EVERY: Final = 60.0
 """Seconds between two reports, while there is news."""
-LONGEST_ERROR: Final = 4000
 SETTINGS: Final = MappingProxyType({"spark.sql.streaming.pollingDelay": "200"})
 """Milliseconds after which Spark looks for a plan again."""
 
@@ -147,15 +145,14 @@ def _is_ours(path: Path, *folders: Path) -> bool:
 
 @contextmanager
 def _spark(master: str | None, settings: Mapping[str, str]) -> Iterator[SparkSession]:
-    try:
-        with TemporaryDirectory(prefix="soapjms-") as scratch, session(master, settings, Path(scratch)) as spark:
-            if "spark.sql.shuffle.partitions" not in settings:
-                spark.conf.set("spark.sql.shuffle.partitions", spark.sparkContext.defaultParallelism)
-            yield spark
-    except (PySparkException, Py4JError) as error:
-        if was_interrupted(error):
-            raise KeyboardInterrupt from None
-        raise SparkFailedError(f"the Spark job failed: {str(error)[:LONGEST_ERROR]}") from error
+    with (
+        failing_as_ours(),
+        TemporaryDirectory(prefix="soapjms-") as scratch,
+        session(master, settings, Path(scratch)) as spark,
+    ):
+        if "spark.sql.shuffle.partitions" not in settings:
+            spark.conf.set("spark.sql.shuffle.partitions", spark.sparkContext.defaultParallelism)
+        yield spark
 
 
 class _Following:

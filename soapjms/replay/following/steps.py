@@ -8,17 +8,15 @@ decided by their times alone, so what is held goes through no Python.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 from pyarrow import parquet
-from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation names it
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -29,16 +27,12 @@ from soapjms.replay import MARKED
 from soapjms.replay.following.checkpoint import HELD, Checkpoint, Done, first_rejects
 from soapjms.replay.following.chunks import Chunk, read_chunk
 from soapjms.replay.following.tail import Plan
+from soapjms.replay.frames import Batches, add_counts, first_rejected, judged, kept, to_batches, verdicts, write
 from soapjms.replay.inputs import Rejected
-from soapjms.replay.judging import judge_all
-from soapjms.replay.schema import REJECTED, TIMESTAMP, VERDICTS, to_batch
-from soapjms.replay.summary import REJECTS_SHOWN, Tally
+from soapjms.replay.packing import EPOCH
+from soapjms.replay.schema import REJECTED, TIMESTAMP
+from soapjms.replay.summary import Tally
 from soapjms.replay.terms import Terms
-
-Batches: TypeAlias = Iterator[pa.RecordBatch]
-
-BATCH_ROWS: Final = 1000
-BATCH_OCTETS: Final = 16 << 20
 
 KEPT: Final = pa.schema(
     [
@@ -55,8 +49,6 @@ KEPT: Final = pa.schema(
 FOUND: Final = pa.schema([*KEPT, ("reason", pa.string())])
 """A record, or what could not be read, with the reason."""
 LATE: Final = pa.schema([("file", pa.string()), ("line", pa.int64()), ("time", TIMESTAMP), ("raw", pa.string())])
-JUDGED: Final = pa.schema([*VERDICTS, ("tally", pa.string())])
-
 LATE_NOTE: Final = (
     "lateRecord",
     "a record came when its time was over already: it is under late/ and was not judged; a longer --disorder takes it",
@@ -102,15 +94,15 @@ class Steps:
 
     def _do(self, plan: Plan, before: Done) -> None:
         folder = self._checkpoint.begin(plan.number)
-        with _kept(self._found(plan.chunks)) as found:
+        with kept(self._found(plan.chunks)) as found:
             counts = self._count(found, before)
             unread = None if plan.unread is None else parse_time(plan.unread) if plan.unread else EPOCH
             after = before.after(plan.number, counts.newest, unread, self._patience.disorder)
             rejects = first_rejects(before.rejects, _write_left_out(found, before, counts, folder))
             records = self._with_held(_timely(found, before), before.number)
-            with _kept(_with_newest(_placed(records))) as placed:
+            with kept(_with_newest(_placed(records))) as placed:
                 over = self._over(after)
-                _write(placed.where(~over).select(KEPT.names), folder / HELD)
+                write(placed.where(~over).select(KEPT.names), folder / HELD)
                 tally = self._judge(placed.where(over), folder / "verdicts")
         tally.add(before.tally)
         _note(tally, counts, plan.chunks)
@@ -129,7 +121,7 @@ class Steps:
             the state after that, with all counts; it is not kept.
         """
         done, chunks = self._checkpoint.done(), tuple(rests)
-        with _kept(self._found(chunks)) as found:
+        with kept(self._found(chunks)) as found:
             counts = self._count(found, done)
             rejects = first_rejects(done.rejects, _write_left_out(found, done, counts, result))
             tally = self._judge(_placed(self._with_held(_timely(found, done), done.number)), result / "verdicts")
@@ -168,30 +160,11 @@ class Steps:
         together = (
             placed.repartition("place").sortWithinPartitions("place", "time", path, "line").select("place", "raw")
         )
-        judge = partial(_judge_part, terms=self._terms)
-        with _kept(together.mapInArrow(judge, from_arrow_schema(JUDGED))) as rows:
-            _write(rows.where("tally IS NULL").select(VERDICTS.names), folder)
-            tally = Tally()
-            for row in rows.where("tally IS NOT NULL").select("tally").toLocalIterator():
-                tally.add(Tally.from_json(row.tally))
+        tally = Tally()
+        with kept(judged(together, self._terms, _records)) as rows:
+            write(verdicts(rows), folder)
+            add_counts(rows, tally)
         return tally
-
-
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-@contextmanager
-def _kept(rows: DataFrame) -> Iterator[DataFrame]:
-    """Keep rows on the workers' disks, so that what is read from them twice is worked out once."""
-    kept = rows.persist(StorageLevel.DISK_ONLY)
-    try:
-        yield kept
-    finally:
-        kept.unpersist()
-
-
-def _write(rows: DataFrame, folder: Path) -> None:
-    rows.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(str(folder))
 
 
 def _write_left_out(found: DataFrame, before: Done, counts: _Counts, folder: Path) -> tuple[Rejected, ...]:
@@ -201,11 +174,11 @@ def _write_left_out(found: DataFrame, before: Done, counts: _Counts, folder: Pat
         (_late(found, before), counts.late, LATE, "late"),
     ):
         if number:
-            _write(rows, folder / name)
+            write(rows, folder / name)
         else:  # nearly always: not worth a job
             (folder / name).mkdir()
             parquet.write_table(schema.empty_table(), folder / name / "part-00000.parquet")
-    return _first(found) if counts.rejected else ()
+    return tuple(first_rejected(_refused(found))) if counts.rejected else ()
 
 
 def _note(tally: Tally, counts: _Counts, chunks: tuple[Chunk, ...]) -> None:
@@ -237,11 +210,6 @@ def _timely(found: DataFrame, before: Done) -> DataFrame:
     return found.where(F.col("reason").isNull() & _in_time(before)).select(KEPT.names)
 
 
-def _first(found: DataFrame) -> tuple[Rejected, ...]:
-    ordered = _refused(found).orderBy("file", F.col("line").asc_nulls_first(), "reason").limit(REJECTS_SHOWN)
-    return tuple(Rejected(*row) for row in ordered.collect())
-
-
 def _placed(records: DataFrame) -> DataFrame:
     """Give each record its place: where it meets its copies and its partner, as far as those are here."""
     aliases = (
@@ -267,7 +235,7 @@ def _with_newest(placed: DataFrame) -> DataFrame:
 
 def _read(batches: Batches, chunks: tuple[Chunk, ...]) -> Batches:
     numbers = chain.from_iterable(batch.column(0).to_pylist() for batch in batches)
-    return _batches(chain.from_iterable(_rows(chunks[number]) for number in numbers), FOUND)
+    return to_batches(chain.from_iterable(_rows(chunks[number]) for number in numbers), FOUND)
 
 
 def _rows(chunk: Chunk) -> Iterator[tuple[Any, ...]]:
@@ -279,29 +247,8 @@ def _rows(chunk: Chunk) -> Iterator[tuple[Any, ...]]:
             yield key.key, key.by_alias, key.announces, record.time, chunk.name, found.line, to_json(record), None
 
 
-def _judge_part(batches: Batches, terms: Terms) -> Batches:
-    tally = Tally()
-    yield from _batches(((*row, None) for row in judge_all(_records(batches), terms, tally)), JUDGED)
-    if tally.counts:
-        yield to_batch([(*(None,) * len(VERDICTS), tally.to_json())], JUDGED)
-
-
 def _records(batches: Batches) -> Iterator[tuple[str, Record]]:
     for batch in batches:
         places, lines = (column.to_pylist() for column in batch.columns)
         for place, line in zip(places, lines, strict=True):
             yield place, from_json(line)
-
-
-def _batches(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> Batches:
-    """Gather rows into batches of bounded size."""
-    waiting: list[tuple[Any, ...]] = []
-    octets = 0
-    for row in rows:
-        waiting.append(row)
-        octets += sum(len(value) for value in row if isinstance(value, str))
-        if len(waiting) >= BATCH_ROWS or octets >= BATCH_OCTETS:
-            yield to_batch(waiting, schema)
-            waiting, octets = [], 0
-    if waiting:
-        yield to_batch(waiting, schema)
