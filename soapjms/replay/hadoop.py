@@ -14,7 +14,7 @@ from typing import Any, Final
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it ships no types
 from pyspark.sql import DataFrame, SparkSession
 
-from soapjms.replay.inputs import SUFFIXES, Form, LogFile, Rejected, opened, whole
+from soapjms.replay.inputs import SUFFIXES, LogFile, Rejected, form_of, opened, whole
 from soapjms.replay.read import Packed, read_packed
 
 MOST: Final = 512 << 20
@@ -45,7 +45,7 @@ def find(spark: SparkSession, uris: Iterable[str], number: int) -> tuple[list[Lo
                 reason = f"a file of {size} octets; at most {MOST} are read from another machine: cut it into several"
                 rejected.append(Rejected(path, None, reason))
             elif path not in found:
-                found[path] = LogFile(number + len(found), path, path, size, _form(path))
+                found[path] = LogFile(number + len(found), path, path, size, form_of(b"", path))
     return list(found.values()), rejected
 
 
@@ -63,10 +63,6 @@ def _files(spark: SparkSession, uri: str) -> Iterator[tuple[str, int]]:
             each = inside.next()
             below.append((each.getPath().toString(), each.getLen()))
         yield from sorted(each for each in below if each[0].endswith(SUFFIXES))
-
-
-def _form(path: str) -> Form:
-    return Form.PARQUET if path.endswith(".parquet") else Form.GZIP if path.endswith(".gz") else Form.LINES
 
 
 def contents(spark: SparkSession, logs: Iterable[LogFile]) -> DataFrame:

@@ -155,11 +155,19 @@ def _open(number: int, name: str, path: str) -> LogFile | Rejected:
         return Rejected(_file_name(name), None, f"cannot be opened: {getattr(error, 'strerror', None) or error}")
 
 
+def form_of(start: bytes, name: str) -> Form:
+    """Say what form a log has, by its first octets, else by its name."""
+    if start.startswith(PARQUET_MAGIC) or name.endswith(".parquet"):
+        return Form.PARQUET
+    return Form.GZIP if start.startswith(GZIP_MAGIC) or name.endswith(".gz") else Form.LINES
+
+
 def opened(stream: BinaryIO, number: int, name: str, path: str) -> LogFile | Rejected:
     """Look at the beginning of a log, of Parquet at its end, to see what it is."""
     start = stream.read(START)
     size = stream.seek(0, os.SEEK_END)
-    if start.startswith(PARQUET_MAGIC) or name.endswith(".parquet"):
+    form = form_of(start, name)
+    if form is Form.PARQUET:
         try:
             found = parquet.ParquetFile(stream)
         except (pa.ArrowException, OSError) as error:
@@ -169,10 +177,9 @@ def opened(stream: BinaryIO, number: int, name: str, path: str) -> LogFile | Rej
             return Rejected(name, None, problem)
         groups = (found.metadata.row_group(number) for number in range(found.metadata.num_row_groups))
         rows = tuple((each.num_rows, each.total_byte_size) for each in groups)
-        return LogFile(number, name, path, size, Form.PARQUET, groups=rows)
-    gzipped = start.startswith(GZIP_MAGIC) or name.endswith(".gz")
-    marked = (_first_inflated(start) if gzipped else start).startswith(MARK)
-    return LogFile(number, name, path, size, Form.GZIP if gzipped else Form.LINES, marked)
+        return LogFile(number, name, path, size, form, groups=rows)
+    marked = (_first_inflated(start) if form is Form.GZIP else start).startswith(MARK)
+    return LogFile(number, name, path, size, form, marked)
 
 
 def _first_inflated(start: bytes) -> bytes:

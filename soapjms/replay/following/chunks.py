@@ -19,7 +19,7 @@ from pyarrow import parquet
 
 from soapjms.protocol.errors import InvalidRecordError
 from soapjms.protocol.record import format_time, parse_time
-from soapjms.replay.inputs import GZIP_MAGIC, MARK, PARQUET_MAGIC, Form, LogFile, Rejected, Split, opened, whole
+from soapjms.replay.inputs import MARK, START, Form, LogFile, Rejected, Split, form_of, opened, whole
 from soapjms.replay.read import Captured, read
 
 STEP: Final = 1 << 18
@@ -71,17 +71,14 @@ class Chunk(NamedTuple):
         return os.fsencode(self.path).decode("utf-8", "backslashreplace")
 
 
-def form_of(path: str) -> Form:
-    """Say what form a log has, by its first octets, else by its name.
+def form_at(path: str) -> Form:
+    """Say what form the log at a path has.
 
     Raises:
         OSError: it cannot be read.
     """
     with open(path, "rb") as stream:
-        start = stream.read(max(len(GZIP_MAGIC), len(PARQUET_MAGIC)))
-    if start == PARQUET_MAGIC or path.endswith(".parquet"):
-        return Form.PARQUET
-    return Form.GZIP if start.startswith(GZIP_MAGIC) or path.endswith(".gz") else Form.LINES
+        return form_of(stream.read(START), path)
 
 
 def whole_part(path: str, form: Form, start: int, limit: int) -> Whole:

@@ -15,7 +15,7 @@ from heapq import heapify, heappop, heapreplace
 from pathlib import Path
 from typing import Any, Final
 
-from soapjms.replay.following.chunks import Chunk, form_of, next_record, whole_part
+from soapjms.replay.following.chunks import Chunk, form_at, next_record, whole_part
 from soapjms.replay.inputs import SUFFIXES, Form
 
 OCTETS: Final = 64 << 20
@@ -148,7 +148,7 @@ class Tail:
             if place.dead or size is None or size <= place.octets:
                 continue
             try:
-                form = place.form or form_of(path)
+                form = place.form or form_at(path)
                 marked = place.octets == 0 and next_record(path, form, 0)[1]
             except OSError:  # it is gone
                 continue
@@ -174,7 +174,7 @@ class Tail:
         if not self._worth_a_look(path, place, size):
             return None
         try:
-            place.form = place.form or form_of(path)
+            place.form = place.form or form_at(path)
             time, marked = next_record(path, place.form, place.octets)
         except OSError:  # it is gone, or may not be read yet
             return None
