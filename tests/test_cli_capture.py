@@ -64,6 +64,16 @@ def tapping(url: str, folder: Path, *options: object, as_json: bool = True) -> I
                 child.kill()
 
 
+def greet(url: str, name: str, whom: str = "Ann") -> None:
+    """Serve a queue and call the service there once, over a connection of its own."""
+    with (
+        soapjms.connect(url) as connection,
+        soapjms.Dispatcher(connection, f"jms:queue:{name}", greeter()),
+        soapjms.Client(connection, f"jms:queue:{name}", timeout=PATIENCE) as client,
+    ):
+        assert text_of(client.call(envelope(whom))) == f"Hello {whom}"
+
+
 @pytest.fixture(scope="module", params=["activemq", "artemis"])
 def broker(request: pytest.FixtureRequest) -> Iterator[RealBroker]:
     """A broker that was told what `--setting` prints."""
@@ -131,16 +141,9 @@ class TestOnEachBroker:
         """Only requests to the queue that was asked for, and their answers, without what is not for a log."""
         ours, theirs = fresh(), fresh()
         masks = ["--mask-element", "greetMe", "--mask-pattern", "Hello [A-Z]+", "--plain"]
-        with (
-            tapping(broker.stomp_url, tmp_path, "--queue", ours, *masks) as tap,
-            soapjms.connect(broker.stomp_url) as connection,
-        ):
+        with tapping(broker.stomp_url, tmp_path, "--queue", ours, *masks) as tap:
             for name in (ours, theirs):
-                with (
-                    soapjms.Dispatcher(connection, f"jms:queue:{name}", greeter()),
-                    soapjms.Client(connection, f"jms:queue:{name}", timeout=PATIENCE) as client,
-                ):
-                    assert text_of(client.call(envelope("SECRET"))) == "Hello SECRET"
+                greet(broker.stomp_url, name, "SECRET")
             tap.end()
         (log,) = (tmp_path / "captures").iterdir()
         assert log.suffix == ".jsonl"
@@ -152,13 +155,8 @@ class TestOnEachBroker:
     def test_calls_over_amqp(self, broker: RealBroker, tmp_path: Path) -> None:
         """A tap over STOMP sees them as well: with the queue's name, paired, nothing broken."""
         name = fresh()
-        with (
-            tapping(broker.stomp_url, tmp_path) as tap,
-            soapjms.connect(broker.amqp_url) as connection,
-            soapjms.Dispatcher(connection, f"jms:queue:{name}", greeter()),
-            soapjms.Client(connection, f"jms:queue:{name}", timeout=PATIENCE) as client,
-        ):
-            assert text_of(client.call(envelope("Ann"))) == "Hello Ann"
+        with tapping(broker.stomp_url, tmp_path) as tap:
+            greet(broker.amqp_url, name)
             tap.end()
         request, response = (each.message for each in tap.records())
         assert request.destination == queue(name)
@@ -172,13 +170,8 @@ class TestOnEachBroker:
     def test_types_are_kept_over_amqp(self, broker: RealBroker, tmp_path: Path) -> None:
         """Told where AMQP is, the tap reads there: types, JMSMessageIDs, the queue's name; paired, nothing broken."""
         name = fresh()
-        with (
-            tapping(broker.stomp_url, tmp_path, "--amqp-port", broker.ports.amqp) as tap,
-            soapjms.connect(broker.amqp_url) as connection,
-            soapjms.Dispatcher(connection, f"jms:queue:{name}", greeter()),
-            soapjms.Client(connection, f"jms:queue:{name}", timeout=PATIENCE) as client,
-        ):
-            assert text_of(client.call(envelope("Ann"))) == "Hello Ann"
+        with tapping(broker.stomp_url, tmp_path, "--amqp-port", broker.ports.amqp) as tap:
+            greet(broker.amqp_url, name)
             tap.end()
         request, response = (each.message for each in tap.records())
         assert (request.destination, request.untyped, response.untyped) == (queue(name), False, False)
@@ -196,13 +189,8 @@ class TestOnEachBroker:
     def test_what_others_send_is_seen_over_amqp(self, broker: RealBroker, tmp_path: Path) -> None:
         """Over STOMP all are strings in truth; of a Java client each type of message and property is as it sent it."""
         name = fresh()
-        with (
-            tapping(broker.stomp_url, tmp_path, "--amqp-port", broker.ports.amqp) as tap,
-            soapjms.connect(broker.stomp_url) as connection,
-            soapjms.Dispatcher(connection, f"jms:queue:{name}", greeter()),
-            soapjms.Client(connection, f"jms:queue:{name}", timeout=PATIENCE) as client,
-        ):
-            assert text_of(client.call(envelope("Ann"))) == "Hello Ann"
+        with tapping(broker.stomp_url, tmp_path, "--amqp-port", broker.ports.amqp) as tap:
+            greet(broker.stomp_url, name)
             broker.send_special("map,bytes", f"{name}.java", reply_to="temporary")
             eventually(lambda: len(tap.records()) == 4, "all is in the files")
             tap.end()
