@@ -1,8 +1,9 @@
 """The socket under a STOMP session: dialling, reading, writing, heart-beats. The only file that touches stomp.py.
 
-stomp.py reads in a loop and parses frames, one at a time and whole. The socket is ours, and no write to it blocks. So
-three things hold that stomp.py leaves open: a session that nobody answers on ends in time even while a write waits;
-ending it waits for nothing; and TLS is used by one thread at a time. Nothing about frames belongs here.
+stomp.py reads in a loop and parses frames, one at a time and whole; but for messages and receipts, which come by the
+thousand and are read by `brokers.stomp.parsing`. The socket is ours, and no write to it blocks. So three things hold
+that stomp.py leaves open: a session that nobody answers on ends in time even while a write waits; ending it waits for
+nothing; and TLS is used by one thread at a time. What frames mean does not belong here.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from math import inf
 from selectors import EVENT_WRITE, DefaultSelector
 from threading import Lock, RLock, Thread
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from stomp.transport import BaseTransport
 
 from brokers.errors import ConnectionLostError
 from brokers.stomp.cutting import Cutter
 from brokers.stomp.login import Login
+from brokers.stomp.parsing import Frame, read
 from brokers.stomp.sockets import NOT_NOW, Polled, Waited
 from brokers.stomp.sockets import of as use_of
 
@@ -34,13 +36,25 @@ LOOK: Final = 0.5
 
 BEAT: Final = b"\n"
 
+COMMAND: Final = len(b"MESSAGE\n")
+
+
+class Listener(Protocol):
+    """What is told of frames, on the thread that reads: here what is read without stomp.py."""
+
+    def on_message(self, frame: Frame) -> None:
+        """Take a MESSAGE."""
+
+    def on_receipt(self, frame: Frame) -> None:
+        """Take a RECEIPT."""
+
 
 class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
     """One socket, from `open` to `drop`.
 
     Args:
         login: where to.
-        listener: what stomp.py calls with what was read, on the thread that reads.
+        listener: is told of what was read, on the thread that reads; see stomp.py for its other methods.
 
     Attributes:
         writing: held by who writes.
@@ -48,7 +62,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         failure: why reading ended, where the socket said so.
     """
 
-    def __init__(self, login: Login, listener: object) -> None:
+    def __init__(self, login: Login, listener: Listener) -> None:
         super().__init__(auto_decode=False)
         self.writing = RLock()
         self.reader: Thread | None = None
@@ -60,6 +74,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         self._is_down = False
         self._cutter = Cutter()
         self._frames: deque[bytes] = deque()
+        self._told = {b"MESSAGE\n": listener.on_message, b"RECEIPT\n": listener.on_receipt}
         self._send_every = self._silence = 0.0
         self._heard = self._sent = 0.0
         self.override_threading(self._start_reader)
@@ -167,15 +182,16 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
     # What stomp.py calls, on its reading thread.
 
     def receive(self) -> bytes:
-        """Return the frame that comes next, whole; nothing at the end. Gives signs of life meanwhile.
+        """Return the next frame that is left to stomp.py, whole; nothing at the end. Gives signs of life meanwhile.
 
         Raises:
             ConnectionLostError: the peer was silent for too long, or sends what is no frame.
         """
         assert self._use is not None
         while not self._is_down:
-            if self._frames:
-                return self._frames.popleft()
+            frame = self._tell()
+            if frame is not None:
+                return frame
             try:
                 data = self._use.receive(self._keep_alive())
             except NOT_NOW:
@@ -189,6 +205,17 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
                 self._heard = monotonic()
                 self._frames.extend(self._cutter.cut(data))
         return b""
+
+    def _tell(self) -> bytes | None:
+        """Tell the listener of what was cut; return the first frame that is left to stomp.py."""
+        while self._frames and not self._is_down:
+            frame = self._frames.popleft()
+            tell = self._told.get(frame[:COMMAND])
+            found = None if tell is None else read(frame)
+            if tell is None or found is None:
+                return frame
+            tell(found)
+        return None
 
     def cleanup(self) -> None:
         """Close the socket. Idempotent."""
