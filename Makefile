@@ -6,17 +6,22 @@ BIN := $(VENV)/bin
 
 # Every branch of the protocol is covered; the rest is measured, not limited.
 PROTOCOL_COVERAGE := 100
+PROTOCOL_IS_COVERED = $(BIN)/coverage report --include='soapjms/protocol/*' --show-missing --skip-covered \
+  --fail-under=$(PROTOCOL_COVERAGE)
+
+# The markers of tests that need more than Python.
+OUTSIDE := broker or spark or peer or browser
 
 SETUP := $(VENV)/.made-from-pyproject
 BROKERS := $(patsubst %,build/%/.fetched,activemq artemis qpid jolokia)
 PACKAGES := $(patsubst %,build/%/.fetched,xml-conformance rhea report-page)
 
-.PHONY: help setup java node browser brokers packages soak fuzz test check lint demo bench clean
+.PHONY: help setup java node browser brokers packages soak fuzz test test-inside test-outside check lint demo bench clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo 'make test     the gate: format, lint, types, every test, with real brokers and Spark'
-	@echo 'make check    the gate without brokers, Spark, peers and browser: needs no Java and no Node.js'
+	@echo 'make check    test-inside alone, and the checks before it: needs no Java and no Node.js'
 	@echo 'make fuzz     100,000 mutated messages through all that reads messages: some minutes; FUZZ="--seed 1" repeats'
 	@echo 'make soak     brokers and services killed under load, many callers, many calls: about ten minutes'
 	@echo 'make demo     a call from end to end; what it makes is in build/demo'
@@ -68,13 +73,24 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+# The tests that start something of their own wait more than they work, and so do not slow the others beside them.
 test: lint java brokers packages browser
-	$(BIN)/coverage run -m pytest
-	$(BIN)/coverage report --include='soapjms/protocol/*' --show-missing --skip-covered --fail-under=$(PROTOCOL_COVERAGE)
+	$(BIN)/coverage erase
+	$(MAKE) --jobs=2 --output-sync=target test-inside test-outside
+	$(BIN)/coverage combine --quiet
+	$(PROTOCOL_IS_COVERED)
 
 check: lint
-	$(BIN)/coverage run -m pytest -m 'not broker and not spark and not peer and not browser'
-	$(BIN)/coverage report --include='soapjms/protocol/*' --show-missing --skip-covered --fail-under=$(PROTOCOL_COVERAGE)
+	$(BIN)/coverage erase
+	$(MAKE) test-inside
+	$(BIN)/coverage combine --quiet
+	$(PROTOCOL_IS_COVERED)
+
+test-inside:
+	$(BIN)/coverage run --parallel-mode -m pytest -m 'not soak and not ($(OUTSIDE))'
+
+test-outside:
+	$(BIN)/coverage run --parallel-mode -m pytest -m 'not soak and ($(OUTSIDE))'
 
 # What `make test` does with a tenth of the calls; about ten minutes.
 soak: setup java brokers
