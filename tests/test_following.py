@@ -7,8 +7,10 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
+from random import Random
 from threading import Event
 from time import monotonic, sleep
 from typing import Any
@@ -130,6 +132,19 @@ def test_a_clock_that_is_ahead_makes_nothing_late(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("one_spark")
+def test_a_clock_that_never_began(tmp_path: Path) -> None:
+    """Records of the first day that there is are judged as any other, and end nothing."""
+    logs, out = tmp_path / "logs", tmp_path / "out"
+    logs.mkdir()
+    write_log(logs / "1.jsonl", capture(request(1), at(0).replace(year=1, month=1, day=1, hour=0)))
+    assert caught_up(logs, out).members["watermark"] == "0001-01-01T00:00:00.000000Z"
+    write_log(logs / "2.jsonl", capture(request(2), at(1)), capture(response(2), at(2)))
+    found = caught_up(logs, out)
+    assert (found.members["late"], found.members["messages"], found.members["exchanges"]) == (0, 3, 1)
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("one_spark")
 def test_an_event_stops_it(tmp_path: Path) -> None:
     """It ends in good order at once; of an empty folder there is nothing to judge."""
     (tmp_path / "logs").mkdir()
@@ -191,6 +206,48 @@ def test_a_run_that_was_killed_goes_on(tmp_path: Path) -> None:
     replay(logs, tmp_path / "batch", engine="local")
     assert_same(out, tmp_path / "batch")
     assert json.loads((tmp_path / "second.out").read_text("utf-8")) == summary(out)
+
+
+@pytest.mark.spark
+def test_sigterm_ends_it_in_good_order(tmp_path: Path) -> None:
+    """Among files that are no logs, which are left alone; each step is said, and the results are those of a replay."""
+    logs, out = tmp_path / "logs", tmp_path / "out"
+    logs.mkdir()
+    (logs / "notes.txt").write_text("no log")
+    (logs / "log.jsonl.part").write_text("no log yet")
+    with Process(logs, out, tmp_path / "said.txt") as running:
+        write_log(logs / "log.jsonl", capture(request(1), at(1)), capture(response(1), at(2)))
+        running.wait_for("step 0: 1 files; watermark 2026-11-20T11:59:02.000000Z; 0 messages judged")
+        os.kill(running.process.pid, signal.SIGTERM)
+        assert running.process.wait(60) == 0
+    replay(logs, tmp_path / "batch", engine="local")
+    assert_same(out, tmp_path / "batch")
+    assert json.loads((tmp_path / "said.out").read_text("utf-8"))["exchanges"] == 1
+
+
+@pytest.mark.soak
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_run_that_is_killed_again_and_again(tmp_path: Path, seed: int) -> None:
+    """At any moment, while the logs grow: there is always a whole report or none, and in the end that of a replay."""
+    random = Random(seed)
+    logs, out, made = tmp_path / "logs", tmp_path / "out", captured(tmp_path / "made", "jsonl", 6000)
+    logs.mkdir()
+    for number in range(8):
+        written(logs, made, (number + 1) / 8)
+        with Process(logs, out, tmp_path / f"{number}.txt") as running:
+            patience = random.uniform(3, 18)
+            with suppress(subprocess.TimeoutExpired):
+                running.process.wait(patience)
+        if out.exists():
+            assert len(rows(out, "verdicts")) == sum(
+                sum(each[kind] for kind in ("failed", "warning", "missingInput", "prereqFailed"))
+                for each in summary(out)["assertions"].values()
+            )
+    caught_up(logs, out)
+    replay(logs, tmp_path / "batch", engine="local")
+    assert_same(out, tmp_path / "batch")
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from heapq import nsmallest
 from pathlib import Path
 from typing import Any, Final
@@ -37,6 +37,7 @@ from soapjms.replay.summary import REJECTS_SHOWN, Tally
 DONE: Final = "done.json"
 RESULTS: Final = ("verdicts", "rejected", "late")
 HELD: Final = "held"
+EARLIEST: Final = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +74,7 @@ class Done:
         seen = max(filter(None, (self.newest, newest)), default=None)
         marks = [self.watermark] if self.watermark else []
         if seen is not None:
-            marks.append((seen if unread is None else min(seen, unread)) - disorder)
+            marks.append(earlier(seen if unread is None else min(seen, unread), disorder))
         return replace(self, number=number, newest=seen, watermark=max(marks, default=None))
 
     def to_json(self) -> str:
@@ -197,6 +198,11 @@ class Checkpoint:
     def results(self, name: str) -> list[Path]:
         """Return the files of `RESULTS` of all steps."""
         return sorted(self._steps.glob(f"[0-9]*/{name}/*.parquet"))
+
+
+def earlier(time: datetime, span: timedelta) -> datetime:
+    """Return the time that is so much earlier, but none before the first that there is."""
+    return max(time - EARLIEST, span) - span + EARLIEST
 
 
 def first_rejects(*parts: tuple[Rejected, ...]) -> tuple[Rejected, ...]:

@@ -24,7 +24,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from soapjms.protocol.exchange import keys
 from soapjms.protocol.record import Record, from_json, parse_time, to_json
 from soapjms.replay import MARKED
-from soapjms.replay.following.checkpoint import HELD, Checkpoint, Done, first_rejects
+from soapjms.replay.following.checkpoint import HELD, Checkpoint, Done, earlier, first_rejects
 from soapjms.replay.following.chunks import Chunk, read_chunk
 from soapjms.replay.following.tail import Plan
 from soapjms.replay.frames import Batches, add_counts, first_rejected, judged, kept, to_batches, verdicts, write
@@ -152,7 +152,9 @@ class Steps:
 
     def _over(self, after: Done) -> Column:
         """Say of a record whether its key is over."""
-        return F.lit(False) if after.watermark is None else F.col("newest") < after.watermark - self._patience.remember
+        if after.watermark is None:
+            return F.lit(False)
+        return F.col("newest") < F.lit(earlier(after.watermark, self._patience.remember))
 
     def _judge(self, placed: DataFrame, folder: Path) -> Tally:
         # The order of a replay: it takes files in the order of their paths, a folder's name before longer ones.
