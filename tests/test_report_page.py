@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -149,6 +150,18 @@ def test_counts_are_of_the_destinations_searched_for(report: Path, opens: Opens)
     assert row.locator("td.n").all_inner_texts()[-2:] == ["12", "0"]
 
 
+def test_what_a_search_does_not_narrow_says_so(report: Path, opens: Opens) -> None:
+    """Charts, the counts of assertions and of faults are of the whole run; counts of a cause's answers go."""
+    page = opens(report)
+    answers = page.locator("#causes tr.cause:visible .answers")
+    assert any(re.search(r"observed none: \d+$", text) for text in answers.all_inner_texts())
+    search(page, "q:billing s:failed")
+    assert answers.count() > 0
+    assert not any(re.search(r"\d$", text) for text in answers.all_inner_texts())
+    for name in ("Over time", "Assertions", "Faults"):
+        assert "whole run" in page.locator("section", has=page.get_by_role("heading", name=name)).inner_text()
+
+
 def test_an_unknown_field_is_said(report: Path, opens: Opens) -> None:
     """With those that there are; what else was asked for is shown."""
     page = opens(report)
@@ -223,6 +236,30 @@ def test_the_keyboard_does_it_all(report: Path, opens: Opens) -> None:
     page.keyboard.press("/")
     page.keyboard.press("Escape")
     assert page.input_value("#query") == ""
+
+
+def test_a_click_anywhere_on_a_cause_opens_it(report: Path, opens: Opens) -> None:
+    """Also beside the button; another one closes it."""
+    page = opens(report)
+    reason = page.locator("#causes tr.cause:visible td.wide").first
+    reason.click()
+    expect(page.locator("article.sample").first).to_be_visible()
+    reason.click()
+    expect(page.locator("article.sample")).to_have_count(0)
+
+
+@pytest.mark.parametrize("name", ["orders", "billing"])
+def test_a_search_for_a_destination_shows_its_messages(report: Path, opens: Opens, name: str) -> None:
+    """Among the earliest ones that the page has; where those went elsewhere it says so."""
+    page = opens(report)
+    search(page, f"q:{name}")
+    for button in page.locator("#causes .open:visible").all():
+        button.click()
+    samples = page.locator("article.sample p.soft").all_inner_texts()
+    assert samples
+    assert all(f"at queue:{name}" in text for text in samples)
+    for detail in page.locator("tr.detail:not(:has(article))").all_inner_texts():
+        assert "went elsewhere" in detail
 
 
 def test_links_to_sections_keep_the_search(report: Path, opens: Opens) -> None:

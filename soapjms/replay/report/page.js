@@ -110,6 +110,7 @@
   };
   const listCauses = () => {
     let listed = 0, hidden = 0;
+    table?.classList.toggle("narrowed", found.where !== null);
     for (const line of table ? every("tr.cause", table) : []) {
       const number = found.counts[line.dataset.i];
       const visible = number > 0 && listed < shown;
@@ -247,6 +248,10 @@
       button.setAttribute("aria-label", `Messages: ${cause.a}, ${cause.r.slice(0, 80)}`);
       line.cells[0].append(button);
       button.addEventListener("click", () => toggle(line, button));
+      line.classList.add("opens");
+      line.addEventListener("click", (event) => {
+        if (!event.target.closest("button") && !String(getSelection())) toggle(line, button);
+      });
     }
   };
   const toggle = (line, button) => {
@@ -259,7 +264,10 @@
     const row = make("tr", "detail"), cell = make("td"), cards = make("div", "samples");
     cell.colSpan = line.cells.length;
     const cause = data.causes[line.dataset.i];
-    cards.append(...cause.s.map(card));
+    const { terms } = parse(query.value);
+    const here = cause.s.filter((sample) => terms.every((term) => term.field !== "q" || holds(term, low(sample.q ?? ""))));
+    cards.append(...here.map(card));
+    if (cause.s.length && !here.length) cards.append(make("p", "soft", "Its earliest messages went elsewhere; those of the search are in verdicts/."));
     if (!cause.s.length) cards.append(make("p", "soft", "This page has no room for its messages; they are in report.json and in verdicts/."));
     cell.append(cards);
     row.append(cell);

@@ -44,10 +44,10 @@ class Line(NamedTuple):
         return list(stacks.items())
 
     @property
-    def answers(self) -> list[str]:
-        """The fault that was expected and the one observed, in words, with how often."""
+    def answers(self) -> list[tuple[str, str]]:
+        """The fault that was expected and the one observed, in words, and how often."""
         return [
-            f"expected {expected or 'no fault'}, observed {observed or 'none'}: {count:,}"
+            (f"expected {expected or 'no fault'}, observed {observed or 'none'}", f": {count:,}")
             for (expected, observed), count in sorted(self.cause.answers.items(), key=lambda each: (-each[1], each[0]))
         ]
 
