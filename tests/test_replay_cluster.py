@@ -19,7 +19,7 @@ from replay_logs import CXF, at, bad_logs, request, response, rows, summary, wri
 from test_replay_parquet import equal, write_parquet
 
 from soapjms.protocol.errors import UsageError
-from soapjms.protocol.record import Direction, capture, from_json
+from soapjms.protocol.record import Direction, Record, capture, from_json
 from soapjms.replay import NoInputError, hadoop, replay
 from soapjms.replay.output import staging
 from soapjms.replay.session import session
@@ -143,7 +143,16 @@ def test_spark_submit(tmp_path: Path) -> None:
     equal(tmp_path / "spark", tmp_path / "local")
 
 
-@pytest.mark.parametrize(("engine", "step"), [("spark", "judging"), ("local", "writing the report")])
+@pytest.mark.parametrize(
+    ("engine", "step"),
+    [
+        pytest.param("spark", "reading 1 files", marks=pytest.mark.soak),
+        ("spark", "judging"),
+        pytest.param("spark", "writing the report", marks=pytest.mark.soak),
+        ("local", "reading {log} (1 of 1)"),
+        ("local", "writing the report"),
+    ],
+)
 def test_a_killed_job(tmp_path: Path, engine: str, step: str) -> None:
     """It leaves the results of the run before; started again, it gives what a run that nobody killed gives."""
     members = [from_json(line) for line in CXF.read_text("utf-8").splitlines()]
@@ -155,7 +164,7 @@ def test_a_killed_job(tmp_path: Path, engine: str, step: str) -> None:
     before = summary(out)
     script = (
         "import sys; from soapjms.replay import replay\n"
-        f"stop = lambda text: text == {step!r} and (print('now', flush=True), sys.stdin.read())\n"
+        f"stop = lambda text: text == {step.format(log=log)!r} and (print('now', flush=True), sys.stdin.read())\n"
         f"replay({str(log)!r}, {str(out)!r}, engine={engine!r}, progress=stop)"
     )
     with child(sys.executable, "-c", script, PYTHONPATH=str(ROOT)) as process:
@@ -171,6 +180,40 @@ def test_a_killed_job(tmp_path: Path, engine: str, step: str) -> None:
     equal(out, whole)
     assert summary(out)["records"] == len(members) + 3000
     assert [each.name for each in tmp_path.iterdir() if each.name.startswith(".out.")] == []
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("engine", ["--local", "--conf=spark.sql.shuffle.partitions=2"])
+def test_killed_at_any_moment(tmp_path: Path, engine: str) -> None:
+    """What is there afterwards is whole: the results before, or the new ones; the last run has those of any other."""
+    log, whole, out = write_log(tmp_path / "log.jsonl", *some_thousand_calls()), tmp_path / "whole", tmp_path / "out"
+    replay(CXF, out, engine="local")
+    replay(log, whole, engine="local")
+    begun = time.monotonic()
+    words = [sys.executable, "-m", "soapjms.cli", "replay", str(log), "--out", str(out), engine]
+    assert subprocess.run(words, cwd=ROOT, capture_output=True, check=False).returncode in (0, 1)
+    took = time.monotonic() - begun
+    for number in range(8):
+        replay(CXF, out, engine="local")
+        with child(*words, PYTHONPATH=str(ROOT)) as process, suppress(subprocess.TimeoutExpired):
+            process.wait(took * (number + 1) / 8)
+        process.wait(30)
+        wait_for_no_java_of(process.pid)
+        results = summary(out) if out.exists() else summary(next(tmp_path.glob(".out.*/former")))
+        assert results["records"] in (len(CXF.read_text("utf-8").splitlines()), 8000)
+    assert subprocess.run(words, cwd=ROOT, capture_output=True, check=False).returncode in (0, 1)
+    equal(out, whole)
+    assert list(tmp_path.glob(".out.*")) == []
+
+
+def some_thousand_calls() -> list[Record]:
+    """Capture calls enough that judging takes seconds."""
+    return [
+        capture(make(n), at(n), direction)
+        for n in range(4000)
+        for make, direction in ((request, Direction.REQUEST), (response, Direction.RESPONSE))
+    ]
 
 
 def test_killed_while_results_are_put_in_place(tmp_path: Path) -> None:
