@@ -9,11 +9,13 @@ import os
 import sqlite3
 import subprocess
 import sys
+import time
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
 
 import pytest
 from calling_kit import (
@@ -21,6 +23,7 @@ from calling_kit import (
     OnRealBrokers,
     arrivals,
     assert_one_answer_each,
+    element,
     envelope,
     eventually,
     request_message,
@@ -28,10 +31,11 @@ from calling_kit import (
     text_of,
     url_of,
 )
+from lxml import etree
 from serving_kit import ROOT, SERVICES, serving
 
 from brokers import Connection, queue
-from soapjms import Client, Dispatcher, Policy, Service
+from soapjms import Client, Dispatcher, Policy, Request, Service
 
 TESTS = Path(__file__).parent
 LEASE = ["--lease", "0.5"]
@@ -255,6 +259,40 @@ class TestServing(OnRealBrokers):
         assert "ZeroDivisionError" in (letter.properties.text("dead_letter_reason") or "")
         assert letter.properties.text("dead_letter_destination") == f"queue:{name}"
         assert "the service failed" in (letter.properties.text("dead_letter_fault") or "")
+        assert_nothing_left(connection, name)
+
+
+class TestPolicies(OnRealBrokers):
+    """What becomes of requests that fail, or come too late, where a real broker hands them out."""
+
+    def test_retried_and_expired(self, connection: Connection, other: Connection, name: str, uri: str) -> None:
+        """A function that fails is run again; what expired behind it, at this side, is skipped; the rest is served."""
+        runs, is_free = list[str](), Event()
+        service = Service(policy=Policy(retries=2, pause=0.01))
+
+        @service.operation("{urn:greeter}greetMe")
+        def greet(request: Request) -> etree._Element:
+            runs.append(request.element.text or "")
+            assert is_free.wait(PATIENCE)
+            if len(runs) < 3:
+                raise ConnectionError("the database is away")
+            return element("greetMeResponse", f"Hello {request.element.text}")
+
+        with (
+            Dispatcher(other, uri, service, workers=1, prefetch=10) as dispatcher,
+            Client(connection, uri, timeout=PATIENCE) as client,
+        ):
+            first = client.submit(envelope("Ann"))
+            eventually(lambda: runs == ["Ann"], "the first is worked on")
+            deadline = time.time_ns() // 1_000_000 + 1_000
+            connection.send(request_message(name, None, body=envelope("late"), expiration=deadline)).result(PATIENCE)
+            eventually(lambda: time.time_ns() // 1_000_000 > deadline, "it expired")
+            last = client.submit(envelope("Eve"))
+            is_free.set()
+            assert [text_of(each.result(PATIENCE)) for each in (first, last)] == ["Hello Ann", "Hello Eve"]
+            eventually(lambda: dispatcher.counts["commits"] >= 2, "all is accepted")
+            assert (dispatcher.counts["retried"], dispatcher.counts["expired"]) == (2, 1)
+        assert runs == ["Ann"] * 3 + ["Eve"]
         assert_nothing_left(connection, name)
 
 
