@@ -5,17 +5,20 @@ Over STOMP the broker tells no delivery count, so it is the store that counts he
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import pytest
 from calling_kit import (
@@ -64,6 +67,17 @@ def metric(port: str, beginning: str) -> float:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE) as page:
         text = page.read().decode()
     return sum(float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith(beginning))
+
+
+def ready(port: str) -> list[dict[str, Any]]:
+    """Ask whether it is ready; return what each process tells, nothing while it is not."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/ready", timeout=PATIENCE) as page:
+            found: list[dict[str, Any]] = json.load(page)["processes"]
+    except urllib.error.HTTPError as error:
+        error.close()
+        return []
+    return found
 
 
 @contextmanager
@@ -181,8 +195,9 @@ class TestServing(OnRealBrokers):
     """Programs that serve, on ActiveMQ Classic and on Artemis."""
 
     def test_shared(self, url: str, connection: Connection, uri: str, tmp_path: Path) -> None:
-        """Two processes share the requests of one queue."""
+        """Two processes share the requests of one queue, and each has a round trip through the broker to tell."""
         options = ["--connection", url, "--uri", uri, "--processes", "2", "--workers", "2"]
+        options += ["--health", "127.0.0.1:0"]
         with (
             Client(connection, uri, timeout=60) as client,
             serving("bank:service", *options, marks=tmp_path) as served,
@@ -190,6 +205,9 @@ class TestServing(OnRealBrokers):
             served.until_serving(2)
             futures = [client.submit(envelope(str(number), operation="work")) for number in range(12)]
             workers = Counter(text_of(each.result(60)) for each in futures)
+            (port,) = [line.split()[3].rstrip(":") for line in served.out if line.startswith("health at port")]
+            eventually(lambda: len(ready(port)) == 2, "both tell their health")
+            assert all(each["ready"] and 0 < each["round_trip"] < PATIENCE for each in ready(port))
         assert set(workers) == {str(pid) for pid in served.pids()}
         assert min(workers.values()) >= 3
 

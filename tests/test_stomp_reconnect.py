@@ -15,7 +15,7 @@ from threading import Event
 import pytest
 from proxy_kit import RESET, Proxy
 from real_brokers import ActiveMQ, RealBroker
-from stomp_kit import PATIENCE, Fixtures, Inbox, accepting, assert_no_threads, message_to, send, wait_until
+from stomp_kit import PATIENCE, Fixtures, Inbox, OnBoth, accepting, assert_no_threads, message_to, send, wait_until
 
 import brokers
 from brokers import (
@@ -306,18 +306,6 @@ class TestReconnecting(Fixtures):
         assert (states.next(), states.next()) == (LOST, CONNECTED)
         assert told == []
 
-    def test_first_of_several(self, proxy: Proxy, activemq: RealBroker, name: str) -> None:
-        """`connect` takes the first that answers; when that goes, the next; what is sent then arrives there."""
-        direct = f"127.0.0.1:{activemq.ports.stomp}"
-        with connect(f"stomp://admin:admin@{nobody()},127.0.0.1:{proxy.port},{direct}") as connection:
-            assert proxy.accepted == 1
-            states, inbox = States(connection), accepting()
-            connection.consume(queue(name), inbox)
-            proxy.leave()
-            assert (states.next(), states.next()) == (LOST, CONNECTED)
-            send(connection, message_to(queue(name)))
-            inbox.next()
-
     def test_queues_that_end_before_the_connection(self, activemq: RealBroker, name: str) -> None:
         """They are in a session beside; when that is lost, so is the connection, and all of them are made again."""
         with connect(f"{activemq.stomp_url}?clientId={name}") as connection:
@@ -369,6 +357,48 @@ class TestReconnecting(Fixtures):
         assert "attempt 1 failed: stomp://" in caplog.text
         assert "password is invalid" in caplog.text
         assert "passcode" not in caplog.text
+
+
+@pytest.mark.broker
+class TestSeveral(OnBoth):
+    """A list of brokers: one that nobody is at, a proxy that leaves, and a real one."""
+
+    @pytest.fixture
+    def proxy(self, broker: RealBroker) -> Iterator[Proxy]:
+        with Proxy(broker.host, broker.ports.stomp) as proxy:
+            yield proxy
+
+    def test_first_of_several(self, proxy: Proxy, broker: RealBroker, name: str) -> None:
+        """`connect` takes the first that answers; when that goes, the next; what is sent then arrives there."""
+        direct = f"127.0.0.1:{broker.ports.stomp}"
+        with connect(f"stomp://admin:admin@{nobody()},127.0.0.1:{proxy.port},{direct}") as connection:
+            assert proxy.accepted >= 1  # twice where the broker is spoken to in another version of STOMP
+            states, inbox = States(connection), accepting()
+            connection.consume(queue(name), inbox)
+            proxy.leave()
+            assert (states.next(), states.next()) == (LOST, CONNECTED)
+            send(connection, message_to(queue(name)))
+            inbox.next()
+
+    def test_the_other_kind(self, proxy: Proxy, request: pytest.FixtureRequest, broker: RealBroker, name: str) -> None:
+        """The next may be of the other kind: each is spoken to in its own dialect, and consumers go on."""
+        next_one = request.getfixturevalue("artemis" if broker.recipe.title == "ActiveMQ" else "activemq")
+        with connect(f"failover:({proxy.stomp_url},{next_one.stomp_url})") as connection:
+            states, inbox, before = States(connection), accepting(), connection.capabilities
+            connection.consume(queue(name), inbox)
+            for _ in range(2):
+                reply_to = connection.temporary()
+                replies = accepting()
+                connection.consume(reply_to, replies)
+                send(connection, message_to(queue(name), b"asked", reply_to=reply_to))
+                asked = inbox.next().message
+                assert (asked.body, asked.reply_to is not None) == (b"asked", True)
+                send(connection, message_to(reply_to, b"answered"))
+                assert replies.next().message.body == b"answered"
+                if connection.generation == 1:
+                    proxy.leave()
+                    assert (states.next(), states.next()) == (LOST, CONNECTED)
+            assert connection.capabilities.stable_message_id is not before.stable_message_id
 
 
 @pytest.mark.broker
