@@ -31,6 +31,7 @@ class BrokerUnderTest(Protocol):
 
     url: str
     dead_letters: str
+    topics: str
 
     def connect(self) -> Connection: ...
 

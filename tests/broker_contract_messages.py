@@ -230,9 +230,9 @@ class DestinationContract(Fixtures):
             assert sorted(inbox.bodies(20), key=str) == sorted(bodies)
         assert next_in_queue(connection, destination) == "marker"
 
-    def test_topic(self, connection: Connection, other: Connection) -> None:
+    def test_topic(self, broker: BrokerUnderTest, connection: Connection, other: Connection) -> None:
         """Every current subscriber of a topic gets every message, in order."""
-        destination = topic(fresh("topic"))
+        destination = topic(broker.topics.format(fresh("topic")))
         inboxes = Inbox(), Inbox(), Inbox()
         with (
             connection.consume(destination, inboxes[0]),
@@ -243,9 +243,9 @@ class DestinationContract(Fixtures):
             for inbox in inboxes:
                 assert inbox.bodies(3) == ["a", "b", "c"]
 
-    def test_topic_before_subscribing(self, connection: Connection) -> None:
+    def test_topic_before_subscribing(self, broker: BrokerUnderTest, connection: Connection) -> None:
         """A topic delivers what is sent after `consume` returned, and nothing older."""
-        destination, inbox = topic(fresh("topic")), Inbox()
+        destination, inbox = topic(broker.topics.format(fresh("topic"))), Inbox()
         send(connection, text(destination, "too early"))
         with connection.consume(destination, inbox):
             send(connection, text(destination, "in time"))

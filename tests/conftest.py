@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
+from qpid_kit import Qpid, start_qpid
 from real_brokers import RealBroker, start_activemq, start_artemis
 
 # How long an example takes is the machine's business: a busy one is no failure.
@@ -27,4 +28,11 @@ def activemq() -> Iterator[RealBroker]:
 def artemis() -> Iterator[RealBroker]:
     """Run one Artemis for the whole session, likewise."""
     with start_artemis() as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def qpid() -> Iterator[Qpid]:
+    """Run one Qpid Broker-J for the whole session, likewise."""
+    with start_qpid() as broker:
         yield broker

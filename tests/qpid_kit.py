@@ -1,4 +1,4 @@
-"""Qpid Broker-J as a child process: AMQP 1.0 at a free port, its files in a temporary directory."""
+"""Qpid Broker-J as a child process: AMQP 1.0 at free ports, over TCP and WebSocket, files in a temporary directory."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from real_brokers import BrokerStartError, end, java, tail
 
@@ -19,26 +20,43 @@ STARTED = "BRK-1004"
 PATIENCE = 60.0
 
 
+class Qpid(NamedTuple):
+    """Where one listens."""
+
+    amqp: int
+    ws: int
+
+    @property
+    def amqp_url(self) -> str:
+        """For `connect`."""
+        return f"amqp://admin:admin@127.0.0.1:{self.amqp}"
+
+    @property
+    def ws_url(self) -> str:
+        """For `connect`, over WebSocket."""
+        return f"amqp+ws://admin:admin@127.0.0.1:{self.ws}"
+
+
 @contextmanager
-def qpid() -> Iterator[int]:
-    """Run one, and give its port; queues whose names begin with `test.` are made when they are used.
+def start_qpid() -> Iterator[Qpid]:
+    """Run one, and say where; `tests/qpid/virtualhost.json` says what it makes when that is used.
 
     Raises:
         BrokerStartError: what it consists of was not fetched, or it did not start.
     """
     if not JARS.exists():
         raise BrokerStartError(f"no {JARS.relative_to(ROOT)}: run `make brokers` first")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as first, socket.create_server(("127.0.0.1", 0)) as second:
+        ports = Qpid(first.getsockname()[1], second.getsockname()[1])
     with tempfile.TemporaryDirectory(prefix="qpid-") as directory:
         command = [java(), "-Xmx256m", f"-Dderby.stream.error.file={directory}/derby.log", "-cp", f"{JARS}/*"]
-        command += [str(FILES / "StartQpid.java"), str(FILES / "initial-config.json"), str(port), directory]
+        command += [str(FILES / "StartQpid.java"), str(FILES), *map(str, ports), directory]
         log = Path(directory) / "broker.log"
         with log.open("wb") as out:
             process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, stderr=subprocess.STDOUT)
         try:
             _wait_until_ready(process, log)
-            yield port
+            yield ports
         finally:
             assert process.stdin is not None
             process.stdin.close()  # which it takes for the end

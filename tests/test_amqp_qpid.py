@@ -13,7 +13,7 @@ from amqp_raw import ACCEPTED, REJECTED, Raw
 from calling_kit import PATIENCE, arrivals, envelope, fresh, greeter, text_of
 from proton import Message as AmqpMessage
 from proton import Terminus
-from qpid_kit import qpid
+from qpid_kit import Qpid
 
 import soapjms
 from brokers import Connection, DestinationGoneError, Message, MessageType, connect, properties, queue, topic
@@ -24,24 +24,17 @@ CONTAINERS = count(1)
 CELLS = [(settled, rejects, in_transaction) for in_transaction in (0, 1) for settled in (0, 1) for rejects in (1, 0)]
 
 
-@pytest.fixture(scope="module")
-def port() -> Iterator[int]:
-    """Run one broker for all."""
-    with qpid() as port:
-        yield port
-
-
-@pytest.fixture
-def connection(port: int) -> Iterator[Connection]:
-    """Connect."""
-    with connect(f"amqp://admin:admin@127.0.0.1:{port}", timeout=PATIENCE) as opened:
+@pytest.fixture(params=["amqp_url", "ws_url"])
+def connection(request: pytest.FixtureRequest, qpid: Qpid) -> Iterator[Connection]:
+    """Connect over TCP, and over WebSocket."""
+    with connect(getattr(qpid, request.param), timeout=PATIENCE) as opened:
         yield opened
 
 
 @pytest.fixture
-def raw(port: int) -> Iterator[Raw]:
+def raw(qpid: Qpid) -> Iterator[Raw]:
     """Connect without our client."""
-    with Raw(port, container=f"qpid-{next(CONTAINERS)}", user="admin") as client:
+    with Raw(qpid.amqp, container=f"qpid-{next(CONTAINERS)}", user="admin") as client:
         yield client
 
 

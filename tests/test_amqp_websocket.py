@@ -28,7 +28,7 @@ import brokers
 from brokers import ConnectionFailedError, ConnectionLostError, ConnectionState, LoginRefusedError, TlsError, queue
 from brokers.amqp import sasl
 from brokers.amqp.address import Given, login_of
-from brokers.amqp.websocketstream import is_unit, units
+from brokers.amqp.websocketstream import MAX_MESSAGE, is_unit, units
 
 
 @contextmanager
@@ -364,9 +364,9 @@ def test_ws39_signs_of_life_are_amqps() -> None:
 
 def test_ws41_messages_larger_than_any_limit_are_refused() -> None:
     """WS-41: a message may be larger than an AMQP frame, and has an end nevertheless."""
-    script = Script(cut=lambda octets: [b"\0" * (1 << 21)])
+    script = Script(cut=lambda octets: [b"\0" * (MAX_MESSAGE + 1001)])
     with serving(script) as (_, url), pytest.raises(ConnectionFailedError):
-        call(url)
+        call(url, max_message=1000)
 
 
 def test_bindings_are_for_websocket() -> None:

@@ -44,10 +44,11 @@ from brokers.smqp.server import Right, Server  # noqa: E402 - as above
 
 @dataclass(frozen=True)
 class ReachedByUrl:
-    """A broker under test, and the queue that it puts dead letters of a queue into."""
+    """A broker under test, the queue that it puts dead letters of a queue into, and what topics are called there."""
 
     url: str
     dead_letters: str = "DLQ.{}"
+    topics: str = "{}"
 
     def connect(self) -> Connection:
         """Connect once more."""

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum, auto
+from functools import partial
 from threading import Lock
 from typing import Final, NamedTuple
 
@@ -32,6 +33,9 @@ MAX_DELIVERIES: Final = 6
 
 FIRST_PAUSE: Final = 0.05
 """Seconds before a message is given back for the first time; they double each time."""
+
+LONGEST: Final = 10
+"""After so many deliveries the pause is as long as it gets."""
 
 
 class Fate(Enum):
@@ -73,20 +77,33 @@ class AmqpDelivery(Delivery):
         deliveries = self.delivery_count or 1
         if deliveries >= MAX_DELIVERIES:
             reason = f"delivered {deliveries} times and not accepted"
-            if self._settle(Fate.RETURNED, Transfer.REJECTED, reason):
+            if self._dispose(reason):
                 log.error("message %s is a dead letter: %s", self.message.message_id, reason)
             return
-        with self.inlet.engine.lock:
-            if not self.is_held:
-                return
-            self.fate = Fate.RETURNED
-        pause = FIRST_PAUSE * 2.0 ** (deliveries - 1)
-        self.consumer.later(pause, self._give_back)
+        self._settle_later(Transfer.MODIFIED)
 
     def reject(self, reason: str) -> None:
-        """Have the broker make a dead letter of it; it is told the reason, and may keep it."""
-        if self._settle(Fate.RETURNED, Transfer.REJECTED, reason):
+        """Have the broker make a dead letter of it; it is told the reason, and may keep it.
+
+        Qpid delivers it again nevertheless, until `maximumDeliveryAttempts` of its queue is reached.
+        """
+        if self._dispose(reason):
             log.warning("message %s was rejected: %s", self.message.message_id, reason)
+
+    def _dispose(self, reason: str) -> bool:
+        if self.inlet.dialect.returns_rejected:
+            return self._settle_later(Transfer.REJECTED, reason)
+        return self._settle(Fate.RETURNED, Transfer.REJECTED, reason)
+
+    def _settle_later(self, state: int, reason: str | None = None) -> bool:
+        """Give it back after a pause, so that what nobody can use does not go round as fast as it can."""
+        with self.inlet.engine.lock:
+            if not self.is_held:
+                return False
+            self.fate = Fate.RETURNED
+        pause = FIRST_PAUSE * 2.0 ** (min(self.delivery_count or 1, LONGEST) - 1)
+        self.consumer.later(pause, partial(self._give_back, state, reason))
+        return True
 
     def accept_in(self, transaction: bytes) -> None:
         """Acknowledge within a transaction. With the engine's lock held."""
@@ -97,19 +114,22 @@ class AmqpDelivery(Delivery):
         with suppress(ConnectionLostError), self.inlet.engine.working():  # when lost, the broker delivers it again
             self.inlet.settle(self.number, Transfer.ACCEPTED)
 
-    def _give_back(self) -> None:
+    def _give_back(self, state: int, reason: str | None) -> None:
         with suppress(ConnectionLostError), self.inlet.engine.working():
-            self.inlet.settle(self.number, Transfer.MODIFIED)
+            self.inlet.settle(self.number, state, error=_condition(reason))
 
     def _settle(self, fate: Fate, state: int, reason: str | None = None) -> bool:
-        error = None if reason is None else Condition("amqp:precondition-failed", reason)
         with suppress(ConnectionLostError), self.inlet.engine.working():  # when lost, the broker delivers it again
             if not self.is_held:
                 return False
             self.fate = fate
-            self.inlet.settle(self.number, state, error=error)
+            self.inlet.settle(self.number, state, error=_condition(reason))
             return True
         return False
+
+
+def _condition(reason: str | None) -> Condition | None:
+    return None if reason is None else Condition("amqp:precondition-failed", reason)
 
 
 class Shared(NamedTuple):

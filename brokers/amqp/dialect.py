@@ -28,6 +28,8 @@ class Dialect:
             temporary queue that is gone does, Artemis makes a lasting queue of that name, which nobody empties.)
         selectors: a consumer may have one.
         tells_gone: a message to a temporary destination that is gone is refused; else it vanishes.
+        returns_rejected: a rejected message is delivered again at once, until its queue has had enough of it; so there
+            is a pause before each.
         shown: how the annotations begin in which the broker says where a copy was, none for no such. They become
             properties, `JMS_AMQP_MA_` before their names, as the broker itself calls them to consumers over STOMP.
     """
@@ -37,6 +39,7 @@ class Dialect:
     temporary_names: Mapping[str, DestinationKind] = field(default_factory=dict)
     unannotated: frozenset[DestinationKind] = frozenset()
     tells_gone: bool = True
+    returns_rejected: bool = False
     shown: str | None = None
     selectors: bool = True
 
@@ -64,7 +67,7 @@ ARTEMIS: Final = Dialect(
     shown="x-opt-ORIG-",
 )
 
-QPID: Final = Dialect()
+QPID: Final = Dialect(returns_rejected=True)
 """Qpid Broker-J: addresses are names. A topic is an exchange, or `EXCHANGE/KEY`, as `amq.topic/news`."""
 
 EMBEDDED: Final = Dialect(

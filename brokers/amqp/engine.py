@@ -22,7 +22,8 @@ from brokers.errors import BrokerError, ConnectionFailedError
 REDIRECT: Final = "amqp:connection:redirect"
 
 WINDOW: Final = 1 << 20
-"""Octets that the peer may send before they are taken."""
+"""Octets that the peer may send before they are taken, beside a message as large as may be: Qpid Broker-J looks at a
+session's window only between messages."""
 
 
 class Engine(Driver):
@@ -43,6 +44,7 @@ class Engine(Driver):
         self.version = ""
         self.login = login
         self._on_end = on_end
+        self._window = login.max_message + WINDOW
         self._dial = Dial(login)
         self._links: dict[str, Link] = {}
         self._sessions: dict[Session, Callable[[Condition | None], None]] = {}
@@ -83,7 +85,7 @@ class Engine(Driver):
             machine = client_machine(self.login)
             machine.connection.open()
             self._session = machine.connection.session()
-            self._session.incoming_capacity = WINDOW
+            self._session.incoming_capacity = self._window
             self._session.open()
             self._start(machine, connected)
             self._await_greeting(until, timeout)
@@ -136,7 +138,7 @@ class Engine(Driver):
         """Begin another session, and have `ended` told when it has ended. With the lock held."""
         assert self._machine is not None
         session = self._machine.connection.session()
-        session.incoming_capacity = WINDOW
+        session.incoming_capacity = self._window
         session.open()
         self._sessions[session] = ended
         return session

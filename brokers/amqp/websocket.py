@@ -47,7 +47,7 @@ class WebSocketClient(WebSocketStream):
             # Without a port where it is the scheme's own, as HTTP wants it.
             WebSocketURI(is_secure, login.virtual_host, login.port or default, path, query),
             subprotocols=[Subprotocol(login.token)],
-            max_size=MAX_MESSAGE,
+            max_size=login.max_message + MAX_MESSAGE,  # Qpid joins the frames of a message
         )
 
     def begin(self) -> None:
