@@ -19,7 +19,7 @@ from test_following import OWN, assert_same
 from soapjms.generate import generate
 from soapjms.protocol.record import to_json
 from soapjms.replay import replay
-from soapjms.replay.following import follow
+from soapjms.replay.following import checkpoint, follow
 from soapjms.replay.session import session
 
 pytestmark = pytest.mark.spark
@@ -119,9 +119,14 @@ def check_beyond_the_watermark(folder: Path, seed: int, looks: int) -> None:
     assert {name: value for name, value in followed.items() if name not in OWN} == summary(folder / "batch")
 
 
-def test_disorder_within_the_watermark(tmp_path: Path) -> None:
-    """Written to several files out of order, and looked at in between: the results are those of a replay."""
+def test_disorder_within_the_watermark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Written to several files out of order, and looked at in between: the results are those of a replay.
+
+    Those of the steps are put together as soon as may be.
+    """
+    monkeypatch.setattr(checkpoint, "MERGED", 1)
     check_within_the_watermark(tmp_path, 1, 3)
+    assert [each.name for each in (tmp_path / "out.checkpoint" / "steps").iterdir()] == ["0000000002"]
 
 
 def test_disorder_beyond_the_watermark(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@
 | `spark/` | Spark's own checkpoint: which plans are done |
 | `steps/` | of each plan that is done `verdicts/`, `rejected/`, `late/`; of the last one also `done.json`, `held/`: |
 | | the records of calls that are not over |
+| `merged/` | the results of many steps in a file each; it covers all steps up to its number, and these are removed |
 | `lock` | held by the process that runs |
 
 A plan and a step are put in their place by a rename: each is there as a whole or not at all. A step whose folder is
@@ -27,6 +28,8 @@ from heapq import nsmallest
 from pathlib import Path
 from typing import Any, Final
 
+from pyarrow import parquet
+
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.record import format_time, parse_time
 from soapjms.replay.following.tail import Plan
@@ -37,6 +40,8 @@ from soapjms.replay.summary import REJECTS_SHOWN, Tally
 DONE: Final = "done.json"
 RESULTS: Final = ("verdicts", "rejected", "late")
 HELD: Final = "held"
+MERGED: Final = 200
+"""So many steps have their results put together: steps of a few seconds come to many files in a week."""
 EARLIEST: Final = datetime.min.replace(tzinfo=UTC)
 
 
@@ -112,6 +117,7 @@ class Checkpoint:
         self.plans = folder / "plans"
         self.spark = folder / "spark"
         self._steps = folder / "steps"
+        self._merged = folder / "merged"
 
     @contextmanager
     def opened(self, terms: Mapping[str, Any]) -> Iterator[None]:
@@ -124,7 +130,7 @@ class Checkpoint:
             UsageError: another process has it, it holds something else, or the terms are others.
         """
         try:
-            for each in (self.plans, self._steps):
+            for each in (self.plans, self._steps, self._merged):
                 each.mkdir(parents=True, exist_ok=True)
             lock = (self.folder / "lock").open("w")
         except OSError as error:
@@ -135,8 +141,9 @@ class Checkpoint:
             except OSError:
                 raise UsageError(f"another process follows logs with the checkpoint {self.folder}") from None
             self._check(terms)
-            for each in [*self._steps.glob(".*"), *self.plans.glob(".*")]:
+            for each in [*self._steps.glob(".*"), *self._merged.glob(".*"), *self.plans.glob(".*")]:
                 shutil.rmtree(each) if each.is_dir() else each.unlink()
+            self._forget_merged()
             yield
 
     def _check(self, terms: Mapping[str, Any]) -> None:
@@ -195,9 +202,27 @@ class Checkpoint:
             shutil.rmtree(each / HELD, ignore_errors=True)
             (each / DONE).unlink(missing_ok=True)
 
+    def merge(self) -> None:
+        """Put the results of steps together where they have become many; the last step stays as it is."""
+        steps = sorted(self._steps.glob("[0-9]*"))[:-1]
+        if len(steps) < MERGED:
+            return
+        folder = self._merged / f".{steps[-1].name}"
+        for name in RESULTS:
+            _join([path for step in steps for path in sorted(step.glob(f"{name}/*.parquet"))], folder / name)
+        folder.rename(self._merged / steps[-1].name)
+        self._forget_merged()
+
+    def _forget_merged(self) -> None:
+        """Remove the steps whose results were put together."""
+        last = max((each.name for each in self._merged.glob("[0-9]*")), default="")
+        for each in self._steps.glob("[0-9]*"):
+            if each.name <= last:
+                shutil.rmtree(each)
+
     def results(self, name: str) -> list[Path]:
         """Return the files of `RESULTS` of all steps."""
-        return sorted(self._steps.glob(f"[0-9]*/{name}/*.parquet"))
+        return sorted(path for place in (self._merged, self._steps) for path in place.glob(f"[0-9]*/{name}/*.parquet"))
 
 
 def earlier(time: datetime, span: timedelta) -> datetime:
@@ -208,6 +233,17 @@ def earlier(time: datetime, span: timedelta) -> datetime:
 def first_rejects(*parts: tuple[Rejected, ...]) -> tuple[Rejected, ...]:
     """Return the first of what several parts could not read."""
     return tuple(nsmallest(REJECTS_SHOWN, (each for part in parts for each in part), key=place))
+
+
+def _join(files: list[Path], folder: Path) -> None:
+    """Put the rows of Parquet files with the same columns into one file."""
+    folder.mkdir(parents=True)
+    if not files:
+        return
+    schema = parquet.read_schema(files[0]).remove_metadata()
+    with parquet.ParquetWriter(folder / "merged.parquet", schema) as writer:
+        for path in files:
+            writer.write_table(parquet.ParquetFile(path).read().cast(schema))
 
 
 def _write(path: Path, text: str) -> None:

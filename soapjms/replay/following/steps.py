@@ -109,6 +109,7 @@ class Steps:
         held = sum(parquet.read_metadata(each).num_rows for each in (folder / HELD).glob("*.parquet"))
         done = replace(after, late=before.late + counts.late, held=held, tally=tally, rejects=rejects)
         self._checkpoint.commit(folder, done)
+        self._checkpoint.merge()
 
     def as_of_now(self, rests: Iterable[Chunk], result: Path) -> Done:
         """Write what the results would be if nothing followed, beside what is settled.
