@@ -17,7 +17,7 @@ from soapjms import Client
 from soapjms.zeep import Client as ZeepClient
 
 ECHO = DATA / "echo-soap11.wsdl"
-CALLS = 300
+CALLS = 400
 
 
 def lines_of(served: Served, text: str) -> list[str]:
@@ -94,12 +94,16 @@ class TestLoad(OnRealBrokers):
     def test_nothing_is_lost_at_sigterm(
         self, url: str, connection: Connection, name: str, uri: str, tmp_path: Path
     ) -> None:
-        """Three services one after the other, two ended by SIGTERM at work: each with 0, each call is answered once."""
+        """Three services one after the other, the second of two processes; two are ended by SIGTERM at work.
+
+        Each ends with 0, and each call is answered once.
+        """
         options = ["--connection", url, "--uri", uri, "--workers", "4"]
         with Client(connection, uri, timeout=120) as client:
             futures = [client.submit(envelope(str(number))) for number in range(CALLS)]
-            for answered in (CALLS // 4, CALLS // 2, CALLS):
-                with serving("quick_greeter:service", *options, marks=tmp_path) as served:
+            for answered, processes in ((CALLS // 4, "1"), (CALLS // 2, "2"), (CALLS, "1")):
+                more = ["--processes", processes]
+                with serving("quick_greeter:service", *options, *more, marks=tmp_path) as served:
                     eventually(lambda: sum(each.done() for each in futures) >= answered, "some were answered")  # noqa: B023 - called at once
                     assert answered == CALLS or not all(each.done() for each in futures), "it was not ended at work"
                     served.process.terminate()
