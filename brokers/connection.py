@@ -287,6 +287,13 @@ class Connection(ABC):
             ValueError: the message has no destination, or a body that the adapter cannot carry.
         """
 
+    def answer(self, delivery: Delivery, message: Message) -> Completion[SendResult]:
+        """Send what answers a delivery; the caller accepts that once the future is done.
+
+        An adapter may write both at once where it asks the broker to confirm nothing; then `accept` does nothing more.
+        """
+        return self.send(message)
+
     @abstractmethod
     def consume(
         self,

@@ -245,19 +245,11 @@ class Committer:
         """Do without transactions: accept the request once the broker has its answer, or refused it by itself."""
         refused: dict[int, SendFailedError] = {}
         if finished.response is not None:
-            error = self._send(finished.response, finished.sending)
+            error = _confirmed(finished.sending or self._connection.answer(finished.delivery, finished.response))
             if error is not None:
                 refused[0] = error
         finished.delivery.accept()
         return refused
-
-    def _send(self, response: Message, sending: Completion[SendResult] | None = None) -> DestinationGoneError | None:
-        """Send a response by itself unless it was sent; wait, and return the error if its client is gone."""
-        try:
-            (sending or self._connection.send(response)).result(COMMIT_TIMEOUT)
-        except DestinationGoneError as error:
-            return error
-        return None
 
     def _answered(self, finished: Finished, error: SendFailedError | None) -> None:
         assert finished.response is not None
@@ -303,7 +295,7 @@ class Committer:
 
     def _answer_first(self, finished: Finished, response: Message) -> None:
         try:
-            self._answered(finished, self._send(response))
+            self._answered(finished, _confirmed(self._connection.send(response)))
         except (BrokerError, ValueError, FutureTimeoutError) as error:
             log.warning("the answer for a dead letter could not be sent: %s", error)
 
@@ -319,6 +311,15 @@ class Committer:
         else:
             self.losses.forget(finished.delivery.message)
             finished.tell(Outcome.DEAD_LETTER)
+
+
+def _confirmed(sending: Completion[SendResult]) -> DestinationGoneError | None:
+    """Wait until the broker has a response; return the error if its client is gone."""
+    try:
+        sending.result(COMMIT_TIMEOUT)
+    except DestinationGoneError as error:
+        return error
+    return None
 
 
 def _wait_for_last(group: Sequence[Finished]) -> None:

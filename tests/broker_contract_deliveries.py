@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import replace
 from queue import SimpleQueue
 from threading import Barrier, Event, Lock, Thread, get_ident
 
@@ -24,6 +25,7 @@ from brokers import (
     Connection,
     ConnectionState,
     Delivery,
+    DeliveryMode,
     Destination,
     UnsupportedError,
     connect,
@@ -64,6 +66,19 @@ class DeliveryContract(Fixtures):
             first = inbox.next()
         self.assert_redelivered(connection, first, destination)
         first.accept()  # it is void, and says nothing
+
+    @pytest.mark.parametrize("mode", DeliveryMode)
+    def test_answer(self, connection: Connection, mode: DeliveryMode) -> None:
+        """An answer is delivered; its request is accepted then, whether the adapter did that before or not."""
+        destination, answers, inbox, answered = queue(fresh()), queue(fresh()), Inbox(accept=False), Inbox()
+        send(connection, text(destination, "a"))
+        with connection.consume(answers, answered):
+            with connection.consume(destination, inbox):
+                delivery = inbox.next()
+                connection.answer(delivery, replace(text(answers, "b"), delivery_mode=mode)).result(PATIENCE)
+                delivery.accept()
+                assert answered.next().message.body == "b"
+            assert next_in_queue(connection, destination) == "marker"
 
     def test_release(self, connection: Connection) -> None:
         """A released message is delivered again, marked redelivered."""

@@ -22,6 +22,7 @@ from brokers import (
     ClosedError,
     ConnectionState,
     Delivery,
+    DeliveryMode,
     Destination,
     DestinationGoneError,
     SendFailedError,
@@ -169,6 +170,37 @@ class TestDeliveries(Fixtures):
         frames = [frame.lstrip(b"\n").partition(b"\n")[0] for frame in b"".join(written).split(b"\0")]
         assert len(written) == 1
         assert frames == [b"BEGIN", b"SEND", b"SEND", b"ACK", b"COMMIT", b""]
+
+    def test_answer_is_one_write(self, connection: StompConnection, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What needs no receipt goes out together with the acknowledgement of what it answers, which is told once."""
+        inbox = Inbox()
+        connection.consume(queue(name), inbox)
+        send(connection, message_to(queue(name)))
+        delivery = inbox.next()
+        written = writes(connection, monkeypatch)
+        answer = message_to(queue(f"{name}.answers"), delivery_mode=DeliveryMode.NON_PERSISTENT)
+        connection.answer(delivery, answer).result(PATIENCE)
+        delivery.accept()
+        assert [frame.lstrip(b"\n").partition(b"\n")[0] for frame in b"".join(written).split(b"\0")] == [
+            b"SEND",
+            b"ACK",
+            b"",
+        ]
+        assert len(written) == 1
+
+    def test_answer_to_what_went_back(self, connection: StompConnection, name: str) -> None:
+        """It is sent, though there is nothing to accept any more; the request is delivered again."""
+        inbox, answers = Inbox(), accepting()
+        consumer = connection.consume(queue(name), inbox)
+        connection.consume(queue(f"{name}.answers"), answers)
+        send(connection, message_to(queue(name)))
+        delivery = inbox.next()
+        consumer.close()
+        answer = message_to(queue(f"{name}.answers"), b"answer", delivery_mode=DeliveryMode.NON_PERSISTENT)
+        connection.answer(delivery, answer).result(PATIENCE)
+        assert answers.next().message.body == b"answer"
+        connection.consume(queue(name), inbox)
+        assert inbox.next().message.redelivered
 
     def test_refused_commit_ends_the_connection(
         self,

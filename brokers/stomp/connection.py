@@ -71,16 +71,32 @@ class StompConnection(LastingConnection[Link, StompConsumer]):
             self._own(transaction).send(message)
             return self._written
         headers, body = self.frame(message)
-        if message.delivery_mode != DeliveryMode.NON_PERSISTENT or len(body) >= LARGE:
+        if is_confirmed(message, body):
             future: Completion[SendResult] = self.completion()
             headers["receipt"] = receipt = self.new_id("receipt")
             future.on_settled(lambda _: link.forget(receipt))
             link.request(pack("SEND", headers, body, link.dialect.version), {receipt: partial(future.settle, SENT)})
             return future
+        return self._write(link.write, pack("SEND", headers, body, link.dialect.version))
+
+    def answer(self, delivery: Delivery, message: Message) -> Completion[SendResult]:
+        """Send; what needs no receipt goes in one piece with the ACK of the delivery: one call of the system for both.
+
+        Raises:
+            ValueError, StaleDestinationError: as `send` has it.
+        """
+        link = self._usable()
+        headers, body = self.frame(message)
+        if is_confirmed(message, body) or not isinstance(delivery, StompDelivery) or not delivery.came_by(link):
+            return self.send(message)
+        return self._write(delivery.accept_after, pack("SEND", headers, body, link.dialect.version))
+
+    def _write(self, write: Callable[[bytes], None], frames: bytes) -> Completion[SendResult]:
+        """Write what the broker confirms nothing of."""
         try:
-            link.write(pack("SEND", headers, body, link.dialect.version))
+            write(frames)
         except ConnectionLostError as error:
-            future = self.completion()
+            future: Completion[SendResult] = self.completion()
             future.set_exception(error)
             return future
         return self._written
@@ -181,3 +197,8 @@ class StompConnection(LastingConnection[Link, StompConsumer]):
         if prefix is None or destination.address is None:
             return False
         return destination.address.startswith(prefix if dialect.own_is_private else prefix + self._mark)
+
+
+def is_confirmed(message: Message, body: bytes) -> bool:
+    """Say whether the broker is asked to confirm a message."""
+    return message.delivery_mode != DeliveryMode.NON_PERSISTENT or len(body) >= LARGE

@@ -71,6 +71,24 @@ class StompDelivery(Delivery):
         """Acknowledge. Does nothing if this was settled before, or if the message went back with its subscription."""
         self._settle(Fate.ACCEPTED, "ACK")
 
+    def came_by(self, link: Link) -> bool:
+        """Say whether the message came by a session."""
+        return self.arrival.subscription.link is link
+
+    def accept_after(self, frames: bytes) -> None:
+        """Write encoded frames and then acknowledge, in one piece; the frames also where there is nothing to accept.
+
+        Raises:
+            ConnectionLostError: the session has ended, or ended by this; then the broker delivers again.
+        """
+        link = self.arrival.subscription.link
+        with link.writing:
+            if self.is_held:
+                self.fate = Fate.ACCEPTED
+                self.consumer.releases.forget(self.key)
+                frames += self.acknowledgement("ACK")
+            link.write(frames)
+
     def release(self) -> None:
         """Give back all that this consumer holds; from a topic only this one. Else as `accept`.
 
