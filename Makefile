@@ -113,6 +113,7 @@ demo: setup java
 bench: setup java brokers browser
 	$(BIN)/python benchmarks/calls.py
 	$(BIN)/python benchmarks/safety.py --pairs 3 --seconds 2
+	$(BIN)/python benchmarks/stages.py
 	$(BIN)/python benchmarks/engine.py --rounds 5
 	$(BIN)/python benchmarks/attachments.py --mebibytes 4 --rounds 3
 	$(BIN)/python benchmarks/uri.py --count 10000 --octets 131072

@@ -28,6 +28,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 OCTETS = 256
 GROUP = 64
+WARM_UP = 200
+"""Calls before the measured ones."""
 MODES = ["persistent", "non-persistent"]
 OPEN, CLOSE = (
     b'<e:Envelope xmlns:e="http://schemas.xmlsoap.org/soap/envelope/"><e:Body><echo xmlns="urn:bench"><t>',
@@ -50,8 +52,7 @@ def our_service(url: str, name: str, in_flight: int, persistent: bool) -> None:
         brokers.connect(url) as connection,
         soapjms.Dispatcher(connection, f"jms:queue:{name}", service, workers=in_flight),
     ):
-        print("ready", flush=True)
-        sys.stdin.read()
+        stay()
 
 
 def our_client(url: str, name: str, in_flight: int, persistent: bool, seconds: float) -> None:
@@ -61,7 +62,7 @@ def our_client(url: str, name: str, in_flight: int, persistent: bool, seconds: f
 
     uri = f"jms:queue:{name}?deliveryMode={'PERSISTENT' if persistent else 'NON_PERSISTENT'}"
     with brokers.connect(url) as connection, soapjms.Client(connection, uri, timeout=60) as client:
-        for _ in range(200):
+        for _ in range(WARM_UP):
             client.call(ENVELOPE)
         calls, waiting, started = 0, deque[Any](), time.perf_counter()
         while time.perf_counter() - started < seconds:
@@ -116,9 +117,8 @@ class BareService:
         connection = bare_connection(url, self)
         for number in range(in_flight):
             connection.subscribe(f"/queue/{name}", str(number), ack="client", headers={"activemq.prefetchSize": "1"})
-        print("ready", flush=True)
         threading.Thread(target=self.commit_all, args=(connection,), daemon=True).start()
-        sys.stdin.read()
+        stay()
         connection.disconnect()
 
     def commit_all(self, connection: Any) -> None:
@@ -180,7 +180,7 @@ class BareClient:
                 extra["receipt"] = f"r-{number}"
             connection.send(f"/queue/{name}", ENVELOPE, headers=headers | extra)
 
-        for number in range(200):
+        for number in range(WARM_UP):
             send(number)
             self.replies.get(timeout=30)
         sent = calls = 0
@@ -206,11 +206,22 @@ def run_side(kind: str, url: str, name: str, in_flight: int, options: argparse.N
     common = ["--url", url, "--name", name, "--in-flight", str(in_flight), "--seconds", str(options.seconds)]
     if options.persistent:
         common.append("--persistent")
-    return run_processes([sys.executable, __file__, *common], kind, options.seconds + 60)
+    return run_processes([sys.executable, __file__, *common], kind, options.seconds + 60)[0]
 
 
-def run_processes(base: list[str], kind: str, timeout: float) -> float:
-    """Start a service and a client as processes of a benchmark, and return the number that the client prints."""
+def stay() -> None:
+    """Serve until standard input ends; print the seconds of processor time that this process took meanwhile."""
+    started = time.process_time()
+    print("ready", flush=True)
+    sys.stdin.read()
+    print(time.process_time() - started, flush=True)
+
+
+def run_processes(base: list[str], kind: str, timeout: float) -> tuple[float, float]:
+    """Start a service and a client as processes of a benchmark, and return the number that each of them prints.
+
+    That of the client comes first; that of the service is the seconds of processor time that it took.
+    """
     with subprocess.Popen(
         [*base, "--side", f"{kind}-service"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as service:
@@ -224,7 +235,7 @@ def run_processes(base: list[str], kind: str, timeout: float) -> float:
         finally:
             service.stdin.close()
             service.wait(30)
-    return float(done.stdout)
+        return float(done.stdout), float(service.stdout.read())
 
 
 def compare(options: argparse.Namespace) -> None:

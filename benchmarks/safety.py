@@ -12,7 +12,8 @@ Both are asked by the same bare stomp.py client, so that what differs is the ser
 * `slow`: the 99th percentile of calls while one function takes 10 s, beside the usual one; on Artemis too. At
   most three runs, as they take long.
 
-Each side is a process of its own. Pairs are interleaved; what counts is the median of their ratios.
+Each side is a process of its own. Beside the rates stands the processor time that a call takes of the service, of which
+`stages.py` says what it goes into. Pairs are interleaved; what counts is the median of their ratios.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from typing import Any, Final
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
-from calls import CLOSE, ENVELOPE, OPEN, BareClient, BareService, bare_connection, run_processes
+from calls import CLOSE, ENVELOPE, OPEN, WARM_UP, BareClient, BareService, bare_connection, run_processes, stay
 
 AIMS: Final = {
     ("transactions", 1): 0.85,
@@ -97,8 +98,7 @@ class PlainEcho(BareService):
                 ack="client",
                 headers={"activemq.prefetchSize": "1"},
             )
-        print("ready", flush=True)
-        sys.stdin.read()
+        stay()
         self._connection.disconnect()
 
 
@@ -120,8 +120,7 @@ def serve(row: str, url: str, name: str, in_flight: int) -> None:
         brokers.connect(url) as connection,
         soapjms.Dispatcher(connection, f"jms:queue:{name}", service, workers=in_flight, transactional=together),
     ):
-        print("ready", flush=True)
-        sys.stdin.read()
+        stay()
 
 
 class Caller:
@@ -175,8 +174,8 @@ def call(row: str, url: str, name: str, in_flight: int, seconds: float) -> None:
             slow.result()
 
 
-def run_side(side: str, row: str, url: str, name: str, in_flight: int, seconds: float) -> float:
-    """Start a service and a client as processes, and return what the client prints."""
+def run_side(side: str, row: str, url: str, name: str, in_flight: int, seconds: float) -> tuple[float, float]:
+    """Start a service and a client as processes, and return what they print; see `run_processes`."""
     common = [sys.executable, __file__, "--url", url, "--name", name, "--in-flight", str(in_flight)]
     base = [*common, "--seconds", str(seconds), "--rows", row]
     return run_processes(base, side, seconds + 900)
@@ -205,14 +204,14 @@ def print_ours(broker: Any, row: str, options: argparse.Namespace) -> None:
     if row == "slow":
         print_slow(broker, options)
         return
-    ratio = run_side("our", row, broker.stomp_url, f"safety.{row}", 8, options.seconds)
+    ratio, _ = run_side("our", row, broker.stomp_url, f"safety.{row}", 8, options.seconds)
     print(f"{row}, {broker.recipe.title}: ratio {ratio:.2f}, aim {LONG_AIM:.2f}", flush=True)
 
 
 def print_slow(broker: Any, options: argparse.Namespace) -> None:
     """Run the pairs of the row `slow` on one broker."""
     ratios = [
-        run_side("our", "slow", broker.stomp_url, f"safety.slow.{pair}", 8, options.seconds)
+        run_side("our", "slow", broker.stomp_url, f"safety.slow.{pair}", 8, options.seconds)[0]
         for pair in range(min(options.pairs, SLOW_RUNS))
     ]
     print(
@@ -224,16 +223,22 @@ def print_slow(broker: Any, options: argparse.Namespace) -> None:
 
 def print_pairs(url: str, row: str, in_flight: int, options: argparse.Namespace) -> None:
     """Run the pairs of one row and one number of calls in flight."""
-    bare, ours = [], []
+    bare, ours, costs = [], [], []
     for pair in range(options.pairs):
         name = f"safety.{row}.{in_flight}.{pair}"
-        bare.append(run_side("bare", row, url, f"{name}.b", in_flight, options.seconds))
-        ours.append(run_side("our", row, url, f"{name}.o", in_flight, options.seconds))
+        cost = []
+        for side, rates in (("bare", bare), ("our", ours)):
+            rate, processor = run_side(side, row, url, f"{name}.{side}", in_flight, options.seconds)
+            rates.append(rate)
+            cost.append(1e6 * processor / (rate * options.seconds + WARM_UP))
+        costs.append(cost)
     ratios = [mine / theirs for mine, theirs in zip(ours, bare, strict=True)]
     print(
         f"{row}, {in_flight} in flight: bare {statistics.median(bare):.0f}/s, ours {statistics.median(ours):.0f}/s, "
         f"ratio {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}), "
-        f"aim {AIMS.get((row, in_flight), 0):.2f}",
+        f"aim {AIMS.get((row, in_flight), 0):.2f}; "
+        f"processor time a call, of the service: bare {statistics.median(each[0] for each in costs):.0f} us, "
+        f"ours {statistics.median(each[1] for each in costs):.0f} us",
         flush=True,
     )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 from brokers.errors import DestinationGoneError, SendFailedError
@@ -24,7 +25,7 @@ from brokers.message import (
     PropertyType,
     as_text,
 )
-from brokers.stomp.dialect import ACTIVEMQ_CLASSIC, Dialect
+from brokers.stomp.dialect import ACTIVEMQ_CLASSIC, NAMED, Dialect
 
 Headers: TypeAlias = dict[str, str]
 
@@ -36,6 +37,9 @@ MESSAGE_DUMP: Final = re.compile(r" \w*Message\[.*", re.DOTALL)
 
 LONGEST_REASON: Final = 500
 """Characters of a broker's words that are repeated."""
+
+SHORT: Final = 256
+"""Characters of a destination that is remembered once it was read."""
 
 REASON_PROPERTY: Final = "dead_letter_reason"
 """The property of a dead letter that says why it is one, as with the embedded broker."""
@@ -108,9 +112,11 @@ def from_frame(headers: Mapping[str, str], body: bytes, dialect: Dialect = ACTIV
         message_type=message_type,
         body=content,
         properties=Properties(
-            Property(dialect.renamed.get(name, name), PropertyType.STRING, value)
-            for name, value in headers.items()
-            if name not in dialect.message_headers
+            [  # a list is made in half the time of what comes one by one
+                Property(dialect.renamed.get(name, name), PropertyType.STRING, value)
+                for name, value in headers.items()
+                if name not in dialect.message_headers
+            ]
         ),
         destination=_destination(headers, dialect),
         message_id=_message_id(headers, dialect),
@@ -162,6 +168,13 @@ def parse_destination(text: str, dialect: Dialect = ACTIVEMQ_CLASSIC) -> Destina
     Text without a known prefix is the name of a queue. A temporary destination that a connection made over STOMP has no
     name there, only its address.
     """
+    return (_known if len(text) <= SHORT else _known.__wrapped__)(text, dialect.name)
+
+
+@lru_cache(maxsize=1024)
+def _known(text: str, dialect_name: str) -> Destination:
+    """Read a destination; requests come from a few, and name a few for their answers."""
+    dialect = NAMED[dialect_name]
     kind, name = DestinationKind.QUEUE, text
     for each, prefix in dialect.reply_prefixes.items():
         if text.startswith(prefix):

@@ -221,7 +221,7 @@ class Reading:
         except ValueError as error:
             return None, _problem(error)
 
-    @property
+    @lazy
     def envelope(self) -> Envelope | None:
         """The SOAP envelope; None if there is none, see `envelope_problem`."""
         return self._envelope[0]

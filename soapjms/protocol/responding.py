@@ -62,8 +62,9 @@ class RequestAccepted:
     @property
     def envelope(self) -> Envelope:
         """The SOAP envelope, parsed."""
-        assert self.reading.envelope is not None
-        return self.reading.envelope
+        envelope = self.reading.envelope
+        assert envelope is not None
+        return envelope
 
     @property
     def soap_action(self) -> str | None:
