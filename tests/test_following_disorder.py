@@ -136,8 +136,8 @@ def test_disorder_beyond_the_watermark(tmp_path: Path) -> None:
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("seed", range(100, 106))
+@pytest.mark.parametrize("seed", [100, 101, 102])
 def test_much_disorder(tmp_path: Path, seed: int) -> None:
     """Both, with other logs and more looks."""
-    check_within_the_watermark(tmp_path / "within", seed, 6)
-    check_beyond_the_watermark(tmp_path / "beyond", seed, 6)
+    check_within_the_watermark(tmp_path / "within", seed, 5)
+    check_beyond_the_watermark(tmp_path / "beyond", seed, 5)
