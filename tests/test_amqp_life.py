@@ -378,3 +378,88 @@ def test_close_while_a_commit_is_on_its_way() -> None:
         peer.arrived.get(timeout=PATIENCE)
         connection.close(0.2)
         assert isinstance(future.exception(PATIENCE), ConnectionLostError | ClosedError)
+
+
+# Consumers that are sent elsewhere
+
+
+def send_on(peer: Peer, goal_port: int, address: str = "q") -> None:
+    """Have the peer end the consumer of an address, with a redirect to another peer."""
+    info = {symbol("network-host"): "127.0.0.1", symbol("port"): goal_port, symbol("address"): "there"}
+
+    def end() -> None:
+        name = next(each.name for each in reversed(peer.attached) if each.address == address and not each.is_sender)
+        peer.links[name].condition = Condition("amqp:link:redirect", "moved", info)
+        peer.links[name].close()
+
+    peer.do(end)
+
+
+def addresses(peer: Peer) -> list[str | None]:
+    """List what clients attached to."""
+    return [each.address for each in peer.attached]
+
+
+def test_redirects_that_come_late_are_followed() -> None:
+    """WS-26, over TCP: the consumer goes on at the other broker, one delivery at a time, until it is closed."""
+    got: list[Any] = []
+    busy, go_on = threading.Event(), threading.Event()
+
+    def on_delivery(delivery: Any) -> None:
+        if delivery.message.body == "slow":
+            busy.set()
+            assert go_on.wait(PATIENCE)
+        got.append(delivery.message.body)
+        delivery.accept()
+
+    with Peer() as goal, Peer() as peer, brokers.connect(peer.url, timeout=PATIENCE) as connection:
+        consumer = connection.consume(queue("q"), on_delivery)
+        connection.consume(queue("stays"), on_delivery)
+        deliver(peer, "q", "slow")
+        assert busy.wait(PATIENCE)
+        send_on(peer, goal.port)
+        wait_until(lambda: addresses(goal) == ["there"])
+        deliver(goal, "there", "next")
+        go_on.set()
+        wait_until(lambda: got == ["slow", "next"])
+        deliver(peer, "stays", "here")
+        wait_until(lambda: got == ["slow", "next", "here"])
+        consumer.close()
+        consumer.close()
+        assert addresses(peer) == ["q", "stays"]
+
+
+def test_redirects_that_come_late_follow_a_session_too() -> None:
+    """One that a broker answers only after the connection was lost and made again."""
+    got: list[Any] = []
+    with Peer() as goal, Peer() as peer, brokers.connect(peer.url, reconnect=AT_ONCE) as connection:
+        connection.consume(queue("q"), lambda delivery: got.append(delivery.message.body))
+        info = {symbol("network-host"): "127.0.0.1", symbol("port"): goal.port, symbol("address"): "there"}
+        peer.refuses["q"] = Condition("amqp:link:redirect", "moved", info)
+        peer.cut()
+        wait_until(lambda: addresses(goal) == ["there"])
+        connection.wait_connected(PATIENCE)
+        deliver(goal, "there", "x")
+        wait_until(lambda: got == ["x"])
+
+
+def test_redirects_that_come_late_end_somewhere(caplog: pytest.LogCaptureFixture) -> None:
+    """In a circle after five; a place where nobody is, or where one may not go, is an error in the log."""
+    with Peer() as gone:
+        pass
+    with Peer() as peer:
+        for options, port, said in (
+            ({"redirect_hosts": ()}, peer.port, "moved: try network-host 127.0.0.1"),
+            ({}, gone.port, "there: no connection to amqp://"),
+        ):
+            with brokers.connect(peer.url, timeout=PATIENCE, **options) as connection:
+                connection.consume(queue("q"), lambda delivery: None)
+                send_on(peer, port)
+                wait_until(lambda said=said: said in caplog.text)
+    with Peer() as peer, brokers.connect(peer.url, timeout=PATIENCE) as connection:
+        there = {symbol("hostname"): "127.0.0.1", symbol("port"): peer.port, symbol("address"): "there"}
+        peer.refuses["there"] = Condition("amqp:link:redirect", "round", there)
+        connection.consume(queue("q"), lambda delivery: None)
+        send_on(peer, peer.port)
+        wait_until(lambda: "amqp:link:redirect: round" in caplog.text)
+        assert len(peer.containers) <= 6

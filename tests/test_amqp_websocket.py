@@ -273,6 +273,30 @@ def test_ws26_ws27_redirected_links_stay_on_websocket() -> None:
     assert len(first.requests) == 1
 
 
+def test_ws26_ws27_consumers_that_are_redirected_late() -> None:
+    """WS-26, WS-27: a consumer that the broker had let in goes to the path and address that it names afterwards."""
+    goal, first = Script(), Script()
+    with serving(goal) as (there, _), serving(first) as (peer, url):
+        info = {
+            symbol("network-host"): "127.0.0.1",
+            symbol("port"): there.port,
+            symbol("path"): "/x?y",
+            symbol("address"): "q2",
+        }
+        with brokers.connect(url, timeout=PATIENCE, reconnect=False) as connection:
+            connection.consume(queue("q"), lambda delivery: None)
+
+            def end() -> None:
+                (link,) = peer.links.values()
+                link.condition = Condition("amqp:link:redirect", "busy", info)
+                link.close()
+
+            peer.do(end)
+            wait_until(lambda: [link.address for link in there.attached] == ["q2"])
+    assert [request.path for request in goal.requests] == ["/x?y"]
+    assert len(first.requests) == 1
+
+
 def test_ws28_ws29_ws30_amqp_is_closed_before_the_websocket() -> None:
     """WS-28, WS-29: close goes out before the WebSocket's Close with code 1000, and nothing after it."""
     script = Script()

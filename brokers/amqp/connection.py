@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import count
-from typing import Any
 from uuid import uuid4
 
 from brokers.amqp.branches import Branches
@@ -44,7 +43,9 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
         )
         super().__init__(",".join(map(str, logins)), endpoints, timeout, reconnect)
         self._has_client_id = logins[0].client_id is not None
-        self._shared = Shared(timeout, self._crew, self._later, logins[0].max_message, self._forget)
+        self._shared = Shared(
+            timeout, self._crew, self._later, logins[0].max_message, self._consume_elsewhere, self._forget
+        )
         self._message_ids = logins[0].message_ids
         self._id_prefix = f"ID:{uuid4()}-"
         self._sent = count(1)
@@ -91,19 +92,26 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
             future.set_exception(error)
         return future
 
-    def consume(self, destination: Destination, on_delivery: OnDelivery, **wishes: Any) -> Consumer:
-        """Subscribe, wherever the broker says that this destination is; see `Connection.consume`.
+    def _consume_elsewhere(self, error: RedirectedError, wishes: Wishes, on_delivery: OnDelivery) -> Consumer:
+        """Subscribe wherever the broker says that a destination is; that is no part of this connection's transactions.
 
-        What is consumed at another broker is no part of a transaction of this connection's.
+        Raises:
+            RedirectedError: it is not said where, or one may not go there.
+            BrokerError: nobody lets us in there.
         """
-        try:
-            return super().consume(destination, on_delivery, **wishes)
-        except RedirectedError as error:
-            elsewhere = self._branches.to(self._current().login, error.info)
-            if elsewhere is None:
-                raise
-            connection, address = elsewhere
-            return connection.consume(replace(destination, address=address), on_delivery, **wishes)
+        elsewhere = self._branches.to(self._current().login, error.info)
+        if elsewhere is None:
+            raise error
+        connection, address = elsewhere
+        return connection.consume(
+            replace(wishes.destination, address=address),
+            on_delivery,
+            prefetch=wishes.prefetch,
+            selector=wishes.selector,
+            durable_name=wishes.durable_name,
+            auto_accept=wishes.auto_accept,
+            inline=wishes.inline,
+        )
 
     def _settling(self, login: Login, message: Message, future: Completion[SendResult]) -> Settle:
         """Return what completes a send; one that is redirected is first sent where it should go."""

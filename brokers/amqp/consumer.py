@@ -11,18 +11,19 @@ from contextlib import suppress
 from enum import Enum, auto
 from functools import partial
 from threading import Lock
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from proton import Condition
 from proton import Delivery as Transfer
 
 from brokers.amqp.mapping import Arrived, from_amqp_message
+from brokers.amqp.outcomes import RedirectedError
 from brokers.amqp.receiving import Arrival, Inlet
 from brokers.amqp.session import AmqpSession
-from brokers.connection import Delivery, OnDelivery
+from brokers.connection import Consumer, Delivery, OnDelivery
 from brokers.crew import Crew
 from brokers.deadlines import Later
-from brokers.errors import ConnectionLostError
+from brokers.errors import BrokerError, ConnectionLostError
 from brokers.sessions import LastingConsumer
 from brokers.wishes import Wishes
 
@@ -132,18 +133,23 @@ def _condition(reason: str | None) -> Condition | None:
     return None if reason is None else Condition("amqp:precondition-failed", reason)
 
 
+Elsewhere: TypeAlias = Callable[[RedirectedError, Wishes, OnDelivery], Consumer]
+"""Subscribes where a redirect leads; raises BrokerError if one may not go there, or nobody lets us in."""
+
+
 class Shared(NamedTuple):
-    """What the consumers of a connection share; `on_close` is told when one has ended."""
+    """What the consumers of a connection share; `on_close` is told when one has no more to do with it."""
 
     timeout: float
     crew: Crew
     later: Later
     max_message: int
+    elsewhere: Elsewhere
     on_close: Callable[[AmqpConsumer], None]
 
 
 class AmqpConsumer(LastingConsumer[AmqpSession, Arrival, AmqpDelivery]):
-    """One receiving link in each generation of the connection."""
+    """One receiving link in each generation of the connection; or a consumer elsewhere, if the broker says so."""
 
     def __init__(self, wishes: Wishes, on_delivery: OnDelivery, *, owner: object, shared: Shared) -> None:
         super().__init__(wishes, on_delivery, owner, shared.crew)
@@ -151,6 +157,9 @@ class AmqpConsumer(LastingConsumer[AmqpSession, Arrival, AmqpDelivery]):
         self._shared = shared
         self._replacing = Lock()
         self._inlet: Inlet | None = None
+        self._in_turn = Lock()  # what is under way here ends before something is delivered from elsewhere
+        self._is_closed = False
+        self._elsewhere: Consumer | None = None
 
     def resume(self, session: AmqpSession, generation: int) -> bool:
         """Attach a link in a generation; False if this was closed, or has one there by then.
@@ -163,13 +172,20 @@ class AmqpConsumer(LastingConsumer[AmqpSession, Arrival, AmqpDelivery]):
             if self._is_stopped or (before is not None and before.generation >= generation):
                 return False
             inlet = self._inlet = Inlet(session, generation, self.wishes, session.dialect, self._shared.max_message)
-        inlet.attach(self._turns.put, self._note_detached)(self._shared.timeout)
+        try:
+            inlet.attach(self._turns.put, self._note_detached)(self._shared.timeout)
+        except RedirectedError as error:
+            self._go(error)
         return True
 
     def close(self) -> None:
         """End the link; what is not accepted goes back at once, from an `on_delivery` under way too."""
         self.stop()
-        inlet = self._inlet
+        with self._replacing:
+            self._is_closed = True
+            inlet, elsewhere = self._inlet, self._elsewhere
+        if elsewhere is not None:
+            elsewhere.close()
         if inlet is not None and self._detach(inlet):
             inlet.await_detached(self._shared.timeout)
         self._shared.on_close(self)
@@ -188,10 +204,43 @@ class AmqpConsumer(LastingConsumer[AmqpSession, Arrival, AmqpDelivery]):
         if self._inlet is not None:
             self._inlet.detach()
 
-    def _note_detached(self, why: str) -> None:
-        log.error("the broker ended the consumer of %s: %s", self.wishes.destination, why)
+    def _note_detached(self, error: BrokerError) -> None:
         self.stop()
+        if isinstance(error, RedirectedError) and not self._is_closed:
+            with suppress(RuntimeError):  # the connection was closed meanwhile
+                self._shared.crew.submit(partial(self._follow, error))
+            return
+        self._end(error)
+
+    def _follow(self, error: RedirectedError) -> None:
+        """Go where the broker sends us that let us in at first; may block."""
+        try:
+            self._go(error)
+        except (BrokerError, TimeoutError) as failed:
+            self._end(failed if failed is error else BrokerError(f"{error}; there: {failed}"))
+
+    def _end(self, error: BrokerError) -> None:
+        log.error("the broker ended the consumer of %s: %s", self.wishes.destination, error)
         self._shared.on_close(self)
+
+    def _go(self, error: RedirectedError) -> None:
+        """Subscribe elsewhere, and have nothing more to do with this connection. Spec: WS-26, WS-27."""
+        try:
+            elsewhere = self._shared.elsewhere(error, self.wishes, self._deliver_from_elsewhere)
+        except BaseException:
+            self.stop()
+            self._shared.on_close(self)
+            raise
+        with self._replacing:
+            self._elsewhere = elsewhere
+            is_closed = self._is_closed
+        if is_closed:
+            elsewhere.close()
+        self._shared.on_close(self)
+
+    def _deliver_from_elsewhere(self, delivery: Delivery) -> None:
+        with self._in_turn:
+            self._on_delivery(delivery)
 
     def _take(self, arrival: Arrival) -> None:
         inlet = arrival.inlet
@@ -199,7 +248,8 @@ class AmqpConsumer(LastingConsumer[AmqpSession, Arrival, AmqpDelivery]):
             return
         inlet.note_seen(arrival.number)
         arrived = from_amqp_message(arrival.octets, inlet.dialect, self.wishes.destination)
-        self._deliver(AmqpDelivery(self, arrival, arrived))
+        with self._in_turn:
+            self._deliver(AmqpDelivery(self, arrival, arrived))
 
     def _conclude(self, delivery: AmqpDelivery) -> None:
         delivery.conclude()

@@ -53,6 +53,7 @@ class Inlet:
         self.dialect = dialect
         self.wishes = wishes
         self._limit = limit
+        self._is_let_in = False
         self._name = ""
         self._link: Receiver | None = None
         self._session: Session | None = None
@@ -61,7 +62,7 @@ class Inlet:
         self._seen: set[int] = set()
         self._buffer = bytearray()
         self._receive: Callable[[Arrival], None] = lambda arrival: None
-        self._on_detach: Callable[[str], None] = lambda why: None
+        self._on_detach: Callable[[BrokerError], None] = lambda error: None
         self._answers: SimpleQueue[BrokerError | None] = SimpleQueue()
 
     def unsubscribe(self, timeout: float) -> None:
@@ -72,7 +73,7 @@ class Inlet:
 
         Spec: AMQP 1.0 part 2, section 2.6.4; as Qpid JMS does it.
         """
-        self.attach(lambda arrival: None, lambda why: None, credit=0)(timeout)
+        self.attach(lambda arrival: None, lambda error: None, credit=0)(timeout)
         with self.engine.working():
             self.is_live = False
             if self._link is not None:
@@ -80,7 +81,7 @@ class Inlet:
         self.await_detached(timeout)
 
     def attach(
-        self, receive: Callable[[Arrival], None], on_detach: Callable[[str], None], credit: int | None = None
+        self, receive: Callable[[Arrival], None], on_detach: Callable[[BrokerError], None], credit: int | None = None
     ) -> Callable[[float], None]:
         """Attach and give credit; return what waits so many seconds for the broker's answer.
 
@@ -185,6 +186,7 @@ class Inlet:
             self._answers.put(BrokerError(f"the broker takes no selector for {self.wishes.destination}"))
             self.detach()
             return
+        self._is_let_in = True
         self._answers.put(None)
 
     def _has_filter(self, link: Sender | Receiver) -> bool:
@@ -231,7 +233,7 @@ class Inlet:
         link.condition = Condition(OVERSIZED, f"more than {self._limit} octets")
         self.is_live = False
         link.close()
-        self.engine.later(partial(self._on_detach, f"a message has more than {self._limit} octets"))
+        self.engine.later(partial(self._on_detach, BrokerError(f"a message has more than {self._limit} octets")))
 
     def closed(self, link: Sender | Receiver | None, condition: Condition | None) -> None:
         """Tell who waits for the link, or that it has ended by the broker's will."""
@@ -242,8 +244,9 @@ class Inlet:
         self._transfers.clear()
         why = text_of(condition)
         self._answers.put(_refused(f"cannot consume from {self.wishes.destination}: {why}", condition))
-        if was_live:
-            self.engine.later(partial(self._on_detach, why))
+        error = _refused(why, condition)
+        if was_live and (self._is_let_in or not isinstance(error, RedirectedError)):  # else who attaches follows it
+            self.engine.later(partial(self._on_detach, error))
 
     def _session_ended(self, condition: Condition | None) -> None:
         """Tell who waits, and let the link go with its session."""
