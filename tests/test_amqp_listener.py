@@ -120,7 +120,7 @@ def test_destinations_by_user() -> None:
 
 @pytest.mark.parametrize("binding", [None, Binding.LENIENT])
 def test_tls_and_certificates_of_clients(binding: Binding | None, tmp_path: Path) -> None:
-    """EXTERNAL is who the certificate says; without one there is no such mechanism."""
+    """WS-31, and over TCP: EXTERNAL is who the certificate says; without one there is no such mechanism."""
     authority, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("localhost").configure_cert(context)
     authority.configure_trust(context)
