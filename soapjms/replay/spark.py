@@ -1,15 +1,18 @@
 """The engine on Spark: plain functions from DataFrame to DataFrame; Spark only reads in parts, joins, sorts and writes.
 
 Nothing comes to the driver but counts, a handful of samples and the list of files, so a log may be larger than any
-machine. Records are spread by correlation key, never by queue. They travel packed: nobody but Python looks into them.
+machine. Records are spread by correlation key, never by queue. They travel packed, many in a bundle: nobody but Python
+looks into them.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from itertools import chain
+from itertools import chain, groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +23,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from soapjms.protocol.record import Record
 from soapjms.replay import hadoop
+from soapjms.replay.bundles import Bundler, in_order, pack_aliases, rekeyed, used_aliases
 from soapjms.replay.frames import (
     Batches,
     add_counts,
@@ -48,21 +52,29 @@ SHUFFLE: Final = "spark.sql.shuffle.partitions"
 MOST_ALIASES: Final = 100_000
 """Message ids that answers repeat: up to so many go to every task, of more the answers go to the ids."""
 
+BUCKET: Final = 2 << 20
+"""Octets of logs for each bucket: so many of its records a task holds and sorts at a time."""
+MOST_BUCKETS: Final = 2048
+BUCKETS_OF_TASK: Final = 32
+"""How many buckets each judging task has at least, so that all have about the same to do."""
+
 STAGED: Final = pa.schema(
     [
-        *REJECTED,  # of a record only the line
+        *REJECTED,
         ("number", pa.int64()),
         ("start", pa.int64()),
-        ("key", pa.string()),
-        ("by_alias", pa.bool_()),
-        ("announces", pa.string()),
-        ("time", pa.int64()),
-        ("packed", pa.binary()),
         ("edition", pa.string()),
+        ("records", pa.int64()),
+        ("bucket", pa.int32()),
+        ("answers", pa.bool_()),
+        ("bundle", pa.binary()),
+        ("ids", pa.binary()),
     ]
 )
-"""What was read: records, and what could not be read. Lines count from the part that they are in."""
-PLACE: Final = ("number", "start", "line")
+"""What was read: what could not be, its lines counted from the part that they are in; how many records of a log show an
+edition; bundles of records."""
+USED: Final = pa.schema([("bucket", pa.int32()), ("number", pa.int64()), ("aliases", pa.binary())])
+BUNDLES: Final = pa.schema([("bucket", pa.int32()), ("bundle", pa.binary())])
 COUNTED: Final = pa.schema([("number", pa.int64()), ("start", pa.int64()), ("lines", pa.int64())])
 
 
@@ -103,16 +115,17 @@ def _run(
 ) -> tuple[Tally, list[Rejected]]:
     progress(f"reading {len(job.logs) + len(far)} files")
     parts = splits(job.logs, _split_size(spark, job.logs))
-    everything = staged(spark, parts, job.terms)
-    with kept(everything.union(fetched(spark, far, job.terms)) if far else everything) as found:
+    buckets = _buckets(spark, [*job.logs, *far])
+    everything = staged(spark, parts, job.terms, buckets)
+    with kept(everything.union(fetched(spark, far, job.terms, buckets)) if far else everything) as found:
         tally, broken = _census(found)
         refused = _refused(spark, found, parts, broken, job.rejected)
         write(refused, result / "rejected")
         tally.count("rejected", by=len(job.rejected))
         progress("judging")
         with kept(aliases(found)) as used:
-            records = keyed(found, used, used.count())
-            with kept(judged(together(records), job.terms.decided(tally.counts), _records)) as rows:
+            bundles = keyed(found, used, sum(row.number for row in used.select("number").toLocalIterator()), buckets)
+            with kept(judged(together(bundles), job.terms.decided(tally.counts), _records)) as rows:
                 write(verdicts(rows), result / "verdicts")
                 progress("counting")
                 add_counts(rows, tally)
@@ -129,6 +142,12 @@ def _shuffle_partitions(spark: SparkSession, logs: Iterable[LogFile]) -> int:
     """Choose how many tasks judge: the same number for each core, as each begins with an empty memory."""
     octets, cores = sum(whole(log).octets for log in logs), spark.sparkContext.defaultParallelism
     return int(cores * max(1, -(-octets // (SPLIT * cores))))
+
+
+def _buckets(spark: SparkSession, logs: Iterable[LogFile]) -> int:
+    """Choose how many buckets the keys fall into."""
+    octets, tasks = sum(whole(log).octets for log in logs), int(spark.conf.get(SHUFFLE) or 0)
+    return max(BUCKETS_OF_TASK * tasks, min(MOST_BUCKETS, octets // BUCKET))
 
 
 def _census(found: DataFrame) -> tuple[Tally, set[int]]:
@@ -158,21 +177,22 @@ def _refused(
 # From DataFrame to DataFrame
 
 
-def staged(spark: SparkSession, parts: list[Split], terms: Terms) -> DataFrame:
-    """Read everything: records with their keys, and what could not be read, with its reason."""
-    return _each(spark, parts, partial(_read_part, terms=terms), STAGED)
+def staged(spark: SparkSession, parts: list[Split], terms: Terms, buckets: int) -> DataFrame:
+    """Read everything: records in bundles, and what could not be read, with its reason."""
+    return _each(spark, parts, partial(_read_part, terms=terms, buckets=buckets), STAGED)
 
 
-def fetched(spark: SparkSession, logs: list[LogFile], terms: Terms) -> DataFrame:
+def fetched(spark: SparkSession, logs: list[LogFile], terms: Terms, buckets: int) -> DataFrame:
     """Read all of the files of other machines, as `staged` does."""
-    task = partial(_read_fetched, logs={log.path: log for log in logs}, terms=terms)
+    task = partial(_read_fetched, logs={log.path: log for log in logs}, terms=terms, buckets=buckets)
     return hadoop.contents(spark, logs).mapInArrow(task, from_arrow_schema(STAGED))
 
 
 def census(found: DataFrame) -> DataFrame:
     """Count for each log the records that show an edition, and what could not be read."""
-    counts = F.count("packed").alias("records"), F.count("reason").alias("rejected")
-    return found.groupBy("number", "edition").agg(*counts)
+    told = found.where("reason IS NOT NULL OR edition IS NOT NULL")
+    counts = F.sum("records").alias("records"), F.count("reason").alias("rejected")
+    return told.groupBy("number", "edition").agg(*counts)
 
 
 def first_lines(spark: SparkSession, parts: list[Split]) -> DataFrame:
@@ -200,41 +220,36 @@ def rejected(found: DataFrame, lines: DataFrame) -> DataFrame:
 
 
 def aliases(found: DataFrame) -> DataFrame:
-    """Select the message ids of requests that some record repeats as its correlation id, with the requests' keys."""
-    announced = (
-        found.where("announces IS NOT NULL")
-        .groupBy(F.col("announces").alias("alias"))
-        .agg(F.min("key").alias("request_key"))
-    )
-    return announced.join(found.where("by_alias").select(F.col("key").alias("alias")).distinct(), "alias")
+    """Find the message ids of requests that some record repeats as its correlation id, with the requests' keys.
+
+    There is a row for each bucket that has any.
+    """
+    ids = found.where("ids IS NOT NULL").select("bucket", "answers", "ids")
+    return together(ids).mapInArrow(_aliases_of, from_arrow_schema(USED))
 
 
-def keyed(found: DataFrame, used: DataFrame, number: int) -> DataFrame:
-    """Give each record the key under which it meets its copies and its partner.
+def keyed(found: DataFrame, used: DataFrame, number: int, buckets: int) -> DataFrame:
+    """Put each record into the bucket in which it meets its copies and its partner.
 
     Args:
         found: what was read.
         used: the aliases.
         number: how many aliases there are.
+        buckets: how many buckets there are.
     """
-    records = found.where("packed IS NOT NULL")
-    columns = ["time", *PLACE, "packed"]
+    bundles = found.where("bundle IS NOT NULL")
     if not number:
-        return records.select("key", *columns)
+        return bundles.select(BUNDLES.names)
     if number <= MOST_ALIASES:
         used = F.broadcast(used)
-    # Only answers are joined: a join of all would send every request to the one task that has the nulls.
-    answers = records.where("by_alias").join(used, F.col("key") == F.col("alias"), "left")
-    return (
-        records.where("NOT by_alias")
-        .select("key", *columns)
-        .union(answers.select(F.coalesce("request_key", "key").alias("key"), *columns))
-    )
+    answers = bundles.where("answers").select(BUNDLES.names).join(used.drop("number"), "bucket", "left")
+    moved = answers.mapInArrow(partial(_rekeyed, buckets=buckets), from_arrow_schema(BUNDLES))
+    return bundles.where("NOT answers").select(BUNDLES.names).union(moved)
 
 
-def together(records: DataFrame) -> DataFrame:
-    """Put the records of a key into one task, one after another."""
-    return records.repartition("key").sortWithinPartitions("key", "time", *PLACE).select("key", "packed")
+def together(rows: DataFrame) -> DataFrame:
+    """Put the rows of a bucket into one task, one after another."""
+    return rows.repartition("bucket").sortWithinPartitions("bucket")
 
 
 def _each(
@@ -261,33 +276,63 @@ def _count_part(part: Split) -> Iterable[tuple[Any, ...]]:
     return [(part.log.number, part.start, count_lines(part))]
 
 
-def _read_part(part: Split, terms: Terms) -> Iterator[tuple[Any, ...]]:
-    row = partial(_staged_row, terms=terms, unpack=Unpacker().unpack)
-    return (row(part.log, part.start, found) for found in read_packed(part))
+def _read_part(part: Split, terms: Terms, buckets: int) -> Iterator[tuple[Any, ...]]:
+    return _staged_rows(((part.log, part.start, found) for found in read_packed(part)), terms, buckets)
 
 
-def _read_fetched(batches: Batches, logs: Mapping[str, LogFile], terms: Terms) -> Batches:
-    row = partial(_staged_row, terms=terms, unpack=Unpacker().unpack)
-    files = chain.from_iterable(
-        zip(*(column.to_pylist() for column in batch.columns), strict=True) for batch in batches
-    )
-    found = chain.from_iterable(hadoop.read_content(logs, path, octets) for path, octets in files)
-    return to_batches((row(log, 0, each) for log, each in found), STAGED)
+def _read_fetched(batches: Batches, logs: Mapping[str, LogFile], terms: Terms, buckets: int) -> Batches:
+    found = chain.from_iterable(hadoop.read_content(logs, path, octets) for path, octets in _rows(batches))
+    return to_batches(_staged_rows(((log, 0, each) for log, each in found), terms, buckets), STAGED)
 
 
-def _staged_row(
-    log: LogFile, start: int, found: Packed | Rejected, terms: Terms, unpack: Callable[[bytes], Record]
-) -> tuple[Any, ...]:
-    if isinstance(found, Rejected):
-        return *found, log.number, start, None, None, None, None, None, None
-    key, time, packed = found.row
-    edition = terms.edition_shown(unpack(packed)) if terms.is_open else None
-    return None, found.line, None, None, log.number, start, *key, time, packed, edition
+def _staged_rows(
+    read: Iterable[tuple[LogFile, int, Packed | Rejected]], terms: Terms, buckets: int
+) -> Iterator[tuple[Any, ...]]:
+    """Make the rows of what was read, each with its log and part."""
+    bundler, unpack = Bundler(buckets), Unpacker().unpack
+    shown: Counter[tuple[int, str]] = Counter()
+    for log, start, found in read:
+        if isinstance(found, Rejected):
+            yield *found, log.number, start, *(None,) * 6
+            continue
+        row = found.row
+        entry = (row.keys.key, row.time, log.number, start, found.line, row.packed)
+        bundler.add(entry, row.keys.by_alias, row.keys.announces)
+        if terms.is_open and (edition := terms.edition_shown(unpack(row.packed))) is not None:
+            shown[log.number, edition] += 1
+        if bundler.is_full:
+            yield from _bundle_rows(bundler)
+    yield from _bundle_rows(bundler)
+    for (number, edition), records in shown.items():
+        yield *(None,) * 4, number, None, edition, records, *(None,) * 4
+
+
+def _bundle_rows(bundler: Bundler) -> Iterator[tuple[Any, ...]]:
+    return ((*(None,) * 8, *bundle) for bundle in bundler.take())
+
+
+def _aliases_of(batches: Batches) -> Batches:
+    return to_batches(_used_rows(_rows(batches)), USED)
+
+
+def _used_rows(rows: Iterator[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+    for bucket, group in groupby(rows, key=itemgetter(0)):
+        used = used_aliases((answers, ids) for _, answers, ids in group)
+        if used:
+            yield bucket, len(used), pack_aliases(used)
+
+
+def _rekeyed(batches: Batches, buckets: int) -> Batches:
+    return to_batches(rekeyed(_rows(batches), buckets), BUNDLES)
 
 
 def _records(batches: Batches) -> Iterator[tuple[str, Record]]:
     unpack = Unpacker().unpack
-    for batch in batches:
-        keys_of, octets = (column.to_pylist() for column in batch.columns)
-        for key, packed in zip(keys_of, octets, strict=True):
+    for _, group in groupby(_rows(batches), key=itemgetter(0)):
+        for key, *_, packed in in_order(bundle for _, bundle in group):
             yield key, unpack(packed)
+
+
+def _rows(batches: Batches) -> Iterator[tuple[Any, ...]]:
+    for batch in batches:
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
