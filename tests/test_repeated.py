@@ -17,6 +17,7 @@ from soapjms.protocol import described
 from soapjms.protocol.assertions import (
     ASSERTIONS,
     Judge,
+    Memory,
     Outcome,
     Setting,
     Verdict,
@@ -68,7 +69,7 @@ def test_a_judge_remembers_only_so_much(monkeypatch: pytest.MonkeyPatch) -> None
     exchanges = [exchange_of(case.values[0]) for case in CASES[:40]]  # type: ignore[arg-type]
     for each in exchanges:
         agrees(one, each)
-        assert len(one._steps) <= 2
+        assert len(one._memory.messages) <= 2
 
 
 CHANGES: dict[str, list[Any]] = {
@@ -144,7 +145,7 @@ def test_long_properties_are_not_remembered() -> None:
     message = Message(message_type=MessageType.BYTES, body=b"<a/>", properties=long)
     one = Judge(Setting())
     agrees(one, Exchange(id="", pattern=Pattern.ONE_WAY, request=record(message, None)))
-    assert not one._steps
+    assert not one._memory.messages
     reading = Reading(message, REC_2012)
     assert "quotedSoapAction" in [code for code, _ in habits_of(reading, Carrier.ONE_WAY)]
     assert guess_dialect(reading) == "spring-ws"
@@ -159,3 +160,17 @@ def test_properties_that_come_by_the_thousand_are_forgotten(monkeypatch: pytest.
         assert found.soap_action == text
         assert len(memory._known) <= 2
     assert memory.describe(found.properties, REC_2012) is found
+
+
+@pytest.mark.parametrize("profile", EDITIONS)
+def test_judges_who_share_a_memory_say_the_same(profile: str) -> None:
+    """One that goes on where another stopped finds and counts what it did, and settles nothing anew."""
+    exchanges = [exchange_of(case.values[0]) for case in CASES if case.values[1] == profile]  # type: ignore[index]
+    memory, setting = Memory(), Setting(profile=EDITIONS[profile])
+    known = []
+    for _ in range(3):
+        one = Judge(setting, memory)
+        for each in exchanges:
+            agrees(one, each, times=1)
+        known.append(dict(memory.messages))
+    assert known[1] == known[2]

@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
+from functools import lru_cache
 from itertools import groupby
 from operator import itemgetter
 from typing import Final, NamedTuple
 
 from soapjms.protocol.assertions import (
     Judge,
+    Memory,
     Outcome,
     Setting,
     Verdict,
@@ -23,6 +25,8 @@ from soapjms.protocol.assertions import (
     readings,
 )
 from soapjms.protocol.exchange import Exchange, Pattern, pair
+from soapjms.protocol.limits import Limits
+from soapjms.protocol.names import Mep
 from soapjms.protocol.properties import Carrier
 from soapjms.protocol.reading import Reading
 from soapjms.protocol.record import Record
@@ -75,13 +79,26 @@ def judge_all(keyed: Iterable[tuple[str, Record]], terms: Terms, tally: Tally) -
     _add_up(judges, tally)
 
 
+def _memory_for(setting: Setting) -> Memory:
+    return _shared_memory(setting.profile.name, setting.mep, setting.variants, setting.strict, setting.limits)
+
+
+@lru_cache(maxsize=4)
+def _shared_memory(
+    profile_name: str, mep: Mep | None, variants: frozenset[str], strict: bool, limits: Limits
+) -> Memory:
+    """Return the memory of all who judge by a setting: Spark cuts a run into parts, and none has to begin anew."""
+    return Memory()
+
+
 def _judge_for(message: Reading | None, terms: Terms, judges: dict[int | None, Judge]) -> Judge:
     """Return the judge who knows what is known of the sender of a request or one-way message."""
     number = terms.senders.find(message)
     judge = judges.get(number)
     if judge is None:
         known = terms.setting.properties if number is None else terms.senders.all[number].properties
-        judge = judges[number] = Judge(replace(terms.setting, properties=known))
+        setting = replace(terms.setting, properties=known)
+        judge = judges[number] = Judge(setting, None if known is not None else _memory_for(setting))
     judge.exchanges += 1
     return judge
 

@@ -27,7 +27,7 @@ from soapjms.protocol.assertions.model import (
     Setting,
     Verdict,
 )
-from soapjms.protocol.assertions.repeated import Judge
+from soapjms.protocol.assertions.repeated import Judge, Memory
 from soapjms.protocol.assertions.table import ASSERTIONS, REQUEST_FAULTS
 from soapjms.protocol.names import Level
 
@@ -42,6 +42,7 @@ __all__ = [
     "Habit",
     "Judge",
     "Level",
+    "Memory",
     "Need",
     "Outcome",
     "Sees",

@@ -163,21 +163,37 @@ class Steps:
     counts: Counter[tuple[str, Outcome]]
 
 
+NEVER_SEEN: Final = Steps((), Counter())
+"""Stands for the steps of a sketch that comes for the first time."""
+
+
+class Memory:
+    """The steps that were worked out by one setting; judges that judge by the same one may share it.
+
+    Attributes:
+        messages: by the sketch; None for one that came once.
+        pairs: by what pairs share.
+    """
+
+    def __init__(self) -> None:
+        self.messages: dict[Sketch, Steps | None] = {}
+        self.pairs: dict[Halves, Steps] = {}
+
+
 class Judge:
     """Judges exchanges one after the other, by one setting, and counts how their assertions end.
 
-    Not thread-safe.
+    Not thread-safe. With a `memory` it goes on where others stopped who judged by the same setting.
 
     Attributes:
         setting: what is taken for granted of all of them.
         exchanges: how many there were; for the caller to count.
     """
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: Setting, memory: Memory | None = None) -> None:
         self.setting = setting
         self.exchanges = 0
-        self._steps: dict[Sketch, Steps | None] = {}
-        self._steps_of_pairs: dict[Halves, Steps] = {}
+        self._memory = memory or Memory()
         self._seen: Counter[tuple[Steps, tuple[tuple[int, Outcome], ...]]] = Counter()
         self._counts: Counter[tuple[str, Outcome]] = Counter()
 
@@ -254,25 +270,26 @@ class Judge:
         if not case.message.described.is_short:
             return None
         sketch = sketch_of(case)
-        if sketch not in self._steps:
-            if len(self._steps) >= MOST:
+        known = self._memory.messages
+        steps = known.get(sketch, NEVER_SEEN)
+        if steps is NEVER_SEEN:
+            if len(known) >= MOST:
                 self._add_up()
-                self._steps.clear()
-            self._steps[sketch] = None
+                known.clear()
+            known[sketch] = None
             return None
-        steps = self._steps[sketch]
         if steps is None:
             alone = Case(self.setting, case.message, case.carrier, case.request, case.response)
-            steps = self._steps[sketch] = self._settle(alone, self._rows(case.carrier))
+            steps = known[sketch] = self._settle(alone, self._rows(case.carrier))
         return steps
 
     def _steps_for_pair(self, case: Case) -> Steps:
         request = case.request
         jndi = request is not None and case.response is not None and is_jndi(case)
         halves = Halves(request is not None, case.response is not None, jndi, bool(case.subcodes))
-        steps = self._steps_of_pairs.get(halves)
+        steps = self._memory.pairs.get(halves)
         if steps is None:
-            steps = self._steps_of_pairs[halves] = self._settle(case, self._rows(None))
+            steps = self._memory.pairs[halves] = self._settle(case, self._rows(None))
         return steps
 
     def _settle(self, case: Case, rows: tuple[Assertion, ...]) -> Steps:
