@@ -5,7 +5,8 @@
 Logs of each size are made first, once, as JSON Lines and as Parquet; in them every message is captured 1.4 times, as
 client, service and taps see the same. Each run is a process of its own, held to its cores. Printed are the rates and
 their ratios to the plain run, the growth from size to size, the memory of driver, executor and workers at its highest,
-what each step of a run takes, and what Python spends a record. `--messages 10000000` takes an hour and 20 GB of disk.
+what each step of a run takes and who had the processors meanwhile, and what Python spends a record. `--messages
+10000000` takes an hour and 20 GB of disk; `--forms parquet --runs plain-1 spark-2` leaves out the rest.
 
 `--compare 100000` asserts instead that on a log of so many messages the rows of both engines are the same.
 """
@@ -27,7 +28,7 @@ from datetime import timedelta
 from itertools import groupby, pairwise
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -48,7 +49,7 @@ from soapjms.replay.summary import Tally  # noqa: E402
 from soapjms.replay.terms import Terms  # noqa: E402
 
 FORMS = ("jsonl", "parquet")
-RUNS = (("plain", 1), ("spark", 1), ("spark", 2))
+RUNS = {"plain-1": ("plain", 1), "spark-1": ("spark", 1), "spark-2": ("spark", 2)}
 MIB = 1 << 20
 SAMPLE = 30_000
 """Records of which each step in Python is timed by itself."""
@@ -67,48 +68,63 @@ def logs_of(folder: Path, messages: int, form: str, skew: float = 0.0) -> Path:
 # One run, in a process of its own
 
 
-class Memory(threading.Thread):
-    """Looks at the memory of this process and of those below it, and keeps the highest of each kind."""
+class Used(NamedTuple):
+    """What a process uses: its kind, the memory it has in octets, and the processor time it took in seconds."""
+
+    kind: str
+    octets: int
+    seconds: float
+
+
+class Watch(threading.Thread):
+    """Looks at this process and at those below it: keeps the highest memory of each kind, and the processor time."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
-        self.highest: dict[str, int] = {}
+        self._highest: dict[str, int] = {}
+        self._took: dict[int, tuple[str, float]] = {}
         self._done = threading.Event()
 
     def run(self) -> None:
         """Look until told to stop."""
         while not self._done.wait(0.1):
             now: dict[str, int] = {}
-            for kind, size in memory_below(os.getpid()):
-                now[kind] = now.get(kind, 0) + size
-            self.highest = {kind: max(now.get(kind, 0), self.highest.get(kind, 0)) for kind in {*now, *self.highest}}
+            for number, used in used_below(os.getpid()):
+                now[used.kind] = now.get(used.kind, 0) + used.octets
+                self._took[number] = used.kind, used.seconds
+            self._highest = {kind: max(now.get(kind, 0), self._highest.get(kind, 0)) for kind in now | self._highest}
 
-    def stop(self) -> dict[str, int]:
-        """Return the highest of each kind in MiB."""
+    def stop(self) -> tuple[dict[str, int], dict[str, float]]:
+        """Return the highest memory in MiB and the processor time in seconds of each kind."""
         self._done.set()
         self.join()
-        return {kind: size // MIB for kind, size in sorted(self.highest.items())}
+        took: dict[str, float] = {}
+        for kind, seconds in self._took.values():
+            took[kind] = round(took.get(kind, 0) + seconds, 1)
+        return {kind: size // MIB for kind, size in sorted(self._highest.items())}, dict(sorted(took.items()))
 
 
-def memory_below(root: int) -> Iterator[tuple[str, int]]:
-    """Yield kind and resident octets of a process and of all below it."""
-    parents: dict[int, int] = {}
+def used_below(root: int) -> Iterator[tuple[int, Used]]:
+    """Yield the number of a process and of all below it, each with what it uses."""
+    states: dict[int, list[str]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                states[int(entry.name)] = (entry / "stat").read_text().rpartition(")")[2].split()
             except OSError:
                 continue  # it has ended
     below = {root}
-    while more := {each for each, parent in parents.items() if parent in below} - below:
+    while more := {each for each, state in states.items() if int(state[1]) in below} - below:
         below |= more
-    for each in below:
+    for each in below & states.keys():
+        state = states[each]
         try:
-            size = int(Path(f"/proc/{each}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
             name = Path(f"/proc/{each}/comm").read_text().strip()
         except OSError:
             continue
-        yield "driver" if each == root else "jvm" if name == "java" else "workers", size
+        kind = "driver" if each == root else "jvm" if name == "java" else "workers"
+        seconds = (int(state[11]) + int(state[12])) / os.sysconf("SC_CLK_TCK")
+        yield each, Used(kind, int(state[21]) * os.sysconf("SC_PAGESIZE"), seconds)
 
 
 def child(engine: str, cores: int, logs: str, out: str) -> None:
@@ -121,15 +137,16 @@ def child(engine: str, cores: int, logs: str, out: str) -> None:
         if not marks or marks[-1][0] != step:
             marks.append((step, time.perf_counter()))
 
-    memory = Memory()
-    memory.start()
+    watch = Watch()
+    watch.start()
     begun = time.perf_counter()
     options: dict[str, Any] = {"engine": "local"} if engine == "plain" else {"master": f"local[{cores}]"}
     summary = replay(logs, out, progress=note, **options)
     ended = time.perf_counter()
     ends = [*(at for _, at in marks[1:]), ended]
     steps = {step: round(end - at, 2) for (step, at), end in zip(marks, ends, strict=True)}
-    found = {"seconds": ended - begun, "steps": steps, "memory": memory.stop()}
+    memory, took = watch.stop()
+    found = {"seconds": ended - begun, "steps": steps, "memory": memory, "took": took}
     print(json.dumps(found | {name: summary.members[name] for name in ("records", "messages")}))
 
 
@@ -153,24 +170,34 @@ def best(engine: str, cores: int, logs: Path, rounds: int) -> dict[str, Any]:
 # What is printed
 
 
-def rates(folder: Path, messages: int, rounds: int) -> dict[tuple[str, str, int], dict[str, Any]]:
-    """Time all engines on logs of one size, in both forms."""
+def rates(folder: Path, messages: int, options: argparse.Namespace) -> dict[tuple[str, str, int], dict[str, Any]]:
+    """Time the engines on logs of one size; the first one is what the others are compared with."""
     found = {}
     print(f"\n{messages} messages")
-    for form in FORMS:
-        logs = logs_of(folder, messages, form)
-        for engine, cores in RUNS:
-            done = found[form, engine, cores] = best(engine, cores, logs, rounds)
-            ratio = found[form, "plain", 1]["seconds"] / done["seconds"]
+    for form in options.forms:
+        logs, first = logs_of(folder, messages, form), options.runs[0]
+        for name in options.runs:
+            engine, cores = RUNS[name]
+            done = found[form, engine, cores] = best(engine, cores, logs, options.rounds)
+            ratio = found[form, *RUNS[first]]["seconds"] / done["seconds"]
             print(
                 f"  {form:8} {engine:5} {cores} core{'s' if cores > 1 else ' '} {done['seconds']:8.1f} s"
                 f" {done['messages'] / done['seconds']:8.0f} messages/s"
                 f" {done['records'] / done['seconds']:8.0f} records/s"
-                f" {ratio:5.2f} x plain   memory {said(done['memory'], 'MiB')}",
+                f" {ratio:5.2f} x {first}   memory {said(done['memory'], 'MiB')}",
                 flush=True,
             )
-            print(f"           {said(done['steps'], 's')}", flush=True)
+            print(f"           {said(done['steps'], 's')}")
+            print(f"           processor time: {holding_back(done, cores)}", flush=True)
     return found
+
+
+def holding_back(done: dict[str, Any], cores: int) -> str:
+    """Say who had the processors, and how much of them nobody had."""
+    took, all_of_it = done["took"], done["seconds"] * cores
+    idle = 1 - sum(took.values()) / all_of_it
+    shares = (f"{kind} {seconds} s ({seconds / all_of_it:.0%})" for kind, seconds in took.items())
+    return f"{', '.join(shares)}, idle {idle:.0%}"
 
 
 def said(values: dict[str, Any], unit: str) -> str:
@@ -277,6 +304,8 @@ def main() -> None:
     parser.add_argument("--messages", type=int, nargs="*", default=[100_000, 1_000_000])
     parser.add_argument("--skewed", type=int, default=100_000, help="messages of the skewed log; 0 for none")
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--forms", nargs="+", choices=FORMS, default=FORMS)
+    parser.add_argument("--runs", nargs="+", choices=RUNS, default=list(RUNS))
     parser.add_argument("--logs", help="folder for the logs, which are kept there")
     parser.add_argument("--make", action="store_true", help="make the logs and end")
     parser.add_argument("--compare", type=int, help="compare the engines on so many messages, and end")
@@ -295,7 +324,7 @@ def main() -> None:
                 for form in FORMS:
                     logs_of(folder, messages, form)
             return
-        growth({messages: rates(folder, messages, options.rounds) for messages in options.messages})
+        growth({messages: rates(folder, messages, options) for messages in options.messages})
         if options.skewed:
             skewed(folder, options.skewed, options.rounds)
         if options.messages:
