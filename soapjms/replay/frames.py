@@ -96,7 +96,7 @@ def verdicts(rows: DataFrame) -> DataFrame:
 
 def add_counts(rows: DataFrame, tally: Tally) -> None:
     """Add the counts of what was judged, a row for each task."""
-    for row in rows.where("tally IS NOT NULL").select("tally").toLocalIterator():
+    for row in rows.where("tally IS NOT NULL").select("tally").toLocalIterator(prefetchPartitions=True):
         tally.add(Tally.from_json(row.tally))
 
 

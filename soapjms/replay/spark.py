@@ -46,6 +46,8 @@ from soapjms.replay.terms import SHOWN, Terms
 
 SPLIT: Final = 32 << 20
 """Octets of a log that one task reads, where it can be read in parts."""
+JUDGED_AT_ONCE: Final = 64 << 20
+"""Octets of logs that one task judges. It holds a bucket of them at a time."""
 SMALLEST_SPLIT: Final = 4 << 20
 """Of a log that is small for the cores there are."""
 SHUFFLE: Final = "spark.sql.shuffle.partitions"
@@ -124,7 +126,7 @@ def _run(
         tally.count("rejected", by=len(job.rejected))
         progress("judging")
         with kept(aliases(found)) as used:
-            bundles = keyed(found, used, sum(row.number for row in used.select("number").toLocalIterator()), buckets)
+            bundles = keyed(found, used, used.agg(F.sum("number")).collect()[0][0] or 0, buckets)
             with kept(judged(together(bundles), job.terms.decided(tally.counts), _records)) as rows:
                 write(verdicts(rows), result / "verdicts")
                 progress("counting")
@@ -141,7 +143,7 @@ def _split_size(spark: SparkSession, logs: Iterable[LogFile]) -> int:
 def _shuffle_partitions(spark: SparkSession, logs: Iterable[LogFile]) -> int:
     """Choose how many tasks judge: the same number for each core, as each begins with an empty memory."""
     octets, cores = sum(whole(log).octets for log in logs), spark.sparkContext.defaultParallelism
-    return int(cores * max(1, -(-octets // (SPLIT * cores))))
+    return int(cores * max(1, -(-octets // (JUDGED_AT_ONCE * cores))))
 
 
 def _buckets(spark: SparkSession, logs: Iterable[LogFile]) -> int:
