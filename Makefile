@@ -14,9 +14,10 @@ OUTSIDE := broker or spark or peer or browser
 
 SETUP := $(VENV)/.made-from-pyproject
 BROKERS := $(patsubst %,build/%/.fetched,activemq artemis qpid jolokia)
+HDFS := build/hdfs/.fetched
 PACKAGES := $(patsubst %,build/%/.fetched,xml-conformance rhea report-page)
 
-.PHONY: help setup java node browser brokers packages soak fuzz test test-inside test-outside check lint demo bench clean
+.PHONY: help setup java node browser brokers hdfs packages soak fuzz test test-inside test-outside check lint demo bench clean
 .DELETE_ON_ERROR:
 
 help:
@@ -29,6 +30,7 @@ help:
 	@echo 'make setup    the virtual environment in $(VENV)'
 	@echo 'make java     check for a JDK and Maven; as root install them'
 	@echo 'make brokers  fetch ActiveMQ Classic, Artemis, Qpid, and the agent that tells what they count'
+	@echo 'make hdfs     fetch the servers of HDFS, which make soak replays logs from'
 	@echo 'make packages fetch the W3C XML conformance data, rhea, a client of AMQP that is not ours, and axe-core'
 	@echo 'make browser  check for Chromium, which opens the report of a replay; as root install it'
 	@echo 'make clean    remove all that was made'
@@ -47,8 +49,10 @@ java:
 
 brokers: $(BROKERS)
 
+hdfs: $(HDFS)
+
 # `java` stands behind the bar: it is checked first, but having checked it does not make the jars old.
-$(BROKERS): build/%/.fetched: tests/%/pom.xml | java
+$(BROKERS) $(HDFS): build/%/.fetched: tests/%/pom.xml | java
 	rm -rf $(@D)
 	mvn --batch-mode --quiet --file $< generate-resources
 	touch $@
@@ -93,7 +97,7 @@ test-outside:
 	$(BIN)/coverage run --parallel-mode -m pytest -m 'not soak and ($(OUTSIDE))'
 
 # What `make test` does with a tenth of the calls; about ten minutes.
-soak: setup java brokers
+soak: setup java brokers hdfs
 	for broker in activemq artemis; do \
 	  PYTHONPATH=tests $(BIN)/python tests/kill_kit.py --broker $$broker || exit 1; \
 	  PYTHONPATH=tests $(BIN)/python tests/many_calls_kit.py --broker $$broker || exit 1; \
