@@ -49,7 +49,13 @@ ADDRESS: Final = {"multiple": True, "callback": _address, "metavar": "HOST:PORT"
 @click.option("--context", metavar="NAME", help="The server's own name.  [default: of --setup, else localhost]")
 @click.option("--jms/--no-jms", default=True, show_default=True, help="Have the topics that smqp:// URLs need.")
 @click.option("--lenient", is_flag=True, help="Read what implementers of the draft's examples would send, too.")
-@click.option("--max-topics", type=click.IntRange(min=1), default=100_000, show_default=True, help="For SMQP: so many.")
+@click.option(
+    "--max-topics",
+    type=click.IntRange(min=1),
+    default=100_000,
+    show_default=True,
+    help="For SMQP: topics of the server.",
+)
 @amqp_options(ADDRESS, FILE)
 @ANNOUNCED_OPTION
 def command(
