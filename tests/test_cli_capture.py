@@ -21,7 +21,7 @@ import soapjms
 from brokers import DestinationKind, Message, MessageType, queue, topic
 from soapjms.protocol.record import Direction, Node, Record
 
-CALLS = 200
+CALLS = [200, pytest.param(2_000, marks=[pytest.mark.soak, pytest.mark.timeout(600)])]
 AT_ONCE = 8
 
 
@@ -89,9 +89,10 @@ def broker(request: pytest.FixtureRequest) -> Iterator[RealBroker]:
 class TestOnEachBroker:
     """ActiveMQ with mirrored queues, Artemis with a divert."""
 
-    def test_calls(self, broker: RealBroker, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("calls", CALLS)
+    def test_calls(self, broker: RealBroker, calls: int, tmp_path: Path) -> None:
         """Calls on temporary reply queues: each message once, all paired, nothing broken; pings are left out."""
-        name, messages = fresh(), 2 * CALLS + 1
+        name, messages = fresh(), 2 * calls + 1
         with (
             tapping(broker.stomp_url, tmp_path) as tap,
             soapjms.connect(broker.stomp_url) as asking,
@@ -101,12 +102,12 @@ class TestOnEachBroker:
             ThreadPoolExecutor(AT_ONCE) as callers,
         ):
             dispatcher.ping()
-            answers = list(callers.map(lambda number: text_of(client.call(envelope(f"{number}"))), range(CALLS)))
+            answers = list(callers.map(lambda number: text_of(client.call(envelope(f"{number}"))), range(calls)))
             client.send(envelope("alone"))
             asking.send(Message(message_type=MessageType.TEXT, body="no SOAP", destination=queue(fresh()))).result(9)
             eventually(lambda: len(tap.records()) == messages, "all is in the files")
             tap.end()
-        assert answers == [f"Hello {number}" for number in range(CALLS)]
+        assert answers == [f"Hello {number}" for number in range(calls)]
         assert {key: tap.said[key] for key in ("seen", "recorded", "other", "dropped", "failed", "gaps")} == {
             "seen": messages + 1,
             "recorded": messages,
@@ -124,16 +125,16 @@ class TestOnEachBroker:
         assert {str(each.destination) for each in requests} == {f"queue:{name}"}
         assert {each.destination.kind for each in replies if each.destination} == {DestinationKind.TEMPORARY_QUEUE}
         assert {each.destination for each in replies} == {each.reply_to for each in requests}
-        self.replays_clean(tap, tmp_path)
+        self.replays_clean(tap, calls, tmp_path)
 
-    def replays_clean(self, tap: Tapping, folder: Path) -> None:
+    def replays_clean(self, tap: Tapping, calls: int, folder: Path) -> None:
         """The command that it printed finds every pair and nothing broken."""
         words = tap.said["replay"].split()
         assert words[:2] == ["soapjms", "replay"]
         done = process(*words[1:], "--local", "--json", cwd=folder)
         assert (done.returncode, done.stderr) == (0, b"")
         summary = json.loads(done.stdout)
-        assert (summary["exchanges"], summary["one_way"]) == (CALLS, 1)
+        assert (summary["exchanges"], summary["one_way"]) == (calls, 1)
         assert summary["unpaired"] == {"missingResponses": 0, "responsesWithoutRequest": 0}
         assert summary["verdict"] != "failed"
 
