@@ -11,6 +11,7 @@ from itertools import count
 import pytest
 from amqp_raw import ACCEPTED, REJECTED, Raw
 from calling_kit import PATIENCE, arrivals, envelope, fresh, greeter, text_of
+from cli_kit import said
 from proton import Message as AmqpMessage
 from proton import Terminus
 from qpid_kit import Qpid
@@ -36,6 +37,15 @@ def raw(qpid: Qpid) -> Iterator[Raw]:
     """Connect without our client."""
     with Raw(qpid.amqp, container=f"qpid-{next(CONTAINERS)}", user="admin") as client:
         yield client
+
+
+def test_a_queue_that_does_not_exist(port: int) -> None:
+    """The doctor says how this broker, not another, makes one."""
+    url, uri = f"amqp://admin:admin@127.0.0.1:{port}", "jms:queue:by.hand"
+    checks = said("doctor", "--connection", url, "--uri", uri, status=1)["checks"]
+    (seen,) = [each for each in checks if each["check"] == "destination"]
+    assert (seen["outcome"], seen["command"].partition(" ")[0]) == ("failed", "curl")
+    assert seen["command"].endswith("/queue/default/default/by.hand")
 
 
 def test_soap_calls(connection: Connection) -> None:

@@ -12,7 +12,7 @@ from serving_kit import Served, serving
 from wsdl_kit import DATA
 
 import soapjms
-from brokers import Connection, queue
+from brokers import Connection, NoDestinationError, queue
 from soapjms import Client
 from soapjms.zeep import Client as ZeepClient
 
@@ -136,6 +136,11 @@ def test_a_queue_that_does_not_exist(scheme: str, artemis: RealBroker, tmp_path:
     done = process("doctor", *options, cwd=tmp_path)
     assert done.returncode == 1
     assert b"artemis queue create --name administered.bank" in done.stdout
+    with (
+        soapjms.connect(options[1]) as connection,
+        pytest.raises(NoDestinationError, match="cannot consume from queue"),
+    ):
+        connection.consume(queue("administered.bank"), lambda delivery: delivery.release())
 
 
 # Without a broker

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from calling_kit import PATIENCE, eventually
+from cli_kit import process
 from click.testing import CliRunner, Result
 from serving_kit import ROOT, SERVICES, Served, serving
 
@@ -127,9 +128,33 @@ class TestUsage:
         """A module that cannot be imported for a reason of its own is shown with where that was."""
         (tmp_path / "broken_bank.py").write_text("import soapjms\n1 / 0\n")
         monkeypatch.syspath_prepend(str(tmp_path))
-        with pytest.raises(UsageError, match="the module broken_bank cannot be imported: division by zero"):
+        with pytest.raises(
+            UsageError, match=r"broken_bank cannot be imported: ZeroDivisionError: .*broken_bank.py:2, in <module>\)$"
+        ):
             find_service("broken_bank:service")
-        assert "broken_bank.py" in caplog.text
+        assert caplog.text == ""
+
+    @pytest.mark.parametrize("processes", ["1", "2"])
+    @pytest.mark.parametrize(
+        ("program", "said"),
+        [
+            (
+                "import soapjms\nsoapjms.Service.from_wsdl('none.wsdl')\n",
+                "InvalidWsdlError: .*bad_bank.py:2, in <module>",
+            ),
+            ("import nowhere\n", r"ModuleNotFoundError: No module named 'nowhere' \(.*bad_bank.py:1, in <module>"),
+            ("def:\n", r"SyntaxError: invalid syntax \(bad_bank.py, line 1\)$"),
+        ],
+    )
+    def test_a_mistake_in_the_module_is_said_once(
+        self, program: str, said: str, processes: str, tmp_path: Path
+    ) -> None:
+        """In one line, with where it is, however many processes are to serve."""
+        (tmp_path / "bad_bank.py").write_text(program)
+        done = process("serve", "bad_bank:service", *EMBEDDED, "--processes", processes, cwd=tmp_path)
+        (line,) = done.stderr.decode().splitlines()
+        assert (done.returncode, done.stdout) == (2, b"")
+        assert re.search(f"the module bad_bank cannot be imported: {said}", line), line
 
     def test_no_password_is_shown(self) -> None:
         """What the command line said may be printed: the URL is left out."""

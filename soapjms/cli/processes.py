@@ -67,7 +67,7 @@ class Place:
 
 
 class Supervisor:
-    """Runs so many processes that serve.
+    """Runs so many processes that serve: first one, so that what is wrong with the service is said once.
 
     Args:
         serving: what each serves.
@@ -82,6 +82,7 @@ class Supervisor:
         self._forget = forget
         self._context = multiprocessing.get_context("spawn")
         self._places = [Place() for _ in range(count)]
+        self._has_served = False
         self._is_usage = False
         self._is_failed = False
 
@@ -89,7 +90,7 @@ class Supervisor:
         """Serve until `stop` is set; return 0, 1 if one left something undone, 2 if what they serve makes no sense."""
         try:
             while not stop.is_set() and not self._is_usage:
-                for place in self._places:
+                for place in self._places if self._has_served else self._places[:1]:
                     if place.process is None and time.monotonic() >= place.since:
                         self._start(place)
                 self._listen(stop)
@@ -128,6 +129,7 @@ class Supervisor:
             pipe.close()
             place.pipe = None
             return
+        self._has_served = True
         if place.process is not None:
             self._board.note(place.process.pid or 0, health)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import signal
@@ -12,11 +13,14 @@ from copy import copy
 from dataclasses import dataclass, field
 from importlib import import_module
 from operator import attrgetter
+from pathlib import Path
 from threading import Event
 from traceback import extract_tb
 from types import FrameType, ModuleType
 from typing import Any, Final, TypeAlias
 
+import brokers
+import soapjms
 from brokers.connection import DEFAULT_TIMEOUT
 from brokers.errors import BrokerError, UnknownSchemeError
 from brokers.naming import NameNotFoundError, Names, NamingError
@@ -38,6 +42,12 @@ from soapjms.sqlitestore import SqliteStore
 from soapjms.wsdl import read_wsdl
 
 log = logging.getLogger("soapjms.serve")
+
+NOT_THE_USERS: Final = (
+    *(str(Path(each).parent) for each in (brokers.__file__, soapjms.__file__, importlib.__file__)),
+    "<",
+)
+"""How the names of files begin that a user did not write."""
 
 BEAT: Final = 1.0
 """Seconds between two looks at how the dispatcher is."""
@@ -209,9 +219,13 @@ def _module_of(target: str, example: str) -> tuple[ModuleType, str]:
     try:
         return import_module(module_name), name
     except Exception as error:
-        if not isinstance(error, ModuleNotFoundError) or error.name not in (module_name, module_name.partition(".")[0]):
-            log.exception("the module %s cannot be imported", module_name)
-        raise UsageError(f"the module {module_name} cannot be imported: {error}") from error
+        is_absent = isinstance(error, ModuleNotFoundError) and error.name in (
+            module_name,
+            module_name.partition(".")[0],
+        )
+        log.debug("the module %s cannot be imported", module_name, exc_info=error)
+        said = f"{error}" if is_absent else told(error)
+        raise UsageError(f"the module {module_name} cannot be imported: {said}") from error
 
 
 def _place(serving: Serving, service: Service) -> tuple[str | Port, Profile | str]:
@@ -270,8 +284,10 @@ class OneLine(logging.Formatter):
 
 
 def told(error: BaseException) -> str:
-    """Say what an error is and where it was raised, in one line."""
-    frames = extract_tb(error.__traceback__)
+    """Say what an error is and where it was raised, in one line: in the user's program, if that took part."""
+    frames = list(extract_tb(error.__traceback__))
+    theirs = [each for each in frames if not each.filename.startswith(NOT_THE_USERS)]
+    frames = [] if isinstance(error, SyntaxError) and not theirs else theirs or frames  # it says itself where it is
     where = f" ({frames[-1].filename}:{frames[-1].lineno}, in {frames[-1].name})" if frames else ""
     return f"{type(error).__name__}: {visible(str(error))}{where}"
 
