@@ -54,6 +54,7 @@ class Capabilities:
 
     Attributes:
         broker: what it is, for people to read (`embedded`, `ActiveMQ/6.1.8`).
+        dialect: the row of the adapter's table that it is spoken to by (`artemis`), else the adapter's name.
         typed_properties: properties arrive with the JMS type they were sent with; else all arrive as strings.
         message_types: a received message tells which of the JMS message types it was; else some are `unknown`.
         transactions: `begin` works: sends and accepts happen together or not at all.
@@ -71,6 +72,7 @@ class Capabilities:
     """
 
     broker: str
+    dialect: str
     typed_properties: bool
     message_types: bool
     transactions: bool
@@ -323,6 +325,7 @@ class Connection(ABC):
 
         Raises:
             UnsupportedError: the broker lacks a capability asked for.
+            NoDestinationError: there is no such destination, and the broker makes none for who asks.
             StaleDestinationError: a temporary destination of an earlier generation.
         """
 

@@ -36,6 +36,10 @@ class DestinationGoneError(SendFailedError):
     """The destination does not exist any more, as with the temporary queue of a client that left."""
 
 
+class NoDestinationError(BrokerError):
+    """There is no such destination to consume from, and the broker makes none for who asks."""
+
+
 class StaleDestinationError(BrokerError):
     """A temporary destination of an earlier generation of the connection: it ended with that generation."""
 

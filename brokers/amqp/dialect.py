@@ -19,6 +19,7 @@ class Dialect:
     """What one broker does in its own way.
 
     Attributes:
+        name: what a program calls it.
         prefixes: what precedes a destination's name in an address; none where the address is the name.
         takes_ids: the sender may choose the JMSMessageID. (ActiveMQ Classic takes one too, but then does not find the
             message again that a consumer accepts over STOMP.)
@@ -34,6 +35,7 @@ class Dialect:
             properties, `JMS_AMQP_MA_` before their names, as the broker itself calls them to consumers over STOMP.
     """
 
+    name: str
     prefixes: Mapping[DestinationKind, str] = field(default_factory=dict)
     takes_ids: bool = True
     temporary_names: Mapping[str, DestinationKind] = field(default_factory=dict)
@@ -44,10 +46,11 @@ class Dialect:
     selectors: bool = True
 
 
-PLAIN: Final = Dialect()
+PLAIN: Final = Dialect(name="plain")
 """Addresses are names, as the JMS mapping has it: RabbitMQ, any that is not known."""
 
 ACTIVEMQ_CLASSIC: Final = Dialect(
+    name="activemq",
     prefixes={
         DestinationKind.QUEUE: "queue://",
         DestinationKind.TOPIC: "topic://",
@@ -58,6 +61,7 @@ ACTIVEMQ_CLASSIC: Final = Dialect(
 )
 
 ARTEMIS: Final = Dialect(
+    name="artemis",
     temporary_names={
         "temp-queue.": DestinationKind.TEMPORARY_QUEUE,
         "temp-topic.": DestinationKind.TEMPORARY_TOPIC,
@@ -67,10 +71,11 @@ ARTEMIS: Final = Dialect(
     shown="x-opt-ORIG-",
 )
 
-QPID: Final = Dialect(returns_rejected=True)
+QPID: Final = Dialect(name="qpid", returns_rejected=True)
 """Qpid Broker-J: addresses are names. A topic is an exchange, or `EXCHANGE/KEY`, as `amq.topic/news`."""
 
 EMBEDDED: Final = Dialect(
+    name="embedded",
     prefixes={
         DestinationKind.TEMPORARY_QUEUE: "temp-queue://",
         DestinationKind.TEMPORARY_TOPIC: "temp-topic://",
@@ -90,12 +95,7 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
 }
 """By the `product` among the properties of the broker's `open`."""
 
-NAMED: Final[Mapping[str, Dialect]] = {
-    "activemq": ACTIVEMQ_CLASSIC,
-    "artemis": ARTEMIS,
-    "qpid": QPID,
-    "plain": PLAIN,
-}
+NAMED: Final[Mapping[str, Dialect]] = {each.name: each for each in (ACTIVEMQ_CLASSIC, ARTEMIS, QPID, PLAIN)}
 """By what a program calls it, for a broker that does not say which it is."""
 
 CAPABILITIES: Final[Mapping[DestinationKind, str]] = {
@@ -116,6 +116,7 @@ def capabilities_of(dialect: Dialect, broker: str, *, has_client_id: bool, messa
     """Say what can be done over AMQP: nearly all that JMS has."""
     return Capabilities(
         broker=broker,
+        dialect=dialect.name,
         typed_properties=True,
         message_types=True,
         transactions=True,

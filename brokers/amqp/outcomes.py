@@ -63,11 +63,15 @@ def refusal(condition: Condition | None, what: str = "the broker refused") -> Se
     """Make the error of a send that was refused."""
     if condition is not None and condition.name == LINK_REDIRECT:
         return RedirectedError(f"{what}: {text_of(condition)}", condition.info)
-    is_gone = condition is not None and (
+    kind = DestinationGoneError if says_gone(condition) else SendFailedError
+    return kind(f"{what}: {text_of(condition)}")
+
+
+def says_gone(condition: Condition | None) -> bool:
+    """Say whether that is about a destination that does not exist."""
+    return condition is not None and (
         condition.name in GONE or any(words in (condition.description or "") for words in GONE_WORDS)
     )
-    kind = DestinationGoneError if is_gone else SendFailedError
-    return kind(f"{what}: {text_of(condition)}")
 
 
 def is_final(delivery: Delivery) -> bool:

@@ -20,9 +20,9 @@ from proton import Delivery as Transfer
 
 from brokers.amqp.dialect import CAPABILITIES, Dialect, spell
 from brokers.amqp.engine import Engine
-from brokers.amqp.outcomes import LINK_REDIRECT, TRANSACTIONAL, RedirectedError, text_of
+from brokers.amqp.outcomes import LINK_REDIRECT, TRANSACTIONAL, RedirectedError, says_gone, text_of
 from brokers.amqp.sending import OUTCOMES, put_symbols
-from brokers.errors import BrokerError
+from brokers.errors import BrokerError, NoDestinationError
 from brokers.wishes import Wishes
 
 SELECTOR: Final = "apache.org:selector-filter:string"
@@ -265,4 +265,4 @@ class Inlet:
 def _refused(why: str, condition: Condition | None) -> BrokerError:
     if condition is not None and condition.name == LINK_REDIRECT:
         return RedirectedError(why, condition.info)
-    return BrokerError(why)
+    return NoDestinationError(why) if says_gone(condition) else BrokerError(why)

@@ -37,6 +37,7 @@ T = TypeVar("T")
 
 CAPABILITIES: Final = Capabilities(
     broker="embedded",
+    dialect="embedded",
     typed_properties=True,
     message_types=True,
     transactions=True,

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from brokers.connection import Delivery, OnDelivery
 from brokers.crew import Crew
 from brokers.deadlines import Later
-from brokers.errors import BrokerError, ConnectionLostError, SendFailedError
+from brokers.errors import BrokerError, ConnectionLostError, DestinationGoneError, NoDestinationError, SendFailedError
 from brokers.sessions import LastingConsumer
 from brokers.stomp.acceptance import Acceptances, Arrival, Subscription
 from brokers.stomp.annex import Home
@@ -207,7 +207,8 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
         try:
             super().start(link if self.home is None else self.home.link, generation)
         except SendFailedError as error:
-            raise BrokerError(f"cannot consume from {self._destination}: {error}") from error
+            kind = NoDestinationError if isinstance(error, DestinationGoneError) else BrokerError
+            raise kind(f"cannot consume from {self._destination}: {error}") from error
 
     def resume(self, link: Link, generation: int) -> bool:
         """Subscribe in a session and wait for the broker's receipt; False if this was closed, or subscribed by then.

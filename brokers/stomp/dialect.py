@@ -229,6 +229,7 @@ def capabilities_of(dialect: Dialect, server: str, *, has_client_id: bool) -> Ca
     """Say what can be done over STOMP: `release` gives back all that a consumer holds, types get lost on the way."""
     return Capabilities(
         broker=server,
+        dialect=dialect.name,
         typed_properties=False,
         message_types=False,
         transactions=True,

@@ -12,12 +12,12 @@ from typing import Final
 
 from brokers.connecting import connect
 from brokers.connection import Connection
-from brokers.errors import BrokerError, LoginRefusedError, TlsError
+from brokers.errors import BrokerError, LoginRefusedError, NoDestinationError, TlsError
 from brokers.message import DeliveryMode, Destination, Message, MessageType
 from brokers.naming import Names
 from soapjms.addressing import destination_of, reply_destination_of
 from soapjms.doctor.model import Outcome, Patient, Seen, ok, skipped
-from soapjms.doctor.ways import IN_PROCESS, WAYS, endpoints_of, ways_of
+from soapjms.doctor.ways import CREATE_QUEUE, IN_PROCESS, WAYS, endpoints_of, ways_of
 from soapjms.health import PING_PREFIX
 from soapjms.opening import broker_url_of
 from soapjms.protocol.errors import UsageError
@@ -55,7 +55,7 @@ def _shown(place: str | Port) -> str:
 
 SET_URL: Final = "export SOAPJMS_CONNECTION=stomp://USER:PASSWORD@HOST:61613"
 START: Final = "docker compose up --wait activemq"
-CREATE_QUEUE: Final = "artemis queue create --name {name} --address {name} --anycast --durable --auto-create-address"
+LOOK_AGAIN: Final = "soapjms doctor --uri URI"
 HERE: Final = ("localhost", "127.0.0.1", "::1")
 
 
@@ -105,10 +105,13 @@ def check_destination(patient: Patient) -> Seen:
         return skipped(f"{destination} cannot be tried without taking its messages: the broker has no selectors")
     try:
         connection.consume(destination, lambda delivery: delivery.release(), selector=NOTHING_FITS).close()
+    except NoDestinationError as error:
+        make = CREATE_QUEUE.get(connection.capabilities.dialect)
+        if make is None or destination.kind.is_topic:
+            return Seen(Outcome.FAILED, f"{error}; make it with the broker's own tools, and look again", LOOK_AGAIN)
+        return Seen(Outcome.FAILED, str(error), make.format(name=shlex.quote(destination.name or "")))
     except BrokerError as error:
-        is_missing = "not exist" in str(error) and not destination.kind.is_topic  # as Artemis says it
-        command = CREATE_QUEUE.format(name=shlex.quote(destination.name or "")) if is_missing else SET_URL
-        return Seen(Outcome.FAILED, str(error), command)
+        return Seen(Outcome.FAILED, str(error), SET_URL)
     return ok(f"{destination} may be consumed from; no message was taken")
 
 

@@ -33,6 +33,13 @@ WAYS: Final[Mapping[str, Way]] = {
 """By scheme. The time of a message is the broker's, or that of who sent it."""
 
 
+CREATE_QUEUE: Final[Mapping[str, str]] = {
+    "artemis": "artemis queue create --name {name} --address {name} --anycast --durable --auto-create-address",
+    "qpid": "curl --user USER --request PUT --data '{{}}' http://HOST:8080/api/latest/queue/default/default/{name}",
+}
+"""What makes a queue, by the dialect of brokers that make none by themselves, or can be told not to."""
+
+
 def endpoints_of(url: str) -> list[Endpoint]:
     """Return where the brokers of a URL are.
 

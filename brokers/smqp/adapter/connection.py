@@ -49,6 +49,7 @@ log = logging.getLogger(__name__)
 
 CAPABILITIES: Final = Capabilities(
     broker="SMQP",
+    dialect="smqp",
     typed_properties=True,
     message_types=False,
     transactions=False,
