@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -258,11 +259,12 @@ def test_the_broker_goes_and_comes_back(broker: RealBroker, tmp_path: Path) -> N
 
 @pytest.mark.broker
 def test_the_end_after_some_time(activemq: RealBroker, tmp_path: Path) -> None:
-    """On a terminal it shows how it goes; at the end it prints the command to run, or nothing to run for nothing."""
+    """A terminal shows how it goes and how much of its time is over; at the end the command to run, if there is one."""
     arguments = ["capture", "--connection", activemq.stomp_url, "--no-check", "--for", "1.2"]
     status, shown = on_terminal(*arguments, "--source", "somewhere.else", cwd=tmp_path)
     assert status == 0, shown
     assert "0 recorded; connected; capture-" in shown
+    assert re.search(r"\b[4-9]\d%", shown), shown
     assert "soapjms replay" not in shown
     assert list((tmp_path / "captures").iterdir()) == []
 

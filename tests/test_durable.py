@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 from calling_kit import NS, PATIENCE, Wrapped, envelope, eventually, fresh
+from cli_kit import said
 from click.testing import CliRunner
+from real_brokers import RealBroker
 from serving_kit import serving
 
 import soapjms
@@ -140,6 +142,59 @@ def test_without_client_id(request: pytest.FixtureRequest, protocol: str) -> Non
         connection.unsubscribe(topic("t"), "archive")
     with soapjms.connect(f"{url}?clientId={fresh()}") as connection, pytest.raises(ValueError, match="needs a topic"):
         connection.unsubscribe(queue("q"), "archive")
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("way", WAYS, ids="-".join)
+def test_the_command_unsubscribes(way: tuple[str, str], request: pytest.FixtureRequest) -> None:
+    """What comes after it is not kept; it is refused while somebody serves, and harmless where nothing is."""
+    broker, protocol = way
+    url = getattr(request.getfixturevalue(broker), f"{protocol}_url")
+    own, name = f"{url}?clientId={fresh('client')}", fresh("news")
+    uri = f"jms:topic:{name}"
+    words = ["unsubscribe", "archive", "--connection", own, "--uri", uri]
+    with soapjms.connect(url) as notifier, Client(notifier, uri) as client:
+        first = News()
+        with soapjms.connect(own) as connection, Dispatcher(connection, uri, first.service, durable="archive"):
+            client.send(envelope("one"))
+            assert first.next() == "one"
+            refused = CliRunner().invoke(command, words)
+            assert (refused.exit_code, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
+        client.send(envelope("missed"))
+        told = said(*words)
+        assert (told["unsubscribed"], told["destination"]) == ("archive", f"topic:{name}")
+        second = News()
+        with soapjms.connect(own) as connection, Dispatcher(connection, uri, second.service, durable="archive"):
+            client.send(envelope("two"))
+            assert second.next() == "two"
+        for _ in range(2):
+            done = CliRunner().invoke(command, words)
+            assert (done.exit_code, done.stderr) == (0, "")
+            assert done.stdout.startswith(f"there is no durable subscription 'archive' to topic:{name} at ")
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (["--uri", "jms:queue:q"], "only a topic has durable subscriptions"),
+        (["--uri", "jms:topic:t", "--wsdl", "x.wsdl"], "give either --uri or --wsdl"),
+        ([], "give either --uri or --wsdl"),
+    ],
+)
+def test_what_the_command_does_not_take(options: list[str], text: str) -> None:
+    """One message, status 2."""
+    done = CliRunner().invoke(command, ["unsubscribe", "archive", "--connection", "embedded:", *options])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert text in done.stderr
+
+
+@pytest.mark.broker
+def test_the_command_needs_a_client_id(activemq: RealBroker) -> None:
+    """It says what to write."""
+    words = ["unsubscribe", "archive", "--connection", activemq.stomp_url, "--uri", "jms:topic:t"]
+    done = CliRunner().invoke(command, words)
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+    assert "clientId=NAME in the URL" in done.stderr
 
 
 @pytest.mark.broker

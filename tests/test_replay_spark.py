@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from replay_logs import CXF, at, bad_logs, fault, request, response, rows, summary, three_observers, write_log
 
 from brokers.message import queue
+from soapjms.progress import Phase
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.names import CR_2009, REC_2012
 from soapjms.protocol.record import Direction, capture, to_json
@@ -51,6 +52,18 @@ def test_the_traffic_of_another_stack(tmp_path: Path, profile: str) -> None:
     assert pq.read_table(tmp_path / "spark" / "verdicts").schema.equals(VERDICTS)
     assert pq.read_table(tmp_path / "spark" / "rejected").schema.equals(REJECTED)
     assert SparkContext._active_spark_context is not None  # it was ours, not replay's
+
+
+def test_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each phase is told, and while it lasts how many tasks of Spark are done, and of how many."""
+    monkeypatch.setattr("soapjms.replay.watching.LOOK", 0.01)
+    told: list[str] = []
+    replay(CXF, tmp_path / "out", progress=told.append)
+    phases = list(dict.fromkeys(map(str, told)))
+    assert phases == ["starting Spark", "reading 1 files", "judging", "counting", "writing the report"]
+    parts = [(each.done, each.total) for each in told if isinstance(each, Phase)]
+    assert parts
+    assert all(0 <= done <= (total or 0) for done, total in parts)
 
 
 def test_what_senders_were_given(tmp_path: Path) -> None:

@@ -10,10 +10,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from threading import Event
 from time import monotonic
-from typing import Any, Final
+from typing import Final
 
 import click
-from rich.text import Text
 
 from brokers.connection import Connection, ConnectionState
 from brokers.errors import BrokerError
@@ -23,9 +22,11 @@ from soapjms.capture import Capture
 from soapjms.capturelog import DEFAULT_ROTATION, CaptureLog
 from soapjms.cli import USAGE
 from soapjms.cli.connecting import CONNECTION_OPTION, open_url
+from soapjms.cli.progress import progress
 from soapjms.cli.serving import ending
-from soapjms.cli.terminal import console
+from soapjms.cli.terminal import announce
 from soapjms.masking import Mask
+from soapjms.progress import Phase
 from soapjms.protocol.record import format_time
 from soapjms.protocol.uri import visible
 from soapjms.taps import TAPS, TapPoint, tap_point
@@ -43,12 +44,6 @@ WITHOUT_TYPES: Final = ", where all properties are strings (--amqp-port PORT for
 PROBE_TIMEOUT: Final = 3.0
 LEAVE_TIMEOUT: Final = 1.0
 SETTINGS: Final = {each.name: each for each in TAPS.values()}
-
-
-def _show_setting(ctx: click.Context, param: click.Parameter, name: str | None) -> None:
-    if name is not None:
-        click.echo(setting_of(SETTINGS[name]))
-        ctx.exit()
 
 
 @click.command("capture")
@@ -85,8 +80,7 @@ def _show_setting(ctx: click.Context, param: click.Parameter, name: str | None) 
     "[default: look where it usually is]",
 )  # fmt: skip
 @click.option(
-    "--setting", type=click.Choice(sorted(SETTINGS)), is_eager=True, expose_value=False, callback=_show_setting,
-    help="Only print what this broker has to be told.",
+    "--setting", type=click.Choice(sorted(SETTINGS)), help="Only print what this broker has to be told."
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="At the end print one JSON object instead of words.")
 def command(
@@ -101,6 +95,7 @@ def command(
     seconds: float | None,
     no_check: bool,
     amqp_port: int | None,
+    setting: str | None,
     as_json: bool,
     **masks: tuple[str, ...],
 ) -> None:
@@ -111,6 +106,10 @@ def command(
 
     Exit status: 0 ended as told, 1 something was dropped, or passed while the connection was lost, 2 usage, or no tap.
     """
+    if setting is not None:
+        point = SETTINGS[setting]
+        announce(setting_of(point), {"file": point.file, "setting": point.setting} if as_json else None)
+        return
     if connection is None:
         raise click.UsageError("give --connection, or set SOAPJMS_CONNECTION")
     mask = Mask(masks["mask_property"], masks["mask_element"], masks["mask_pattern"])
@@ -167,28 +166,19 @@ def setting_of(point: TapPoint) -> str:
 
 
 def _watch(capture: Capture, log: CaptureLog, opened: Connection, stop: Event, seconds: float | None) -> None:
-    """Wait for the end, and show on a terminal how it goes."""
-    until = None if seconds is None else monotonic() + seconds
+    """Wait for the end, and show how it goes."""
+    begun = monotonic()
     capabilities = opened.capabilities
     how = "" if capabilities.typed_properties else WITHOUT_TYPES
     click.echo(f"capturing from {capabilities.broker}{how} to {visible(str(log.folder))}; Ctrl-C ends it", err=True)
-    with _progress() as say:
+    with progress() as tell:
         while not (stop.is_set() or capture.ended.is_set()):
-            left = LOOK if until is None else min(LOOK, until - monotonic())
+            left = LOOK if seconds is None else min(LOOK, begun + seconds - monotonic())
             if left <= 0:
                 break
             stop.wait(left)
-            say(f"{_counts(capture)}; {opened.state}; {log.files[-1].name}")
-
-
-@contextmanager
-def _progress() -> Iterator[Any]:
-    terminal = console(stderr=True)
-    if not terminal.is_terminal:
-        yield lambda text: None
-        return
-    with terminal.status("") as status:
-        yield lambda text: status.update(Text(visible(text)))
+            words = f"{_counts(capture)}; {opened.state}; {log.files[-1].name}"
+            tell(Phase(words, monotonic() - begun, seconds))
 
 
 def _counts(capture: Capture) -> str:

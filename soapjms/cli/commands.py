@@ -36,6 +36,7 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "replay": Entry("soapjms.cli.replay", "Judge captured traffic for conformance, on Spark."),
     "report": Entry("soapjms.cli.report", "Make the report of a replay again, or compare two replays."),
     "serve": Entry("soapjms.cli.serve", "Answer requests with the functions of a service, until told to end."),
+    "unsubscribe": Entry("soapjms.cli.unsubscribe", "End a durable subscription for good."),
     "uri": Entry("soapjms.cli.uri", "Say what a jms: URI means and what is wrong with it."),
     "wsdl": Entry("soapjms.cli.wsdl", "Say what a WSDL means for SOAP/JMS, check it, add a port to it."),
 }

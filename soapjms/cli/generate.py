@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from time import monotonic
 from typing import Any
 
 import click
 from rich.table import Table
-from rich.text import Text
 
 from soapjms.capturelog import DEFAULT_ROTATION
+from soapjms.cli.progress import progress
 from soapjms.cli.terminal import console
 from soapjms.generate import BROKEN, DISORDER, FORMS, PACE, VIOLATIONS, Generated, generate
+from soapjms.progress import Phase
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.names import DEFAULT_PROFILE, EDITIONS
 
@@ -32,8 +31,11 @@ def _shares(ctx: click.Context, param: click.Parameter, values: tuple[str, ...])
     return shares
 
 
-def _list(ctx: click.Context, param: click.Parameter, asked: bool) -> None:
-    if not asked:
+def _list(as_json: bool) -> None:
+    if as_json:
+        columns = ("on_request", "on_response", "editions")
+        rows = {name: {each: list(getattr(row, each)) for each in columns} for name, row in VIOLATIONS.items()}
+        click.echo(json.dumps({"violations": rows}, indent=2))
         return
     table = Table()
     for name in ("violation", "breaks on the request", "on the response", "editions"):
@@ -41,12 +43,11 @@ def _list(ctx: click.Context, param: click.Parameter, asked: bool) -> None:
     for name, row in VIOLATIONS.items():
         table.add_row(name, ", ".join(row.on_request), ", ".join(row.on_response), ", ".join(row.editions))
     console().print(table)
-    ctx.exit()
 
 
 @click.command("generate")
-@click.argument("out", metavar="DIR")
-@click.option("--messages", "-n", type=click.IntRange(0), required=True, metavar="N", help="How many messages.")
+@click.argument("out", metavar="DIR", required=False)
+@click.option("--messages", "-n", type=click.IntRange(0), metavar="N", help="How many messages.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Another seed makes another log.")
 @click.option("--form", type=click.Choice(FORMS), default="jsonl", show_default=True, help="Of the logs.")
 @click.option(
@@ -75,11 +76,9 @@ def _list(ctx: click.Context, param: click.Parameter, asked: bool) -> None:
     "--rotate", type=click.FloatRange(min=0, min_open=True), default=DEFAULT_ROTATION / MIB, show_default=True,
     metavar="MIB", help="Size after which another file is begun.",
 )  # fmt: skip
-@click.option(
-    "--list", is_flag=True, is_eager=True, expose_value=False, callback=_list, help="List the violations and end."
-)
+@click.option("--list", "is_list", is_flag=True, help="List the violations and end.")
 @click.option("--json", "as_json", is_flag=True, help="Print expected.json instead of words.")
-def command(out: str, messages: int, rotate: float, as_json: bool, **terms: Any) -> None:
+def command(out: str | None, messages: int | None, rotate: float, is_list: bool, as_json: bool, **terms: Any) -> None:
     """Write capture logs as real traffic makes them, of any size, with breaches of the specification at known rates.
 
     DIR, a new folder, gets logs/, labels.jsonl (which message breaks which assertion) and expected.json (what a replay
@@ -87,10 +86,19 @@ def command(out: str, messages: int, rotate: float, as_json: bool, **terms: Any)
 
     Exit status: 0, or 2 if an option is not as it must be, or DIR cannot be written.
     """
+    if is_list:
+        _list(as_json)
+        return
+    if out is None or messages is None:
+        raise click.UsageError("give DIR, a new folder, and --messages, how many")
     begun = monotonic()
     try:
-        with _progress(messages) as progress:
-            made = generate(out, messages, rotation=max(1, int(rotate * MIB)), progress=progress, **terms)
+        with progress() as tell:
+
+            def tell_messages(done: int) -> None:
+                tell(Phase(f"{done} of {messages} messages", done, messages))
+
+            made = generate(out, messages, rotation=max(1, int(rotate * MIB)), progress=tell_messages, **terms)
     except UsageError as error:
         raise click.UsageError(str(error)) from None
     if as_json:
@@ -108,14 +116,3 @@ def _said(out: str, made: Generated, seconds: float) -> str:
         f"{octets / MIB:.1f} MiB, {broken} exchanges that break something; {members['messages'] / seconds:.0f} "
         f"messages a second\nsoapjms replay {out}/logs --out report --profile {members['profile']}"
     )
-
-
-@contextmanager
-def _progress(messages: int) -> Iterator[Callable[[int], None]]:
-    """Show how far it is, on the terminal; say nothing where there is none."""
-    terminal = console(stderr=True)
-    if not terminal.is_terminal:
-        yield lambda done: None
-        return
-    with terminal.status("") as status:
-        yield lambda done: status.update(Text(f"{done} of {messages} messages"))

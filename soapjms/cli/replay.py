@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -16,13 +15,14 @@ from rich.text import Text
 
 from soapjms.cli import USAGE
 from soapjms.cli.following import follow_logs, follow_options, take_follow
+from soapjms.cli.progress import progress
 from soapjms.cli.terminal import console
 from soapjms.cli.wsdl import ALLOW_OPTION, settings
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.exchange import DEFAULT_WINDOW
 from soapjms.protocol.names import AUTO, DEFAULT_PROFILE, PROFILES
 from soapjms.protocol.wsdl import Description, Port
-from soapjms.replay import Progress, SparkFailedError, Summary, replay
+from soapjms.replay import SparkFailedError, Summary, replay
 from soapjms.replay.report import visible
 from soapjms.replay.summary import NOTHING
 from soapjms.wsdl import read_wsdl
@@ -162,8 +162,8 @@ def command(
 
 
 def _replay(logs: tuple[str, ...], out: str, profile: str, local: bool, terms: Mapping[str, Any]) -> Summary:
-    with _progress() as progress:
-        return replay(logs, out, profile, "local" if local else "spark", progress=progress, **terms)
+    with progress() as tell:
+        return replay(logs, out, profile, "local" if local else "spark", progress=tell, **terms)
 
 
 def _senders(
@@ -179,17 +179,6 @@ def _senders(
 def visible_lines(text: str) -> str:
     """Show a text of several lines without what a terminal would act on."""
     return "\n".join(visible(line) for line in text.splitlines())
-
-
-@contextmanager
-def _progress() -> Iterator[Progress]:
-    """Show what goes on, on the terminal; say nothing where there is none."""
-    terminal = console(stderr=True)
-    if not terminal.is_terminal:
-        yield lambda text: None
-        return
-    with terminal.status("") as status:
-        yield lambda text: status.update(Text(visible(text)))
 
 
 def show(summary: Summary, out: Path, console: Console) -> None:

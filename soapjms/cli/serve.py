@@ -78,7 +78,11 @@ SERVE_OPTIONS: Final = (
         metavar="MODULE:NAME",
     ),
     _option("--verify", "Function that says who sent a request; see docs/security.md.", metavar="MODULE:NAME"),
-    _option("--durable", "Durable subscription to the topic served; needs clientId=NAME in the URL.", metavar="NAME"),
+    _option(
+        "--durable",
+        "Durable subscription to the topic served; needs clientId=NAME in the URL. soapjms unsubscribe ends it.",
+        metavar="NAME",
+    ),
     _option(
         "--grace",
         "Seconds to finish what is under way.",

@@ -73,7 +73,7 @@ def replay(
         variants: lookup variants that the responding nodes support beside jndi, queue and topic.
         window: how far apart in time the copies of a message, or a request and its response, may be.
         master, conf: where Spark runs (local[2]) and its further settings; without meaning for the local engine.
-        progress: called with a few words whenever there is something new to tell.
+        progress: called with a few words whenever there is something new to tell; see `soapjms.progress.Phase`.
 
     Raises:
         UsageError: an argument that cannot be, or an output folder that holds other things; see `senders_of` too.

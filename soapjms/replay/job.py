@@ -11,7 +11,7 @@ from soapjms.replay.inputs import LogFile, Rejected
 from soapjms.replay.terms import Terms
 
 Progress: TypeAlias = Callable[[str], None]
-"""Called with a few words whenever there is something new to tell."""
+"""Called with a few words whenever there is something new to tell; a `Phase` where it is known how much there is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from soapjms.progress import Phase
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.record import Record
 from soapjms.replay.inputs import Rejected, whole
@@ -28,7 +29,7 @@ from soapjms.replay.summary import REJECTS_SHOWN, Tally
 from soapjms.replay.terms import SHOWN
 
 BATCH: Final = 2000
-REPORT_EVERY: Final = 10_000
+REPORT_EVERY: Final = 2_000
 
 TABLES: Final = """
 CREATE TABLE staged (key TEXT, by_alias INTEGER, announces TEXT, time INTEGER, file INTEGER, line INTEGER, packed BLOB);
@@ -64,7 +65,8 @@ def run(job: Job, result: Path, progress: Progress) -> tuple[Tally, list[Rejecte
                 tally.count("rejected")
                 first = nsmallest(REJECTS_SHOWN, [*first, found], key=place)
         with _Rows(result / "verdicts", VERDICTS) as rows:
-            for row in judge_all(_counted(sorter.sorted(), progress), job.terms.decided(tally.counts), tally):
+            records = _counted(sorter.sorted(), sorter.count, progress)
+            for row in judge_all(records, job.terms.decided(tally.counts), tally):
                 rows.write(row)
     return tally, first
 
@@ -73,21 +75,26 @@ def _read(job: Job, sorter: _Sorter, progress: Progress, tally: Tally) -> Iterat
     """Put all records into the sorter, count which edition they show, and give out what could not be read."""
     yield from job.rejected
     unpack = Unpacker().unpack
+    octets, total = 0, sum(log.size for log in job.logs) if len(job.logs) > 1 else None
     for number, log in enumerate(job.logs, 1):
-        progress(f"reading {log.name} ({number} of {len(job.logs)})")
+        what = f"reading {log.name} ({number} of {len(job.logs)})"
+        progress(Phase(what, octets, total))
         for found in read_packed(whole(log)):
             if isinstance(found, Rejected):
                 yield found
             else:
                 sorter.add(found)
+                if sorter.count % REPORT_EVERY == 0:
+                    progress(Phase(f"{what}: {sorter.count} records", octets, total))
                 if job.terms.is_open and (edition := job.terms.edition_shown(unpack(found.row.packed))) is not None:
                     tally.count(SHOWN, edition)
+        octets += log.size
 
 
-def _counted(records: Iterable[tuple[str, Record]], progress: Progress) -> Iterator[tuple[str, Record]]:
+def _counted(records: Iterable[tuple[str, Record]], total: int, progress: Progress) -> Iterator[tuple[str, Record]]:
     for number, each in enumerate(records):
-        if number and number % REPORT_EVERY == 0:
-            progress(f"judging: {number} records")
+        if number % REPORT_EVERY == 0:
+            progress(Phase(f"judging: {number} of {total} records", number, total))
         yield each
 
 
@@ -98,9 +105,11 @@ class _Sorter:
         self._database = sqlite3.connect(path)
         self._database.executescript("PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF;" + TABLES)
         self._waiting: list[tuple[Any, ...]] = []
+        self.count = 0
 
     def add(self, found: Packed) -> None:
         """Take in one record."""
+        self.count += 1
         key, time, packed = found.row
         self._waiting.append((*key, time, found.file, found.line, packed))
         if len(self._waiting) >= BATCH:

@@ -43,6 +43,7 @@ from soapjms.replay.schema import REJECTED
 from soapjms.replay.session import session
 from soapjms.replay.summary import Tally
 from soapjms.replay.terms import SHOWN, Terms
+from soapjms.replay.watching import watched
 
 SPLIT: Final = 32 << 20
 """Octets of a log that one task reads, where it can be read in parts."""
@@ -109,7 +110,8 @@ def run(
             raise nothing_to_read(job.rejected)
         if SHUFFLE not in settings:
             spark.conf.set(SHUFFLE, _shuffle_partitions(spark, [*job.logs, *far]))
-        return _run(job, far, result, progress, spark)
+        with watched(spark, progress) as tell:
+            return _run(job, far, result, tell, spark)
 
 
 def _run(

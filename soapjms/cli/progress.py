@@ -1,0 +1,102 @@
+"""How far long work is: a bar on a terminal; where there is none, a line now and then.
+
+Both are on standard error, as what a command finds is on standard output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import monotonic
+from typing import Final, TypeAlias
+
+import click
+from rich.console import Console, RenderableType
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
+
+from soapjms.cli.terminal import console
+from soapjms.progress import Phase
+from soapjms.protocol.uri import visible
+
+Show: TypeAlias = Callable[[str], None]
+
+EVERY: Final = 10.0
+"""Seconds between two lines where there is no terminal: what takes less has none."""
+
+
+@contextmanager
+def progress(every: float = EVERY) -> Iterator[Show]:
+    """Show within the block what was told last.
+
+    Of a `Phase` with a total a terminal has a bar, the part that is done, and about how long the rest takes; of any
+    other text something that turns.
+    """
+    terminal = console(stderr=True)
+    if terminal.is_terminal:
+        with _bars(terminal) as bars:
+            yield _on_terminal(bars)
+    else:
+        yield _in_lines(every)
+
+
+class _IfKnown(ProgressColumn):
+    """A column for work of which it is known how much there is."""
+
+    def __init__(self, column: ProgressColumn) -> None:
+        super().__init__()
+        self._column = column
+
+    def render(self, task: Task) -> RenderableType:
+        """Show the column, or nothing."""
+        return self._column.render(task) if task.total else Text()
+
+
+def _bars(terminal: Console) -> Progress:
+    known = (BarColumn(bar_width=20), TaskProgressColumn(), TimeRemainingColumn(compact=True))
+    return Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        *(_IfKnown(each) for each in known),
+        console=terminal,
+        transient=True,
+    )
+
+
+def _on_terminal(bars: Progress) -> Show:
+    task = bars.add_task("", total=None)
+
+    def show(text: str) -> None:
+        phase, before = _phase(text), bars.tasks[0]
+        if phase.total != before.total or phase.done < before.completed:
+            bars.reset(task, total=phase.total)  # other work: how fast the last went says nothing of it
+        bars.update(task, description=escape(visible(text)), completed=phase.done, total=phase.total)
+
+    return show
+
+
+def _in_lines(every: float) -> Show:
+    last = monotonic()
+
+    def show(text: str) -> None:
+        nonlocal last
+        if (now := monotonic()) - last >= every:
+            last, phase = now, _phase(text)
+            part = f" ({100 * phase.done / phase.total:.0f} %)" if phase.total else ""
+            click.echo(f"{visible(text)}{part}", err=True)
+
+    return show
+
+
+def _phase(text: str) -> Phase:
+    return text if isinstance(text, Phase) else Phase(text)

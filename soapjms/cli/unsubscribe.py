@@ -1,0 +1,48 @@
+"""`soapjms unsubscribe`: end a durable subscription for good."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from brokers.message import Destination
+from brokers.naming import Names
+from soapjms.addressing import destination_of
+from soapjms.arguments import durable_on
+from soapjms.cli.connecting import CONNECTION_OPTION, TIMEOUT_OPTION, opened, place_of, place_options, read_names
+from soapjms.cli.terminal import announce
+from soapjms.protocol.uri import visible
+from soapjms.protocol.wsdl import Port
+from soapjms.protocol.wsdl.addresses import read_uri
+
+
+@click.command("unsubscribe")
+@click.argument("durable", metavar="NAME")
+@CONNECTION_OPTION
+@place_options
+@TIMEOUT_OPTION
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def command(
+    durable: str, connection: str | None, names: str | None, timeout: float, as_json: bool, **place: Any
+) -> None:
+    """End the durable subscription NAME of a service that was served with --durable NAME.
+
+    The broker forgets what it keeps for it, and keeps no more. --uri (or --wsdl) names the topic, and the URL has the
+    clientId of the service, which must have ended. One that is not there is ended as well.
+
+    Exit status: 0, or 2 for usage, or if the broker refuses, as while somebody listens.
+    """
+    where, known = place_of(**place), read_names(names)
+    with opened(connection, where, known, {}, timeout) as broker:
+        topic = _destination(where, known)
+        durable_on(broker, topic, durable)
+        broker.unsubscribe(topic, durable)
+        called = broker.capabilities.broker
+    text = f"there is no durable subscription {durable!r} to {topic} at {called} any more"
+    announce(visible(text), {"unsubscribed": durable, "destination": f"{topic}", "broker": called} if as_json else None)
+
+
+def _destination(where: str | Port, names: Names | None) -> Destination:
+    uri, effective = read_uri(where, {})
+    return destination_of(uri, names or Names(), effective)
