@@ -282,9 +282,8 @@ class EmbeddedConnection(Connection):
             StaleDestinationError: a temporary destination that is not this connection's.
             ValueError: a `prefetch` below 1, or a `durable_name` for anything but a topic.
         """
-        Wishes(destination=destination, prefetch=prefetch, selector=selector, durable_name=durable_name).check(
-            CAPABILITIES
-        )
+        wishes = Wishes(destination=destination, prefetch=prefetch, selector=selector, durable_name=durable_name)
+        wishes.check(CAPABILITIES)
         if auto_accept:
             on_delivery = partial(_accept_first, on_delivery)
         return self._subscribe(destination, on_delivery, prefetch, durable_name)
