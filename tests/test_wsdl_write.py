@@ -437,7 +437,7 @@ def test_another_soap_version_of_a_binding_is_refused() -> None:
 def test_default_names_that_are_taken() -> None:
     """A second port needs names of its own."""
     once = added(wsdl11())
-    with pytest.raises(UsageError, match="'LedgerPTJms' already; choose a name for the new one"):
+    with pytest.raises(UsageError, match="'LedgerPTJms' already: name it as the binding to use it, or another"):
         added(once, name="Second")
     with pytest.raises(UsageError, match="'LedgerServiceJms' already"):
         added(once, binding="Second")

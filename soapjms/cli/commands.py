@@ -27,7 +27,7 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "bridge": Entry(
         "soapjms.cli.bridge", "Let HTTP clients reach services over JMS; serve a WSGI application over JMS."
     ),
-    "broker": Entry("soapjms.cli.broker", "Run an SMQP server."),
+    "broker": Entry("soapjms.cli.broker", "Run the embedded broker for AMQP clients, or an SMQP server."),
     "call": Entry("soapjms.cli.call", "Call a service and print what it answers."),
     "capture": Entry("soapjms.cli.capture", "Record what passes a broker, from outside."),
     "doctor": Entry("soapjms.cli.doctor", "Look for what is in the way of a call."),

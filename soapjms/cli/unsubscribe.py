@@ -29,9 +29,10 @@ def command(
     """End the durable subscription NAME of a service that was served with --durable NAME.
 
     The broker forgets what it keeps for it, and keeps no more. --uri (or --wsdl) names the topic, and the URL has the
-    clientId of the service, which must have ended. One that is not there is ended as well.
+    clientId of the service, which must have ended.
 
-    Exit status: 0, or 2 for usage, or if the broker refuses, as while somebody listens.
+    Exit status: 0, or 2 for usage, or if the broker refuses: somebody listens, or, as some
+    brokers say, there is no such subscription.
     """
     where, known = place_of(**place), read_names(names)
     with opened(connection, where, known, {}, timeout) as broker:

@@ -232,7 +232,7 @@ class _Addition:
             local = _checked_name(self.new.binding or f"{interface.rpartition('}')[2]}Jms")
             binding = f"{{{self.document.namespace}}}{local}"
             if binding in self.description.bindings:
-                raise UsageError(f"there is a binding {local!r} already; choose a name for the new one")
+                raise UsageError(f"there is a binding {local!r} already: name it as the binding to use it, or another")
             edits.append(self._binding_edit(local, interface, version))
         else:
             binding = existing.name
