@@ -83,9 +83,10 @@ def follow_logs(follow: Follow, out: str, profile: str, **terms: Any) -> Summary
     try:
         from soapjms.replay.following import follow as run
     except ImportError as error:
-        if (error.name or "").split(".")[0] not in SPARK_PACKAGES:
+        package = (error.name or "").split(".")[0]
+        if package not in SPARK_PACKAGES:
             raise
-        raise SparkMissingError(f"{error.name} is not installed. {INSTALL_SPARK}") from None
+        raise SparkMissingError(f"{package} is not installed. {INSTALL_SPARK}") from None
     from soapjms.cli.serving import ending  # with it comes all that serves: not for who follows nothing
 
     stop = Event()

@@ -166,8 +166,9 @@ def _engine(name: str, master: str | None, conf: Mapping[str, str] | None) -> En
         try:
             from soapjms.replay import spark
         except ImportError as error:
-            if (error.name or "").split(".")[0] not in SPARK_PACKAGES:
+            package = (error.name or "").split(".")[0]
+            if package not in SPARK_PACKAGES:
                 raise
-            raise SparkMissingError(f"{error.name} is not installed. {INSTALL_SPARK}") from None
+            raise SparkMissingError(f"{package} is not installed. {INSTALL_SPARK}") from None
         return partial(spark.run, master=master, conf=conf)
     raise UsageError(f"unknown engine {name!r}; known are: {', '.join(ENGINES)}")
