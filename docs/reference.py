@@ -36,7 +36,10 @@ CHAPTERS: Final[Mapping[str, Chapter]] = {
     "soapjms": Chapter(
         "soapjms",
         "Calling, serving, recording: what `import soapjms` gives.",
-        {"soapjms": (), "soapjms.typed": (), "soapjms.security": ("UsernameTokens", "refused")},
+        {
+            "soapjms": (), "soapjms.typed": (), "soapjms.security": ("UsernameTokens", "refused"),
+            "soapjms.signatures": ("Signatures",), "soapjms.progress": ("Phase",),
+        },
     ),
     "zeep": Chapter(
         "soapjms.zeep",

@@ -2,7 +2,8 @@
 
 A hook gets the request, and the `wsse:Security` header that is for this service, None if none came. It returns who
 sent it, which is `request.identity` from then on, or raises a fault, such as those that `refused` makes. It runs before
-middleware and functions, once for each delivery of a request. What a client sends, zeep's `wsse` writes.
+middleware and functions, once for each delivery of a request. What a client sends, zeep's `wsse` writes. A hook for
+signatures is in `soapjms.signatures`.
 
 Spec: Web Services Security: SOAP Message Security 1.1.1, 12; UsernameToken Profile 1.1.1.
 """
@@ -116,7 +117,38 @@ class Verifying:
         return identity
 
 
-# UsernameTokens
+# What tokens and signatures have in common
+
+
+def check_positive(**values: object) -> None:
+    """Refuse an argument that is no positive number.
+
+    Raises:
+        UsageError: it names the argument.
+    """
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value <= 0:
+            raise UsageError(f"{name} is {value!r}; it is a positive number")
+
+
+def check_timestamp(security: etree._Element, now: float, skew: float) -> float | None:
+    """Return when the Timestamp of a Security header says it was created, in epoch seconds; None if it does not.
+
+    Raises:
+        SoapFaultError: it has expired, or was created ahead of the clock here.
+
+    Spec: SOAP Message Security 1.1.1, 10.
+    """
+    timestamp = only_child(security, WSU, "Timestamp")
+    if timestamp is None:
+        return None
+    expires, created = (text_of(only_child(timestamp, WSU, each)) for each in ("Expires", "Created"))
+    at = None if created is None else seconds_of(created)
+    if at is not None and at > now + skew:
+        raise refused("InvalidSecurity", "the Timestamp was created ahead of the clock here")
+    if expires is not None and seconds_of(expires) < now - skew:
+        raise refused("MessageExpired")
+    return at
 
 
 class Nonces:
@@ -168,6 +200,9 @@ class Nonces:
         return len(self._seen)
 
 
+# UsernameTokens
+
+
 class UsernameTokens:
     """A `verify` hook for UsernameTokens, with text or digest passwords. The identity is the user's name.
 
@@ -202,9 +237,7 @@ class UsernameTokens:
             raise UsageError("UsernameTokens takes passwords, or check=function(user, password), and not both")
         if digest_only and check is not None:
             raise UsageError("digest_only needs passwords: nothing but a password itself makes a digest")
-        for name, value in (("max_age", max_age), ("skew", skew), ("max_nonces", max_nonces)):
-            if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value <= 0:
-                raise UsageError(f"{name} is {value!r}; it is a positive number")
+        check_positive(max_age=max_age, skew=skew, max_nonces=max_nonces)
         self._password_of = passwords.get if isinstance(passwords, Mapping) else passwords
         if not callable(self._password_of if check is None else check):
             raise UsageError("passwords is a mapping or a function, check is a function")
@@ -222,17 +255,17 @@ class UsernameTokens:
         if security is None:
             raise refused("InvalidSecurity", "there is no wsse:Security header; a UsernameToken is needed")
         now = self._clock()
-        self._check_timestamp(security, now)
-        token = _one(security, WSSE, "UsernameToken")
+        check_timestamp(security, now, self._skew)
+        token = only_child(security, WSSE, "UsernameToken")
         if token is None:
             raise refused("InvalidSecurityToken", "there is no UsernameToken")
-        user, password, kind = _said(token, "Username"), _one(token, WSSE, "Password"), TEXT
+        user, password, kind = _said(token, "Username"), only_child(token, WSSE, "Password"), TEXT
         if password is not None:
             kind = password.get("Type", TEXT)
-        nonce, created = _said(token, "Nonce"), _text(_one(token, WSU, "Created"))
+        nonce, created = _said(token, "Nonce"), text_of(only_child(token, WSU, "Created"))
         age = None if created is None else self._created(created, now)
         octets = None if nonce is None else _octets(nonce)
-        if user is None or not self._is_right(kind, user, _text(password), octets, created):
+        if user is None or not self._is_right(kind, user, text_of(password), octets, created):
             raise refused("FailedAuthentication")
         if age is not None and octets is not None:
             name = sha256(octets + b"\0" + user.encode("utf-8", "surrogatepass")).digest()
@@ -263,21 +296,10 @@ class UsernameTokens:
         return self._password_of(user)
 
     def _created(self, text: str, now: float) -> float:
-        created = _seconds(text)
+        created = seconds_of(text)
         if not now - self._max_age <= created <= now + self._skew:
             raise refused("FailedAuthentication", "the Created of the token is too old, or ahead of the clock here")
         return created
-
-    def _check_timestamp(self, security: etree._Element, now: float) -> None:
-        """Spec: SOAP Message Security 1.1.1, 10."""
-        timestamp = _one(security, WSU, "Timestamp")
-        if timestamp is None:
-            return
-        expires, created = _text(_one(timestamp, WSU, "Expires")), _text(_one(timestamp, WSU, "Created"))
-        if created is not None and _seconds(created) > now + self._skew:
-            raise refused("InvalidSecurity", "the Timestamp was created ahead of the clock here")
-        if expires is not None and _seconds(expires) < now - self._skew:
-            raise refused("MessageExpired")
 
 
 def _same(one: bytes, other: bytes) -> bool:
@@ -285,7 +307,7 @@ def _same(one: bytes, other: bytes) -> bool:
     return hmac.compare_digest(sha256(one).digest(), sha256(other).digest())
 
 
-def _one(parent: etree._Element, space: str, name: str) -> etree._Element | None:
+def only_child(parent: etree._Element, space: str, name: str) -> etree._Element | None:
     """Return the child of this name, None without any.
 
     Raises:
@@ -298,10 +320,10 @@ def _one(parent: etree._Element, space: str, name: str) -> etree._Element | None
 
 
 def _said(parent: etree._Element, name: str) -> str | None:
-    return _text(_one(parent, WSSE, name))
+    return text_of(only_child(parent, WSSE, name))
 
 
-def _text(element: etree._Element | None) -> str | None:
+def text_of(element: etree._Element | None) -> str | None:
     """Return what is in an element.
 
     Raises:
@@ -323,7 +345,7 @@ def _octets(text: str) -> bytes:
         raise refused("InvalidSecurityToken", "the Nonce is not in base64") from None
 
 
-def _seconds(text: str) -> float:
+def seconds_of(text: str) -> float:
     """Read a time with its zone. Spec: XML Schema Part 2, 3.2.7."""
     try:
         if _TIME.fullmatch(text.strip()):

@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
 import soapjms
 from brokers.smqp.server.setup import Setup
 from soapjms.protocol.names import FailureReason, Subcode
 
 ROOT = Path(__file__).resolve().parent.parent
+URL = "stomp://admin:admin@localhost:61613"
 
 
 def test_generated_pages_are_current() -> None:
@@ -86,6 +88,26 @@ def test_the_page_on_bridges_runs() -> None:
     for block in blocks:
         exec(compile(block, "docs/bridges.md", "exec"), scope)
     assert isinstance(scope["service"], soapjms.Service)
+
+
+@pytest.mark.parametrize(
+    "name", ["addressing", "middleware", "observing", "security", "services", "serving", "testing"]
+)
+def test_the_pages_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Python of a page runs as it stands, from top to bottom, where the files are that it names."""
+    made = trustme.CA(key_type=trustme.KeyType.RSA).issue_cert("ann.example", key_type=trustme.KeyType.RSA)
+    made.private_key_pem.write_to_path(tmp_path / "key.pem")
+    for each in ("ann.pem", "bob.pem"):
+        made.cert_chain_pems[0].write_to_path(tmp_path / each)
+    for each, source in (("greeter.wsdl", "examples/greeter.wsdl"), ("bank.wsdl", "tests/data/wsdl/echo-soap11.wsdl")):
+        (tmp_path / each).write_bytes((ROOT / source).read_bytes())
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", text.replace(URL, "embedded:"), re.DOTALL)
+    assert blocks
+    scope: dict[str, object] = {}
+    for block in blocks:
+        exec(compile(block, f"docs/{name}.md", "exec"), scope)
 
 
 def docs_module(name: str) -> Any:

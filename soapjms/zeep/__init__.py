@@ -12,6 +12,7 @@ except ImportError as _error:
 
 from soapjms.zeep.client import AsyncClient, Client
 from soapjms.zeep.errors import ArgumentsError, JmsFaultError, JmsTimeoutError, JmsTransportError
+from soapjms.zeep.signing import Signing
 from soapjms.zeep.transport import JmsTransport
 
 __all__ = [
@@ -22,4 +23,5 @@ __all__ = [
     "JmsTimeoutError",
     "JmsTransport",
     "JmsTransportError",
+    "Signing",
 ]

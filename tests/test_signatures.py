@@ -1,0 +1,364 @@
+"""Signatures of WS-Security: what zeep signs is taken, from those who are known; what somebody moved about is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+import xmlsec
+from calling_kit import PATIENCE, SOAP_11, OnEachBroker, element, envelope
+from lxml import etree
+from test_security import NOW, ask, refusal, service
+from test_zeep_attachments import gallery
+from zeep.wsse import BinarySignature, Signature
+from zeep.wsse.signature import MemorySignature
+from zeep_kit import gallery_wsdl, written
+
+import soapjms
+import soapjms.zeep
+from brokers import Connection
+from soapjms import Attachment, Dispatcher, SoapVersion
+from soapjms.protocol.envelope import as_envelope
+from soapjms.request import Context
+from soapjms.security import WSSE, WSU
+from soapjms.signatures import DS, Signatures
+from soapjms.zeep import Signing
+
+ID = f"{{{WSU}}}Id"
+WSA = "http://www.w3.org/2005/08/addressing"
+SHA_256 = (xmlsec.Transform.RSA_SHA256, xmlsec.Transform.SHA256)
+XPATH = "http://www.w3.org/TR/1999/REC-xpath-19991116"
+
+
+class Signer:
+    """Somebody with a key, and its certificate."""
+
+    def __init__(self, name: str, kind: trustme.KeyType = trustme.KeyType.RSA) -> None:
+        made = trustme.CA(key_type=kind).issue_cert(name, key_type=kind)
+        self.key, self.certificate = made.private_key_pem.bytes(), made.cert_chain_pems[0].bytes()
+
+    def sign(self, body: bytes, algorithms: Any = SHA_256, at: float = NOW) -> etree._Element:
+        """Sign an envelope, with the time."""
+        root = etree.fromstring(body)
+        Signing(MemorySignature(self.key, self.certificate, None, *algorithms), clock=lambda: at).apply(root, {})
+        return root
+
+
+ANN, EVE, ELLIPTIC = Signer("ann.example"), Signer("eve.example"), Signer("bob.example", trustme.KeyType.ECDSA)
+KNOWN = {"bob": ELLIPTIC.certificate, "ann": ANN.certificate}
+
+
+def signatures(**options: Any) -> Signatures:
+    return Signatures(KNOWN, **{"clock": lambda: NOW} | options)
+
+
+def asked(root: etree._Element, version: SoapVersion = SOAP_11, **options: Any) -> Any:
+    """Return what a service answers to a message: who it thinks sent it, or a fault."""
+    return ask(service(signatures(**options)), etree.tostring(root), version)
+
+
+def refused(root: etree._Element, **options: Any) -> tuple[str, str]:
+    """Return the code and the text of the fault."""
+    return refusal(service(signatures(**options)), etree.tostring(root))
+
+
+class TestTaken:
+    """What is signed as it must be."""
+
+    @pytest.mark.parametrize("version", SoapVersion)
+    def test_who_it_is(self, version: SoapVersion) -> None:
+        """The name under which the certificate was given, in both SOAP versions; RSA and elliptic curves."""
+        assert asked(ANN.sign(envelope("x", version)), version) == "ann"
+        elliptic = (xmlsec.Transform.ECDSA_SHA256, xmlsec.Transform.SHA512)
+        assert asked(ELLIPTIC.sign(envelope("x", version), elliptic), version) == "bob"
+
+    def test_files(self, tmp_path: Path) -> None:
+        """Certificates are paths as well; zeep's other signature refers to its certificate elsewhere."""
+        key, certificate = tmp_path / "key.pem", tmp_path / "ann.pem"
+        key.write_bytes(ANN.key)
+        certificate.write_bytes(ANN.certificate)
+        for kind in (Signature, BinarySignature):
+            root = etree.fromstring(envelope())
+            Signing(kind(str(key), str(certificate), None, *SHA_256), clock=lambda: NOW).apply(root, {})
+            made = service(Signatures({"ann": certificate}, clock=lambda: NOW))
+            assert ask(made, etree.tostring(root)) == "ann"
+
+    def test_sha1(self) -> None:
+        """What zeep does unless told otherwise is taken only if that is wanted."""
+        root = ANN.sign(envelope(), ())
+        code, text = refused(root)
+        assert (code, "rsa-sha1" in text) == ("UnsupportedAlgorithm", True)
+        assert asked(root, sha1=True) == "ann"
+
+    def test_again(self) -> None:
+        """A message counts once, unless the broker delivers the very same one again; without Timestamps always."""
+        body = etree.tostring(ANN.sign(envelope()))
+        made = service(signatures())
+        for _ in range(2):
+            assert ask(made, body, context=Context(key=lambda: b"1")) == "ann"
+        assert refusal(made, body) == ("FailedAuthentication", "the signature was used before")
+        root = etree.fromstring(envelope())
+        MemorySignature(ANN.key, ANN.certificate, None, *SHA_256).apply(root, {})
+        assert refused(root) == ("InvalidSecurity", "there is no Timestamp that is signed")
+        made = service(signatures(timestamp=False))
+        assert [ask(made, etree.tostring(root)) for _ in range(2)] == ["ann", "ann"]
+
+    @pytest.mark.parametrize(
+        ("at", "code"), [(-299, None), (59, None), (-301, "MessageExpired"), (61, "InvalidSecurity")]
+    )
+    def test_time(self, at: float, code: str | None) -> None:
+        """Neither too old nor from the future."""
+        root = ANN.sign(envelope(), at=NOW + at)
+        assert asked(root) == "ann" if code is None else refused(root)[0] == code
+
+    def test_headers(self) -> None:
+        """Blocks that have to be signed are, if they come."""
+        root = ANN.sign(envelope())
+        assert asked(root, headers=[f"{{{WSA}}}*"]) == "ann"
+        etree.SubElement(root[0], f"{{{WSA}}}To").text = "urn:elsewhere"
+        assert asked(root) == "ann"
+        for name in (f"{{{WSA}}}*", f"{{{WSA}}}To"):
+            assert refused(root, headers=[name]) == ("InvalidSecurity", f"the header block {{{WSA}}}To is not signed")
+
+
+# Attacks, which change a message that Ann signed
+
+
+def body_of(root: etree._Element) -> etree._Element:
+    return as_envelope(root).body
+
+
+def security_of(root: etree._Element) -> etree._Element:
+    return next(root.iter(f"{{{WSSE}}}Security"))
+
+
+def signature_of(root: etree._Element) -> etree._Element:
+    return next(root.iter(f"{{{DS}}}Signature"))
+
+
+def of_eve(root: etree._Element, **attributes: str) -> etree._Element:
+    """Put a Body of the attacker in the place of the signed one, and return that."""
+    signed = body_of(root)
+    forged = etree.Element(signed.tag, attributes)
+    forged.append(element("greetMe", "Eve"))
+    root.replace(signed, forged)
+    return signed
+
+
+def within_a_header(root: etree._Element, signed: etree._Element) -> None:
+    etree.SubElement(root[0], "{urn:x}wrapper").append(signed)
+
+
+def changed_text(root: etree._Element) -> None:
+    body_of(root)[0].text = "Eve"
+
+
+def changed_timestamp(root: etree._Element) -> None:
+    next(root.iter(f"{{{WSU}}}Created")).text = "2023-11-14T22:13:21.000Z"
+
+
+def unsigned_body(root: etree._Element) -> None:
+    of_eve(root)
+
+
+def moved_body(root: etree._Element) -> None:
+    within_a_header(root, of_eve(root))
+
+
+def moved_body_other_id(root: etree._Element) -> None:
+    signed = of_eve(root, **{ID: "mine"})
+    within_a_header(root, signed)
+
+
+def moved_body_same_id(root: etree._Element) -> None:
+    signed = body_of(root)
+    within_a_header(root, of_eve(root, **{ID: signed.get(ID) or ""}))
+
+
+def moved_body_same_xml_id(root: etree._Element) -> None:
+    signed = body_of(root)
+    within_a_header(root, of_eve(root, **{"{http://www.w3.org/XML/1998/namespace}id": signed.get(ID) or ""}))
+
+
+def moved_to_the_header(root: etree._Element) -> None:
+    root[0].append(of_eve(root))
+
+
+def second_body(root: etree._Element) -> None:
+    root.append(of_eve(root))
+
+
+def moved_to_security(root: etree._Element) -> None:
+    security_of(root).append(of_eve(root))
+
+
+def moved_timestamp(root: etree._Element) -> None:
+    """The Timestamp that is read is another than the signed one."""
+    stamp = next(root.iter(f"{{{WSU}}}Timestamp"))
+    forged = deepcopy(stamp)
+    del forged.attrib[ID]
+    security_of(root).replace(stamp, forged)
+    root[0].append(stamp)
+
+
+def second_timestamp(root: etree._Element) -> None:
+    stamp = next(root.iter(f"{{{WSU}}}Timestamp"))
+    forged = deepcopy(stamp)
+    del forged.attrib[ID]
+    stamp.addprevious(forged)
+
+
+def comment(root: etree._Element) -> None:
+    """The signature does not see it, and what reads the text ends there."""
+    said = body_of(root)[0]
+    said.text, rest = "A", (said.text or "")[1:]
+    said.append(etree.Comment("x"))
+    said[0].tail = rest
+
+
+def second_signature(root: etree._Element) -> None:
+    signature_of(root).addnext(deepcopy(signature_of(root)))
+
+
+def no_signature(root: etree._Element) -> None:
+    security_of(root).remove(signature_of(root))
+
+
+def no_security(root: etree._Element) -> None:
+    root[0].remove(security_of(root))
+
+
+def object_in_it(root: etree._Element) -> None:
+    etree.SubElement(signature_of(root), f"{{{DS}}}Object")
+
+
+def with_a_secret_of_all(root: etree._Element) -> None:
+    next(root.iter(f"{{{DS}}}SignatureMethod")).set("Algorithm", f"{DS}hmac-sha1")
+
+
+def with_xpath(root: etree._Element) -> None:
+    next(root.iter(f"{{{DS}}}Transform")).set("Algorithm", XPATH)
+
+
+def with_two_transforms(root: etree._Element) -> None:
+    transform = next(root.iter(f"{{{DS}}}Transform"))
+    transform.addnext(deepcopy(transform))
+
+
+def with_inclusive_form(root: etree._Element) -> None:
+    found = next(root.iter(f"{{{DS}}}CanonicalizationMethod"))
+    found.set("Algorithm", "http://www.w3.org/TR/2001/REC-xml-c14n-20010315")
+
+
+def refers(uri: str) -> Callable[[etree._Element], None]:
+    def change(root: etree._Element) -> None:
+        next(root.iter(f"{{{DS}}}Reference")).set("URI", uri)
+
+    change.__name__ = f"refers-to-{uri[:20] or 'all'}"
+    return change
+
+
+def many_references(root: etree._Element) -> None:
+    reference = next(root.iter(f"{{{DS}}}Reference"))
+    for _ in range(50):
+        reference.addnext(deepcopy(reference))
+
+
+ATTACKS: list[tuple[Callable[[etree._Element], None], str, str]] = [
+    (changed_text, "FailedCheck", "invalid"),
+    (changed_timestamp, "FailedCheck", "invalid"),
+    (unsigned_body, "InvalidSecurity", "0 elements have the id"),
+    (moved_body, "InvalidSecurity", "neither the Body nor a block"),
+    (moved_body_other_id, "InvalidSecurity", "neither the Body nor a block"),
+    (moved_body_same_id, "InvalidSecurity", "2 elements have the id"),
+    (moved_body_same_xml_id, "InvalidSecurity", "2 elements have the id"),
+    (moved_to_the_header, "InvalidSecurity", "the Body is not signed"),
+    (second_body, "InvalidSecurity", "neither the Body nor a block"),
+    (moved_to_security, "InvalidSecurity", "the Body is not signed"),
+    (moved_timestamp, "InvalidSecurity", "no Timestamp that is signed"),
+    (second_timestamp, "InvalidSecurityToken", "there are 2 elements Timestamp"),
+    (comment, "InvalidSecurity", "a comment is within"),
+    (second_signature, "InvalidSecurityToken", "there are 2 elements Signature"),
+    (no_signature, "InvalidSecurity", "there is no signature"),
+    (no_security, "InvalidSecurity", "a signature is needed"),
+    (object_in_it, "InvalidSecurity", "Signature is not as it must be"),
+    (with_a_secret_of_all, "UnsupportedAlgorithm", "hmac-sha1"),
+    (with_xpath, "UnsupportedAlgorithm", XPATH),
+    (with_two_transforms, "InvalidSecurity", "Transforms is not as it must be"),
+    (with_inclusive_form, "UnsupportedAlgorithm", "REC-xml-c14n-20010315"),
+    (refers(""), "InvalidSecurity", "has to be # and an id"),
+    (refers("http://127.0.0.1:1/secret"), "InvalidSecurity", "has to be # and an id"),
+    (refers("#xpointer(id('x'))"), "InvalidSecurity", "has to be # and an id"),
+    (many_references, "InvalidSecurity", "more than 50 references"),
+]
+
+
+class TestAttacks:
+    """What somebody made of a signed message, or signed who is nobody."""
+
+    @pytest.mark.parametrize(("attack", "code", "text"), ATTACKS, ids=[each[0].__name__ for each in ATTACKS])
+    def test_a_message_that_was_changed(self, attack: Callable[[etree._Element], None], code: str, text: str) -> None:
+        """No function runs; the fault says why."""
+        root = ANN.sign(envelope("Ann"))
+        attack(root)
+        assert refused(root)[0] == code
+        assert text in refused(root)[1]
+
+    def test_a_key_that_is_not_known(self) -> None:
+        """The certificate that a message brings along makes nobody trusted."""
+        assert refused(EVE.sign(envelope()))[0] == "FailedCheck"
+
+    def test_somebody_else_with_a_known_name(self) -> None:
+        """Bob's key does not make Ann of Bob, and each is told from the other."""
+        body = etree.tostring(ELLIPTIC.sign(envelope(), (xmlsec.Transform.ECDSA_SHA256, xmlsec.Transform.SHA256)))
+        made = service(Signatures({"ann": ANN.certificate}, clock=lambda: NOW))
+        assert refusal(made, body)[0] == "FailedCheck"
+
+
+@pytest.mark.parametrize(
+    ("certificates", "options", "said"),
+    [
+        ({}, {}, "it has a certificate, by the name"),
+        ("ann.pem", {}, "it has a certificate, by the name"),
+        ({"ann": b"no PEM"}, {}, "the certificate of 'ann' cannot be read"),
+        ({"ann": "nowhere.pem"}, {}, "nowhere.pem"),
+        ({"ann": 7}, {}, "the certificate of 'ann' cannot be read"),
+        (KNOWN, {"headers": "{urn:x}a"}, "it is a list of names"),
+        (KNOWN, {"max_age": -1}, "max_age is -1; it is a positive number"),
+    ],
+)
+def test_options(certificates: Any, options: dict[str, Any], said: str) -> None:
+    """What makes no sense is refused at once."""
+    with pytest.raises(soapjms.UsageError, match=said):
+        Signatures(certificates, **options)
+
+
+class TestZeep(OnEachBroker):
+    """A zeep client that signs, over brokers."""
+
+    def test_attachments(self, connection: Connection, other: Connection, name: str, uri: str, tmp_path: Path) -> None:
+        """What is included is signed with the Body, and cannot be exchanged; what is only attached is refused."""
+        path = written(tmp_path, gallery_wsdl(uri))
+        wsse = Signing(MemorySignature(ANN.key, ANN.certificate, None, *SHA_256))
+
+        def meddling(call: soapjms.OutgoingCall, call_next: Any) -> Any:
+            if call.element is not None and call.element.findtext("{urn:gallery}title") == "Night":
+                call.attachments[:] = [Attachment(b"forged", "image/png", each.content_id) for each in call.attachments]
+            return call_next(call)
+
+        with (
+            Dispatcher(other, uri, gallery(), verify=Signatures(KNOWN)),
+            soapjms.zeep.Client(
+                path, connection=connection, wsse=wsse, operation_timeout=PATIENCE, middleware=[meddling]
+            ) as client,
+        ):
+            said = client.service.frame("Dusk", Attachment(b"photo", "image/png"))
+            assert said.body.picture == b"[photo]"
+            with pytest.raises(soapjms.zeep.JmsFaultError, match="the signature or decryption was invalid"):
+                client.service.frame("Night", Attachment(b"photo", "image/png"))
+            with pytest.raises(soapjms.zeep.JmsFaultError, match="an attachment is not signed"):
+                client.service.frame("Dusk", _attachments=[Attachment(b"more", "text/plain")])
