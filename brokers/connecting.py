@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from importlib import import_module
+from types import ModuleType
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from brokers.connection import DEFAULT_TIMEOUT, Connection
-from brokers.errors import UnknownSchemeError
+from brokers.errors import NotInstalledError, UnknownSchemeError
 
 SCHEMES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("amqp", "amqp+ws", "amqp+wss", "amqps"), "brokers.amqp"),
@@ -21,6 +22,9 @@ SCHEMES: Final[Mapping[str, str]] = {
     "stomp+ssl": "brokers.stomp",
 }
 """URL scheme to the module that serves it; the module has `connect(url, timeout=…)`."""
+
+EXTRAS: Final[Mapping[str, str]] = {"brokers.amqp": "amqp", "brokers.stomp": "stomp"}
+"""What has to be installed for an adapter, where something has."""
 
 
 def connect(url: str, *, timeout: float = DEFAULT_TIMEOUT, **options: Any) -> Connection:
@@ -35,16 +39,34 @@ def connect(url: str, *, timeout: float = DEFAULT_TIMEOUT, **options: Any) -> Co
 
     Raises:
         UnknownSchemeError: no adapter serves the URL's scheme, or it is no URL; the message lists those that do.
+        NotInstalledError: that adapter needs a library that is not there.
         ConnectionFailedError: nobody answers there, or the credentials were refused.
         ValueError: a URL that the adapter cannot use; no message repeats a password.
     """
     scheme = _scheme_of(url)
     try:
-        module = SCHEMES[scheme]
+        name = SCHEMES[scheme]
     except KeyError:
         raise UnknownSchemeError(f"no broker adapter for the URL scheme {scheme!r}; {KNOWN}") from None
-    connection: Connection = import_module(module).connect(url, timeout=timeout, **options)
+    connection: Connection = adapter(name).connect(url, timeout=timeout, **options)
     return connection
+
+
+def adapter(name: str) -> ModuleType:
+    """Import a module of `SCHEMES`.
+
+    Raises:
+        NotInstalledError: it is made of what is not there.
+    """
+    try:
+        return import_module(name)
+    except ImportError as error:
+        missing = (error.name or "").partition(".")[0]
+        if name not in EXTRAS or missing in ("", "brokers"):
+            raise
+        raise NotInstalledError(
+            f"{name} needs {missing}: pip install 'soapjms[{EXTRAS[name]}]'", name=missing
+        ) from None
 
 
 KNOWN: Final = f"known are: {', '.join(sorted(SCHEMES))}, as in embedded:NAME or stomp://USER:PASSWORD@HOST:PORT"

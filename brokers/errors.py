@@ -48,5 +48,9 @@ class UnsupportedError(BrokerError):
     """This broker or adapter lacks the capability; the message names the capability and who has it."""
 
 
+class NotInstalledError(BrokerError, ImportError):
+    """The adapter for a URL needs a library that is not installed; the message says what to type."""
+
+
 class UnknownSchemeError(BrokerError, ValueError):
     """`connect` was given a URL whose scheme no adapter serves."""

@@ -9,10 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from importlib import import_module
 from typing import Any, Final, NamedTuple
 
-from brokers.connecting import SCHEMES
+from brokers.connecting import SCHEMES, adapter
 from brokers.connection import Connection
 from brokers.reconnect import Reconnect
 
@@ -65,7 +64,7 @@ def connect(url: str, **options: Any) -> Connection:
     modules = {SCHEMES.get(scheme) for scheme in schemes if scheme != "failover"} - {"brokers.embedded"}
     if len(modules) != 1 or None in modules:
         raise ValueError(f"the brokers of one failover: list speak one protocol, as {EXAMPLE}")
-    connection: Connection = import_module(str(modules.pop())).connect(url, **options)
+    connection: Connection = adapter(str(modules.pop())).connect(url, **options)
     return connection
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from queue import SimpleQueue
 from threading import current_thread, get_ident
 from typing import Any
@@ -21,6 +23,35 @@ PATIENCE = 20.0
 def executor() -> Iterator[ThreadPoolExecutor]:
     with ThreadPoolExecutor(1, "callbacks") as executor:
         yield executor
+
+
+@pytest.mark.parametrize(
+    ("library", "url", "extra"),
+    [
+        ("proton", "amqp://127.0.0.1:1", "amqp"),
+        ("stomp", "stomp://127.0.0.1:1", "stomp"),
+        ("stomp", "failover:(stomp://127.0.0.1:1)", "stomp"),
+    ],
+)
+def test_an_adapter_that_is_not_installed(library: str, url: str, extra: str, tmp_path: Path) -> None:
+    """It says what to type, in a program and at the command line."""
+    text = f"brokers.{extra} needs {library}: pip install 'soapjms[{extra}]'"
+    program = (
+        f"import sys; sys.modules[{library!r}] = None\n"
+        "import brokers\n"
+        f"try: brokers.connect({url!r})\nexcept brokers.NotInstalledError as error: print(error)\n"
+        "from soapjms.cli import main\n"
+        f"sys.argv = ['soapjms', 'unsubscribe', 'a', '--uri', 'jms:topic:t', '--connection', {url!r}]; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stdout, done.stderr, done.returncode) == (f"{text}\n", f"Error: {text}\n", 2)
 
 
 @pytest.mark.parametrize("url", ["kafka://host", "host:61613", "", "//host"])

@@ -22,7 +22,7 @@ from typing import Any, Final, TypeAlias
 import brokers
 import soapjms
 from brokers.connection import DEFAULT_TIMEOUT
-from brokers.errors import BrokerError, UnknownSchemeError
+from brokers.errors import BrokerError, NotInstalledError, UnknownSchemeError
 from brokers.naming import NameNotFoundError, Names, NamingError
 from soapjms.bridge.wsgi import WsgiService
 from soapjms.cli import USAGE
@@ -99,7 +99,7 @@ def run(serving: Serving, stop: Event, report: Report) -> int:
     """Serve until `stop` is set; return the exit status: 0, 1 if something failed or was left undone, 2 for usage."""
     try:
         return _serve(serving, stop, report)
-    except (UsageError, UnknownSchemeError, NamingError, NameNotFoundError) as error:
+    except (UsageError, UnknownSchemeError, NotInstalledError, NamingError, NameNotFoundError) as error:
         log.error("%s", error)
         return USAGE
     except (BrokerError, StoreError) as error:
