@@ -37,6 +37,9 @@ FINDINGS: Final = 1
 LOOK: Final = 0.5
 """Seconds between two looks at how it goes."""
 
+TOLD: Final = 60.0
+"""Seconds between two lines that say so, where there is no terminal."""
+
 MOST_NAMED: Final = 3
 """Files that are listed one by one."""
 
@@ -171,7 +174,7 @@ def _watch(capture: Capture, log: CaptureLog, opened: Connection, stop: Event, s
     capabilities = opened.capabilities
     how = "" if capabilities.typed_properties else WITHOUT_TYPES
     click.echo(f"capturing from {capabilities.broker}{how} to {visible(str(log.folder))}; Ctrl-C ends it", err=True)
-    with progress() as tell:
+    with progress(every=TOLD) as tell:
         while not (stop.is_set() or capture.ended.is_set()):
             left = LOOK if seconds is None else min(LOOK, begun + seconds - monotonic())
             if left <= 0:

@@ -31,7 +31,7 @@ from soapjms.protocol.uri import visible
 
 Show: TypeAlias = Callable[[str], None]
 
-EVERY: Final = 10.0
+EVERY: Final = 30.0
 """Seconds between two lines where there is no terminal: what takes less has none."""
 
 
