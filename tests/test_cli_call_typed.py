@@ -231,3 +231,11 @@ def test_on_activemq(activemq: RealBroker, path: Path, tmp_path: Path) -> None:
         status, shown, why = call("testFault", "requestType=please")
     assert (status, shown) == (1, "")
     assert why.endswith(": it was asked for\n")
+
+
+@pytest.mark.parametrize("word", ["work=3", "work:=3", "work:=2.5"])
+def test_one_value_for_what_consists_of_several(word: str, tmp_path: Path) -> None:
+    """It says what that consists of, before anything is sent."""
+    done = run("call", "--connection", "embedded:", written(tmp_path, gallery_wsdl()), "hang", word)
+    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert "and consists of: work.year, work.sold, work.scan, work.by; it takes: work: " in done.stderr

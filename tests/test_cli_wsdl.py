@@ -108,7 +108,9 @@ def test_only_soap_jms_ports_are_offered(tmp_path: Path) -> None:
         refused = run("explain", path, *arguments).stderr
         assert refused.endswith("; choose one of: LedgerService/Ledger, LedgerService/Second\n")
     path = written(tmp_path, wsdl11(transport="urn:other", address="http://example/"))
-    assert run("explain", path).stderr.endswith("no port with a SOAP/JMS transport; choose one of: none\n")
+    assert run("explain", path).stderr.endswith(
+        "no port with a SOAP/JMS transport; choose one of: none; `soapjms wsdl add-port` adds one\n"
+    )
 
 
 @pytest.mark.parametrize("command", ["inspect", "lint"])

@@ -144,7 +144,11 @@ def arguments_of(operation: Any, values: Mapping[str, Any]) -> tuple[list[Any], 
 def _typed(type_: Any, value: Any, path: str) -> Any:
     if isinstance(type_, ComplexType) and isinstance(value, dict):
         return {name: _member(type_, name, each, f"{path}.{name}".lstrip(".")) for name, each in value.items()}
-    if isinstance(type_, ComplexType) and isinstance(value, str):
+    if isinstance(type_, ComplexType) and isinstance(value, str | int | Decimal):
+        members = [name for name, _ in (*type_.elements, *type_.attributes) if name]
+        if CONTENT not in members:
+            names = ", ".join(f"{path}.{each}" for each in members) or "nothing"
+            raise UsageError(f"{path} is {value!r}, and consists of: {names}")
         return {CONTENT: _member(type_, CONTENT, value, path)}
     if type_ is None and value:
         raise UsageError(f"there is no {next(iter(value))!r}")

@@ -329,4 +329,4 @@ class Description:
         """Name those of some ports that can be chosen, which ones of other transports cannot; or why there are none."""
         offered = ", ".join(f"{each.service.name}/{each.name}" for each in ports if each.profile is not None)
         reasons = (f"none; {reason}" for each in ports if (reason := each.foreign_transport()))
-        return offered or next(reasons, "none")
+        return offered or next(reasons, "none; `soapjms wsdl add-port` adds one")
