@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -90,9 +91,7 @@ def test_the_page_on_bridges_runs() -> None:
     assert isinstance(scope["service"], soapjms.Service)
 
 
-@pytest.mark.parametrize(
-    "name", ["addressing", "middleware", "observing", "security", "services", "serving", "testing"]
-)
+@pytest.mark.parametrize("name", ["addressing", "middleware", "observing", "security", "services", "serving"])
 def test_the_pages_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The Python of a page runs as it stands, from top to bottom, where the files are that it names."""
     made = trustme.CA(key_type=trustme.KeyType.RSA).issue_cert("ann.example", key_type=trustme.KeyType.RSA)
@@ -108,6 +107,21 @@ def test_the_pages_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     scope: dict[str, object] = {}
     for block in blocks:
         exec(compile(block, f"docs/{name}.md", "exec"), scope)
+
+
+def test_the_page_on_testing_runs(tmp_path: Path) -> None:
+    """The tests of docs/testing.md pass in a project of somebody else's, with the plugin alone."""
+    text = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
+    (tmp_path / "test_page.py").write_text("\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL)))
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "soapjms.testing.plugin", "-p", "no:cacheprovider"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, "3 passed" in done.stdout) == (0, True), done.stdout
 
 
 def docs_module(name: str) -> Any:
