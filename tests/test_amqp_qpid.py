@@ -39,10 +39,9 @@ def raw(qpid: Qpid) -> Iterator[Raw]:
         yield client
 
 
-def test_a_queue_that_does_not_exist(port: int) -> None:
+def test_a_queue_that_does_not_exist(qpid: Qpid) -> None:
     """The doctor says how this broker, not another, makes one."""
-    url, uri = f"amqp://admin:admin@127.0.0.1:{port}", "jms:queue:by.hand"
-    checks = said("doctor", "--connection", url, "--uri", uri, status=1)["checks"]
+    checks = said("doctor", "--connection", qpid.amqp_url, "--uri", "jms:queue:by.hand", status=1)["checks"]
     (seen,) = [each for each in checks if each["check"] == "destination"]
     assert (seen["outcome"], seen["command"].partition(" ")[0]) == ("failed", "curl")
     assert seen["command"].endswith("/queue/default/default/by.hand")
