@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from copy import deepcopy
 from hashlib import sha256
 from os import PathLike
 from pathlib import Path
@@ -118,7 +117,7 @@ class Signatures:
             raise refused("MessageExpired", "the Timestamp has no Created, or one that is too old")
         who = self._signer(request, signature, signed)
         if self._needs_timestamp and created is not None:
-            said = sha256(etree.tostring(signature[0], method="c14n", exclusive=True)).digest()
+            said = _octets_signed(signature)
             if not self._nonces.take(said, created, now - self._max_age, request.key):
                 raise refused("FailedAuthentication", "the signature was used before")
         return who
@@ -135,6 +134,8 @@ class Signatures:
                 raise refused("InvalidSecurity", f"the header block {named(block.tag)} is not signed")
         if any(True for each in signed for _ in each.iter(etree.Comment)):  # it splits texts, and nothing signs it
             raise refused("InvalidSecurity", "a comment is within what is signed")
+        if request.element.tag == XOP_INCLUDE:
+            raise refused("InvalidSecurity", "an xop:Include is the content of the Body; it stands within an element")
         if not self._lets_attachments:
             found = (
                 request.attachments.find(each.get("href", "")) for part in signed for each in part.iter(XOP_INCLUDE)
@@ -147,21 +148,21 @@ class Signatures:
         return block.tag in self._headers or f"{{{etree.QName(block).namespace or ''}}}*" in self._headers
 
     def _signer(self, request: Request, signature: etree._Element, signed: Sequence[etree._Element]) -> str:
-        """Check octets and key, on a copy in which what is included stands as base64, as it was signed."""
-        root = request.envelope.root
-        twin = deepcopy(root)
-        node, *parts = (_in_twin(each, root, twin) for each in (signature, *signed))
+        """Check octets and key.
+
+        What is included becomes base64 first, as it was signed, and stays so: what comes after reads what was signed.
+        """
         try:
-            request.attachments.expand(twin)
+            request.attachments.expand(request.envelope.root)
         except InvalidAttachmentError as error:
             raise refused("InvalidSecurity", f"{error}") from None
         for name, key in self._keys.items():
             context = xmlsec.SignatureContext()
             context.key = key
-            for each in parts:
+            for each in signed:
                 context.register_id(each, "Id", WSU)
             try:
-                context.verify(node)
+                context.verify(signature)
             except xmlsec.Error:  # it says no more than that
                 continue
             return name
@@ -182,15 +183,17 @@ def signed_elements(
     Raises:
         SoapFaultError: the signature is of another form; it covers what stands elsewhere, or an id that is there twice.
     """
+    if any(True for _ in signature.iter(etree.Comment, etree.ProcessingInstruction)):
+        raise refused("InvalidSecurity", "a comment or processing instruction is within the signature")
     info = _children(signature, "SignedInfo", "SignatureValue", "KeyInfo?")[0]
     canonical, method, *references = _children(info, "CanonicalizationMethod", "SignatureMethod", "Reference+")
     _check_algorithm(canonical, {EXCLUSIVE})
     _check_algorithm(method, algorithms)
     if len(references) > MOST_REFERENCES:
         raise refused("InvalidSecurity", f"the signature has more than {MOST_REFERENCES} references")
-    wanted: dict[str, list[etree._Element]] = {}
-    for each in references:
-        wanted[_referred(each, algorithms)] = []
+    wanted: dict[str, list[etree._Element]] = {_referred(each, algorithms): [] for each in references}
+    if len(wanted) < len(references):  # each of them would be digested
+        raise refused("InvalidSecurity", "the signature refers to an id more than once")
     for element in envelope.root.iter(etree.Element):
         for name in IDS:
             if (found := wanted.get(element.get(name, ""))) is not None:
@@ -237,17 +240,11 @@ def _check_algorithm(element: etree._Element, known: Collection[str]) -> None:
         raise refused("UnsupportedAlgorithm", f"this algorithm is not taken: {named(said)}")
 
 
-def _in_twin(element: etree._Element, root: etree._Element, twin: etree._Element) -> etree._Element:
-    """Return the element of a copy that stands where one of the original does."""
-    steps = []
-    while element is not root:
-        parent = element.getparent()
-        assert parent is not None
-        steps.append(parent.index(element))
-        element = parent
-    for step in reversed(steps):
-        twin = twin[step]
-    return twin
+def _octets_signed(signature: etree._Element) -> bytes:
+    """Return a digest of the octets that a key signed; nothing can change about them while the signature is right."""
+    info = signature.find(f"{{{DS}}}SignedInfo")
+    assert info is not None
+    return sha256(etree.tostring(info, method="c14n", exclusive=True, with_comments=False)).digest()
 
 
 def _key(name: str, certificate: str | PathLike[str] | bytes) -> Any:

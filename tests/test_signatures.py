@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import base64
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 import trustme
 import xmlsec
-from calling_kit import PATIENCE, SOAP_11, OnEachBroker, element, envelope
+from calling_kit import NS, PATIENCE, SOAP_11, OnEachBroker, element, envelope
 from lxml import etree
 from test_security import NOW, ask, refusal, service
 from test_zeep_attachments import gallery
@@ -21,6 +22,7 @@ from zeep_kit import gallery_wsdl, written
 import soapjms
 import soapjms.zeep
 from brokers import Connection
+from brokers.embedded import Broker
 from soapjms import Attachment, Dispatcher, SoapVersion
 from soapjms.protocol.envelope import as_envelope
 from soapjms.request import Context
@@ -114,6 +116,13 @@ class TestTaken:
         """Neither too old nor from the future."""
         root = ANN.sign(envelope(), at=NOW + at)
         assert asked(root) == "ann" if code is None else refused(root)[0] == code
+
+    def test_expired(self) -> None:
+        """A message that its signer wanted no longer taken is not, however young it is."""
+        root = etree.fromstring(envelope())
+        signature = MemorySignature(ANN.key, ANN.certificate, None, *SHA_256)
+        Signing(signature, lifetime=10, clock=lambda: NOW - 100).apply(root, {})
+        assert refused(root) == ("MessageExpired", "the message has expired")
 
     def test_headers(self) -> None:
         """Blocks that have to be signed are, if they come."""
@@ -268,6 +277,27 @@ def many_references(root: etree._Element) -> None:
         reference.addnext(deepcopy(reference))
 
 
+def twice_referred(root: etree._Element) -> None:
+    reference = next(root.iter(f"{{{DS}}}Reference"))
+    reference.addnext(deepcopy(reference))
+
+
+def comment_in_signature(root: etree._Element) -> None:
+    signature_of(root).insert(0, etree.Comment("x"))
+
+
+def instruction_in_signature(root: etree._Element) -> None:
+    signature_of(root).insert(0, etree.ProcessingInstruction("x"))
+
+
+def comment_in_signed_info(root: etree._Element) -> None:
+    signature_of(root)[0].insert(0, etree.Comment("x"))
+
+
+def instruction_in_signed_info(root: etree._Element) -> None:
+    signature_of(root)[0].append(etree.ProcessingInstruction("x"))
+
+
 ATTACKS: list[tuple[Callable[[etree._Element], None], str, str]] = [
     (changed_text, "FailedCheck", "invalid"),
     (changed_timestamp, "FailedCheck", "invalid"),
@@ -294,6 +324,11 @@ ATTACKS: list[tuple[Callable[[etree._Element], None], str, str]] = [
     (refers("http://127.0.0.1:1/secret"), "InvalidSecurity", "has to be # and an id"),
     (refers("#xpointer(id('x'))"), "InvalidSecurity", "has to be # and an id"),
     (many_references, "InvalidSecurity", "more than 50 references"),
+    (twice_referred, "InvalidSecurity", "refers to an id more than once"),
+    (comment_in_signature, "InvalidSecurity", "a comment or processing instruction is within the signature"),
+    (instruction_in_signature, "InvalidSecurity", "a comment or processing instruction is within the signature"),
+    (comment_in_signed_info, "InvalidSecurity", "a comment or processing instruction is within the signature"),
+    (instruction_in_signed_info, "InvalidSecurity", "a comment or processing instruction is within the signature"),
 ]
 
 
@@ -317,6 +352,71 @@ class TestAttacks:
         body = etree.tostring(ELLIPTIC.sign(envelope(), (xmlsec.Transform.ECDSA_SHA256, xmlsec.Transform.SHA256)))
         made = service(Signatures({"ann": ANN.certificate}, clock=lambda: NOW))
         assert refusal(made, body)[0] == "FailedCheck"
+
+
+def replaced(parent: etree._Element) -> Attachment:
+    """Have a part stand for the base64 text of an element."""
+    part = Attachment(base64.b64decode(parent.text or ""), "application/octet-stream", "part@x")
+    parent.text = None
+    parent.append(part.include())
+    return part
+
+
+class TestIncluded:
+    """Parts that are put in the place of text in a message that Ann signed."""
+
+    @pytest.fixture
+    def call(self) -> Iterator[Callable[..., Any]]:
+        """Call a service whose function says what it reads, and get that, or the fault's text."""
+        made = soapjms.Service(verify=signatures(attachments=True))
+
+        @made.operation(f"{{{NS}}}greetMe")
+        def greet(request: soapjms.Request) -> etree._Element:
+            return element("said", f"{request.element.text or ''} {len(request.element)}")
+
+        def call(root: etree._Element, part: Attachment | None = None) -> str | None:
+            response = client.call(root, attachments=[] if part is None else [part])
+            return response.fault.reason if response.fault is not None else response.element.text
+
+        uri = "jms:queue:included"
+        with (
+            Broker().connect() as connection,
+            Dispatcher(connection, uri, made),
+            soapjms.Client(connection, uri, timeout=PATIENCE) as client,
+        ):
+            yield call
+
+    @pytest.mark.parametrize("text", ["1000", "Anna", ""])
+    def test_for_text(self, call: Callable[..., Any], text: str) -> None:
+        """The function reads the text that was signed, however it was sent."""
+        root = ANN.sign(envelope(text))
+        part = replaced(body_of(root)[0])
+        assert call(root, part) == f"{text} 0"
+
+    def test_with_children(self, call: Callable[..., Any]) -> None:
+        """What stands within an Include is not signed, and does not get to the function."""
+        root = ANN.sign(envelope("1000"))
+        part = replaced(body_of(root)[0])
+        include = body_of(root)[0][0]
+        include.text = "9"
+        etree.SubElement(include, "{urn:x}more").text = "9"
+        assert call(root, part) == "1000 0"
+
+    def test_as_the_body(self, call: Callable[..., Any]) -> None:
+        """An Include is no content of a Body."""
+        root = ANN.sign(envelope("1000"))
+        part = Attachment(b"123", "application/octet-stream", "part@x")
+        body_of(root).replace(body_of(root)[0], part.include())
+        assert "an xop:Include is the content of the Body" in (call(root, part) or "")
+
+    @pytest.mark.parametrize("name", ["DigestValue", "SignatureValue"])
+    def test_again(self, call: Callable[..., Any], name: str) -> None:
+        """A message counts once, also if somebody packs its signature otherwise."""
+        root = ANN.sign(envelope("Ann"))
+        again = deepcopy(root)
+        assert call(root) == "Ann 0"
+        part = replaced(next(again.iter(f"{{{DS}}}{name}")))
+        assert call(again, part) == "the signature was used before"
 
 
 @pytest.mark.parametrize(
