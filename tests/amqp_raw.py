@@ -164,8 +164,9 @@ class Raw:
         settled: bool = False,
         transaction: bytes | None = None,
         tag: str | None = None,
+        now: bool = True,
     ) -> str:
-        """Send on a link; return the tag."""
+        """Send on a link; return the tag. Unless `now`, it is written together with what comes next."""
         self._numbers += 1
         tag = tag or f"t{self._numbers}"
         delivery = link.delivery(tag)
@@ -176,7 +177,8 @@ class Raw:
         link.advance()
         if settled:
             delivery.settle()
-        self.pump()
+        if now:
+            self.pump()
         return tag
 
     def outcome(self, tag: str) -> Outcome:

@@ -179,6 +179,33 @@ def test_at12_only_the_link_is_detached(raw: Raw) -> None:
     assert raw.closed is None
 
 
+@pytest.mark.parametrize(("settled", "outcomes"), [(True, ("accepted", "rejected")), (False, ("accepted",))])
+def test_at09_at14_the_first_bad_message_ends_the_link(
+    broker: Broker, raw: Raw, settled: bool, outcomes: tuple[str, ...]
+) -> None:
+    """AT-09, AT-14: of several in one write the first is named, and what follows it is not taken."""
+    link, other = raw.attach(None, outcomes=outcomes), raw.attach(None)
+    for address, tag in (("good", "0"), (GONE, "first"), (None, "second"), ("good", "third")):
+        raw.send(link, to(address), settled=settled, tag=tag, now=False)
+    told = raw.end_of(link)
+    assert (told.condition, told.info) == ("amqp:not-found", {"delivery-tag": b"first"})
+    assert raw.outcome(raw.send(other, to("q"))).state == ACCEPTED
+    assert broker.depth(queue("good")) == 1
+
+
+def test_nothing_is_taken_after_an_oversized_message() -> None:
+    """The link has ended, and the session goes on."""
+    broker = Broker()
+    with Listener(broker, port=0, options=Options(max_message=1000)) as listening, Raw(listening.port) as raw:
+        link, other = raw.attach(None), raw.attach(None)
+        raw.send(link, to("q", "x" * 5_000), now=False)
+        raw.send(link, to(GONE), settled=True, now=False)
+        raw.send(link, to("q"), now=False)
+        assert raw.end_of(link).condition == "amqp:link:message-size-exceeded"
+        assert raw.outcome(raw.send(other, to("other"))).state == ACCEPTED
+        assert broker.depth(queue("q")) == 0
+
+
 def test_at23_a_rollback_always_succeeds(raw: Raw) -> None:
     """AT-23: of a transaction that went wrong too; what was in it is nowhere."""
     link, control = raw.attach(None), raw.control()

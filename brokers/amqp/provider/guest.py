@@ -11,7 +11,7 @@ from threading import Thread
 from time import monotonic
 from typing import Any, Final, Protocol
 
-from proton import Connection, Event, Transport, symbol
+from proton import Connection, Endpoint, Event, Transport, symbol
 
 from brokers.amqp.dialect import PRODUCT
 from brokers.amqp.driver import Driver
@@ -236,8 +236,9 @@ class Guest(Driver):
         try:
             link.delivered(event.delivery)
         except RefusalError as refusal:
-            event.link.condition = refusal.told()
-            event.link.close()
+            if event.link.state & Endpoint.LOCAL_ACTIVE:  # else it is told of the first one already
+                event.link.condition = refusal.told()
+                event.link.close()
 
 
 def end_of(link: Incoming | Outgoing) -> Callable[..., None]:

@@ -60,9 +60,10 @@ class Incoming:
         self._max_message = max_message
         self._buffer = bytearray()
         self._taken = 0
+        self._has_detached = False
 
     def delivered(self, delivery: Any) -> None:
-        """Collect octets, and take a message once it is whole. With the lock held."""
+        """Collect octets, and take a message once it is whole; what follows a detach is dropped. With the lock held."""
         link = self._link
         if delivery.aborted:
             self._buffer.clear()
@@ -73,15 +74,19 @@ class Incoming:
             return
         if delivery.pending:
             self._buffer += link.recv(delivery.pending) or b""
-        if len(self._buffer) > self._max_message:
+        if self._has_detached:
+            self._buffer.clear()
+        elif len(self._buffer) > self._max_message:
             self._buffer.clear()
             self.detach(RefusalError(OVERSIZED, f"a message has at most {self._max_message} octets here"))
-            return
         if delivery.partial:
             return
         octets = bytes(self._buffer)
         self._buffer.clear()
         link.advance()
+        if self._has_detached:
+            delivery.settle()
+            return
         self._renew()
         self.take(delivery, octets)
 
@@ -91,7 +96,8 @@ class Incoming:
             self._link.flow(RENEW)
 
     def detach(self, refusal: RefusalError, tag: bytes | None = None) -> None:
-        """End the link, with the error. Spec: 2.2.2 (AT-12 to AT-14)."""
+        """End the link, with the error of the first bad message. Spec: 2.2.2 (AT-12 to AT-14)."""
+        self._has_detached = True
         self._link.condition = refusal.told(tag)
         self._link.close()
 
