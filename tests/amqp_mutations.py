@@ -125,6 +125,13 @@ def _longer(unit: bytes, chance: random.Random) -> list[bytes]:
     return [len(body).to_bytes(4, "big") + bytes(body[4:])]
 
 
+def _elsewhere(unit: bytes, chance: random.Random) -> list[bytes]:
+    """Name another address, of one octet, that begins like those of the listener and may lack the name behind it."""
+    address = chance.choice((b"queue://", b"topic://", b"temp-queue://", b"temp-topic://", b"", b"queue://q"))
+    body = unit.replace(b"\xa1\x01q", b"\xa1" + bytes([len(address)]) + address)
+    return [len(body).to_bytes(4, "big") + body[4:]]
+
+
 def _head(unit: bytes, chance: random.Random) -> list[bytes]:
     """Change size, offset, type or channel."""
     octets = bytearray(unit or b"\0")
@@ -135,6 +142,7 @@ def _head(unit: bytes, chance: random.Random) -> list[bytes]:
 MISTAKES: Final[tuple[Callable[[bytes, random.Random], list[bytes]], ...]] = (
     _within,
     _within,
+    _elsewhere,
     _longer,
     _head,
     lambda unit, chance: [],

@@ -35,7 +35,7 @@ class CarriedMessage(Message):
 
 
 def carry(octets: bytes, destination: Destination | None, now: int) -> CarriedMessage:
-    """Read what a client sent.
+    """Read what a client sent. An address for replies that names nothing is dropped, but for the octets as they came.
 
     Args:
         octets: the AMQP message.
@@ -55,7 +55,8 @@ def carry(octets: bytes, destination: Destination | None, now: int) -> CarriedMe
     if expiration is None or (expiration == 0 and time_to_live):
         expiration = now + int(time_to_live) if isinstance(time_to_live, int) else 0
     priority = message.priority if message.priority in PRIORITIES else DEFAULT_PRIORITY
-    changed = replace(message, expiration=expiration, priority=priority, redelivered=False)
+    reply_to = message.reply_to if message.reply_to is not None and message.reply_to.name else None  # leads somewhere
+    changed = replace(message, expiration=expiration, priority=priority, redelivered=False, reply_to=reply_to)
     values = {each.name: getattr(changed, each.name) for each in fields(Message)}
     kept = b"".join(each.octets for each in sections if each.section not in HOP_BY_HOP)
     return CarriedMessage(**values, kept=kept)

@@ -97,15 +97,16 @@ class Nodes:
 
     @staticmethod
     def address_of(destination: Destination) -> str:
-        """Return the address of a destination."""
-        return spell(destination, EMBEDDED)
+        """Return the address of a destination; of one without a name its prefix, which no destination has."""
+        return spell(destination, EMBEDDED) if destination.name else EMBEDDED.prefixes.get(destination.kind, "")
 
     @staticmethod
     def _read(address: str, kind: DestinationKind | None) -> Destination:
-        for prefix, known in PREFIXES.items():
-            if address.startswith(prefix):
-                return Destination(known, address.removeprefix(prefix))
-        found = read_address(address, kind, EMBEDDED)
+        prefix = next((each for each in PREFIXES if address.startswith(each)), None)
+        if prefix is None:
+            found = read_address(address, kind, EMBEDDED)
+        else:
+            found = Destination(PREFIXES[prefix], address.removeprefix(prefix))
         if not found.name:
             raise RefusalError(INVALID, f"the address {address!r} names nothing")
         if kind is not None and kind.is_temporary and found.name == address:
