@@ -5,6 +5,7 @@ Spec: AMQP 1.0 part 2, section 2.6.3; part 3, section 3.5; anonymous terminus 2.
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -20,6 +21,8 @@ from brokers.amqp.sending import put_symbols
 from brokers.embedded import Broker
 from brokers.errors import BrokerError
 from brokers.message import Destination, DestinationKind
+
+log = logging.getLogger(__name__)
 
 LOCAL_TRANSACTIONS: Final = "amqp:local-transactions"
 REJECTED: Final = "amqp:rejected:list"
@@ -124,14 +127,17 @@ class Attaching:
         is_durable = link.remote_source.durability != Terminus.NONDURABLE
         if destination.kind is not DestinationKind.TOPIC or not is_durable:
             return None
-        return f"{self._client.container}:{link.name}"
+        return repr((self._client.user, self._client.container, link.name))
 
     def _forget(self, destination: Destination, durable: str | None, *, is_dynamic: bool, for_good: bool) -> None:
         """End what was there for a link only."""
         if is_dynamic:
             self._client.connection.end_temporary(destination)
         if durable is not None and for_good:
-            self._broker.forget_durable(destination, durable)
+            try:
+                self._broker.forget_durable(destination, durable)
+            except BrokerError as error:  # somebody of the same user and container consumes from it still
+                log.info("%s stays: %s", durable, error)
 
     def _temporary(self, capabilities: list[str]) -> Destination:
         kind = kind_of(capabilities)
