@@ -5,6 +5,7 @@ The names AT-xx are those of `docs/conformance-amqp.md`.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 
 import pytest
@@ -126,7 +127,7 @@ def test_at06_a_node_without_what_was_promised(raw: Raw, settled: bool, outcomes
 CELLS = [(settled, rejects, in_transaction) for in_transaction in (0, 1) for settled in (0, 1) for rejects in (1, 0)]
 
 
-@pytest.mark.parametrize("address", [GONE, "forbidden.q", None])
+@pytest.mark.parametrize("address", [GONE, "forbidden.q", "queue://", "topic://", "temp-queue://", None])
 @pytest.mark.parametrize(("settled", "rejects", "in_transaction"), CELLS)
 def test_at07_to_at14_the_matrix_of_outcomes(
     broker: Broker, raw: Raw, address: str | None, settled: int, rejects: int, in_transaction: int
@@ -307,6 +308,8 @@ def test_an_idle_transaction_is_rolled_back(broker: Broker) -> None:
         assert raw.discharge(control, idle, fail=False).condition == "amqp:transaction:timeout"
         raw.send(link, to("q"), transaction=idle)
         assert raw.end_of(link).condition == "amqp:transaction:timeout"
+        assert raw.discharge(control, idle, fail=True).state == ACCEPTED  # AT-23
+        assert raw.discharge(control, idle, fail=True).condition == "amqp:transaction:unknown-id"
         used, link = raw.declare(control), raw.attach(None)
         for number in range(12):  # longer than that
             raw.outcome(raw.send(link, to("used", str(number)), transaction=used))
@@ -337,6 +340,21 @@ def test_at24_refused_links(raw: Raw) -> None:
     assert direct(raw, "forbidden.q")[0] == "amqp:unauthorized-access"
     link = raw.receive("forbidden.q")
     assert raw.end_of(link).condition == "amqp:unauthorized-access"
+
+
+@pytest.mark.parametrize("address", ["queue://", "topic://", "temp-queue://", "temp-topic://"])
+def test_addresses_without_a_name(raw: Raw, caplog: pytest.LogCaptureFixture, address: str) -> None:
+    """Such a target or source is amqp:invalid-field; as an address for replies it is carried, to dead letters too."""
+    assert direct(raw, address)[0] == "amqp:invalid-field"
+    assert raw.end_of(raw.receive(address)).condition == "amqp:invalid-field"
+    relay = raw.attach(None)
+    assert raw.outcome(raw.send(relay, to("q", reply_to=address))).state == ACCEPTED
+    raw.receive("q")
+    raw.until(lambda: raw.deliveries)
+    raw.settle(raw.deliveries.pop(), REJECTED)
+    raw.receive("DLQ.q")
+    assert raw.take(2) == ["x", "x"]
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
 def test_outcomes_that_are_not_listed(broker: Broker) -> None:
@@ -447,6 +465,28 @@ def test_durable_subscriptions(broker: Broker, listener: Listener) -> None:
             raw.outcome(raw.send(sender, to(None, "later")))
             assert raw.take(len(waiting) + 1) == [*waiting, "later"]
     assert topic("t") in broker.destinations()
+
+
+def test_a_durable_subscription_of_two_links(broker: Broker, listener: Listener) -> None:
+    """The one that is closed does not end it for the other; nor is that an error."""
+    with Raw(listener.port, container="me") as one, Raw(listener.port, container="me") as two:
+        first, _ = (each.receive("topic://t", durability=Terminus.DELIVERIES, name="mine") for each in (one, two))
+        first.close()
+        one.end_of(first)
+        relay = one.attach(None)
+        assert one.outcome(one.send(relay, to("topic://t", "kept"))).state == ACCEPTED
+        assert two.take(1) == ["kept"]
+
+
+def test_durable_subscriptions_are_their_users() -> None:
+    """Another user with the same names has another one."""
+    users = {"ann": "ann", "bob": "bob"}
+    with Listener(Broker(), port=0, options=Options(users=users)) as listening:
+        for user in users:
+            with Raw(listening.port, container="same", user=user) as raw:
+                raw.receive("topic://t", durability=Terminus.DELIVERIES, name="mine")
+                raw.outcome(raw.send(raw.attach(None), to("topic://t", user)))
+                assert raw.take(1) == [user]
 
 
 def test_only_what_is_there() -> None:

@@ -138,11 +138,14 @@ class Works:
         return transaction
 
     def discharge(self, transaction: bytes, *, fail: bool) -> None:
-        """End one; whatever happens it is no longer open.
+        """End one; whatever happens it is no longer open. To roll back what timed out is to learn nothing new.
 
         Raises:
             RefusalError: there is none of this id, or it could not be committed.
         """
+        if fail and transaction in self._timed_out:
+            self._timed_out.remove(transaction)
+            return
         work = self.find(transaction)
         del self._open[transaction]
         if fail:
