@@ -93,7 +93,7 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
         return future
 
     def _consume_elsewhere(self, error: RedirectedError, wishes: Wishes, on_delivery: OnDelivery) -> Consumer:
-        """Subscribe wherever the broker says that a destination is; that is no part of this connection's transactions.
+        """Subscribe wherever the broker says that a destination is; transactions accept what comes after the rest.
 
         Raises:
             RedirectedError: it is not said where, or one may not go there.
@@ -181,8 +181,8 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
         return to_amqp_message(self._stamped(message), self._current().dialect)
 
     def owns(self, delivery: Delivery) -> bool:
-        """Say whether a delivery came by this connection."""
-        return isinstance(delivery, AmqpDelivery) and delivery.consumer.owner is self
+        """Say whether a delivery came to a consumer of this connection, also to one that was redirected."""
+        return isinstance(delivery, AmqpDelivery) and delivery.owner is self
 
     def _stamped(self, message: Message) -> Message:
         """Give a message its id and its time, as JMS leaves it to the provider."""

@@ -48,16 +48,26 @@ class Fate(Enum):
 
 
 class AmqpDelivery(Delivery):
-    """One message as it reached one consumer. `fate` changes only while the engine's lock is held."""
+    """One message as it reached one consumer. `fate` changes only while the engine's lock is held.
 
-    __slots__ = ("consumer", "fate", "inlet", "number")
+    Attributes:
+        owner: the connection whose consumer it came to, whichever connection that consumer was redirected to.
+    """
+
+    __slots__ = ("consumer", "fate", "inlet", "number", "owner")
 
     def __init__(self, consumer: AmqpConsumer, arrival: Arrival, arrived: Arrived) -> None:
         super().__init__(arrived.message, arrived.delivery_count, arrival.inlet.generation)
         self.consumer = consumer
+        self.owner = consumer.owner
         self.inlet = arrival.inlet
         self.number = arrival.number
         self.fate = Fate.ACCEPTED if consumer.wishes.auto_accept else Fate.HELD
+
+    @property
+    def is_from_elsewhere(self) -> bool:
+        """Whether its consumer was redirected, so that it belongs to no transaction of its owner's broker."""
+        return self.owner is not self.consumer.owner
 
     @property
     def is_held(self) -> bool:
@@ -239,6 +249,8 @@ class AmqpConsumer(LastingConsumer[AmqpSession, Arrival, AmqpDelivery]):
         self._shared.on_close(self)
 
     def _deliver_from_elsewhere(self, delivery: Delivery) -> None:
+        if isinstance(delivery, AmqpDelivery):
+            delivery.owner = self.owner
         with self._in_turn:
             self._on_delivery(delivery)
 

@@ -4,6 +4,9 @@ So an `abort` tells the broker nothing, and the deliveries of an aborted transac
 the commit a transaction is declared at the broker's coordinator, or was with the last commit; messages and acceptances
 go out with its id, and the discharge after the last of them. A message that the broker refuses fails by itself.
 
+A delivery to a consumer that was redirected is another broker's: it is accepted once the rest is committed. If that is
+lost, it is given back, so it may come twice and never vanishes.
+
 Spec: AMQP 1.0 part 4.
 """
 
@@ -39,7 +42,7 @@ class Owner(Protocol):
         """Make a future."""
 
     def owns(self, delivery: Delivery) -> bool:
-        """Say whether a delivery came by this connection."""
+        """Say whether a delivery came to a consumer of this connection, also to one that was redirected."""
 
 
 class AmqpTransaction(Transaction):
@@ -67,7 +70,7 @@ class AmqpTransaction(Transaction):
             self._sends.append((message, octets))
 
     def accept(self, delivery: Delivery) -> None:
-        """Add an acceptance.
+        """Add an acceptance; of what came by a redirect it follows the commit, and is no part of it.
 
         Raises:
             ValueError: the delivery came by another connection.
@@ -93,14 +96,20 @@ class AmqpTransaction(Transaction):
         with self._lock:
             self._require_open()
             self._has_ended = True
-        failure = self.owner.failure(self._session)
-        if failure is None:
+        elsewhere = _Elsewhere([each for each in self._deliveries if each.is_from_elsewhere])
+        failure = self.owner.failure(self._session) or elsewhere.void()
+        here = [each for each in self._deliveries if not each.is_from_elsewhere]
+        if failure is None and not here and not self._sends:
+            elsewhere.conclude(None)
+            future.set_result(())
+        elif failure is None:
             try:
                 with self._session.working():
-                    failure = _Commit(self._session, self._sends, self._deliveries, future).begin()
+                    failure = _Commit(self._session, self._sends, here, elsewhere, future).begin()
             except ConnectionLostError as error:
                 failure = error
         if failure is not None and not future.done():
+            elsewhere.conclude(failure)
             future.set_exception(failure)
         return future
 
@@ -114,6 +123,41 @@ class AmqpTransaction(Transaction):
             raise ClosedError("the transaction was committed or aborted before")
 
 
+def _void(deliveries: list[AmqpDelivery]) -> ClosedError | None:
+    """Say that one is not ours to settle any more."""
+    for delivery in deliveries:
+        if not delivery.is_held:
+            return ClosedError(
+                f"message {delivery.message.message_id} went back to the broker before it was accepted, "
+                "so nothing was committed"
+            )
+    return None
+
+
+class _Elsewhere:
+    """The deliveries of a transaction that other brokers handed over. No engine's lock is held here before."""
+
+    def __init__(self, deliveries: list[AmqpDelivery]) -> None:
+        self._deliveries = [each for each in dict.fromkeys(deliveries) if not each.is_accepted]
+
+    def void(self) -> ClosedError | None:
+        """Say why nothing can be committed: one went back."""
+        for delivery in self._deliveries:
+            with delivery.inlet.engine.lock:
+                void = _void([delivery])
+            if void is not None:
+                return void
+        return None
+
+    def conclude(self, error: BrokerError | None) -> None:
+        """Accept them, or give them back if what they belong with was lost."""
+        for delivery in self._deliveries:
+            if error is None:
+                delivery.accept()
+            elif not isinstance(error, ClosedError):
+                delivery.consumer.later(0.0, delivery.release)  # the lock of our own engine may be held here
+
+
 class _Commit:
     """One commit on its way. Everything here happens with the engine's lock held."""
 
@@ -122,21 +166,20 @@ class _Commit:
         session: AmqpSession,
         sends: list[tuple[Message, bytes]],
         deliveries: list[AmqpDelivery],
+        elsewhere: _Elsewhere,
         future: Completion[tuple[RefusedSend, ...]],
     ) -> None:
         self._session = session
         self._sends = sends
         self._deliveries = [each for each in dict.fromkeys(deliveries) if not each.is_accepted]
+        self._elsewhere = elsewhere
         self._future = future
         self._refused: list[RefusedSend] = []
         self._unsent = len(sends)
 
     def begin(self) -> BrokerError | None:
-        """Declare the transaction; return why that cannot be. Nothing to carry out is done at once."""
-        if not self._sends and not self._deliveries:
-            self._future.set_result(())
-            return None
-        void = self._void()
+        """Declare the transaction; return why that cannot be."""
+        void = _void(self._deliveries)
         if void is not None:
             return void
         for delivery in self._deliveries:
@@ -144,20 +187,11 @@ class _Commit:
         self._session.coordinator.declare(self._declared)
         return None
 
-    def _void(self) -> ClosedError | None:
-        for delivery in self._deliveries:
-            if not delivery.is_held:
-                return ClosedError(
-                    f"message {delivery.message.message_id} went back to the broker before it was accepted, "
-                    "so nothing was committed"
-                )
-        return None
-
     def _declared(self, transaction: bytes | None, error: BrokerError | None) -> None:
         for delivery in self._deliveries:
             delivery.fate = Fate.HELD
         if error is None and transaction is not None:
-            error = self._void()
+            error = _void(self._deliveries)
         if transaction is None or error is not None:
             if transaction is not None:
                 self._session.coordinator.discharge(transaction, lambda _, __: None, fail=True)
@@ -200,6 +234,7 @@ class _Commit:
 
     def _settle(self, error: BrokerError | None, *, discharged: bool) -> None:
         if not self._future.done():
+            self._elsewhere.conclude(error)
             self._future.settle(tuple(sorted(self._refused, key=lambda each: each.position)), error)
         if discharged and isinstance(error, SendFailedError):
             log.error("a commit was refused, so the connection is closed; the broker delivers again: %s", error)

@@ -1,0 +1,126 @@
+"""brokers.amqp: what becomes of deliveries to consumers that were redirected; home is a peer, the goal a listener."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from queue import SimpleQueue
+from typing import Any
+
+import proton
+import pytest
+from amqp_kit import PATIENCE, Peer, settle, text
+from calling_kit import envelope, eventually, greeter, request_message
+from proton import Condition, Delivery, Terminus, symbol
+
+import brokers
+from brokers import BrokerError, ClosedError, Connection, Message, queue
+from brokers.amqp.provider import Listener
+from brokers.embedded import Broker
+from soapjms import Dispatcher
+
+
+class Home:
+    """Sends who consumes from `q` to `there` at the goal; it has a coordinator, and keeps what it is sent."""
+
+    def __init__(self, goal: Listener, discharge: Callable[[Any], None]) -> None:
+        info = {symbol("network-host"): "127.0.0.1", symbol("port"): goal.port, symbol("address"): "there"}
+        moved = Condition("amqp:link:redirect", "moved", info)
+        self.sent: SimpleQueue[bytes] = SimpleQueue()
+        self._discharge = discharge
+        self.peer = Peer(refuses={"q": moved}, on_transfer=self._answer)
+
+    def _answer(self, delivery: Any, octets: bytes) -> None:
+        if delivery.link.remote_target.type != Terminus.COORDINATOR:
+            self.sent.put(octets)
+            settle(delivery, Delivery.ACCEPTED)
+            return
+        command = proton.Message()
+        command.decode(octets)
+        body: Any = command.body
+        if body.descriptor == 0x31:
+            delivery.local.data = [b"t"]
+            delivery.update(0x33)
+            delivery.settle()
+        else:
+            self._discharge(delivery)
+
+
+@contextmanager
+def redirected(
+    discharge: Callable[[Any], None] = lambda delivery: settle(delivery, Delivery.ACCEPTED),
+) -> Iterator[tuple[Home, Broker, Connection, Connection]]:
+    """Start both, and connect to home and to the goal."""
+    broker = Broker()
+    with Listener(broker, port=0) as goal:
+        home = Home(goal, discharge)
+        with (
+            home.peer as peer,
+            brokers.connect(peer.url, timeout=PATIENCE, reconnect=False) as ours,
+            brokers.connect(goal.url, timeout=PATIENCE) as theirs,
+        ):
+            yield home, broker, ours, theirs
+
+
+def request(name: str) -> Message:
+    """Make a request that reached the goal as if its sender had been redirected too."""
+    return request_message("there", queue("replies"), envelope(name), properties={"SOAPJMS_requestURI": "jms:queue:q"})
+
+
+def test_a_dispatcher_that_is_redirected_answers() -> None:
+    """It commits, as by default: the answers go home, the requests are accepted at the goal, none is a dead letter."""
+    with redirected() as (home, broker, ours, theirs), Dispatcher(ours, "jms:queue:q", greeter()) as dispatcher:
+        for name in ("Ann", "Bob", "Cid"):
+            theirs.send(request(name)).result(PATIENCE)
+        answers = b"".join(home.sent.get(timeout=PATIENCE) for _ in range(3))
+        assert all(f"Hello {name}".encode() in answers for name in ("Ann", "Bob", "Cid"))
+        eventually(lambda: broker.depth(queue("there")) == 0, "they were accepted")
+        assert dispatcher.counts["rejected"] == 0
+        assert [each.name for each in broker.destinations() if "DLQ" in each.name] == []
+
+
+@pytest.mark.parametrize("sends", [0, 1])
+def test_a_transaction_accepts_there_what_came_from_there(sends: int) -> None:
+    """At the commit and not before, also where nothing else is in it; a second time does nothing."""
+    got: SimpleQueue[brokers.Delivery] = SimpleQueue()
+    with redirected() as (_, broker, ours, theirs), ours.consume(queue("q"), got.put):
+        theirs.send(text(queue("there"))).result(PATIENCE)
+        delivery = got.get(timeout=PATIENCE)
+        for _ in range(2):
+            transaction = ours.begin()
+            for _ in range(sends):
+                transaction.send(text(queue("out")))
+            transaction.accept(delivery)
+            assert transaction.commit().result(PATIENCE) == ()
+            eventually(lambda: broker.depth(queue("there")) == 0, "it was accepted")
+
+
+def test_what_came_from_there_goes_back_with_a_commit_that_is_lost() -> None:
+    """It is delivered again, and not held for ever."""
+    got: SimpleQueue[brokers.Delivery] = SimpleQueue()
+
+    def refuse(delivery: Any) -> None:
+        settle(delivery, Delivery.REJECTED, Condition("amqp:transaction:rollback", "no"))
+
+    with redirected(refuse) as (_, _, ours, theirs), ours.consume(queue("q"), got.put):
+        theirs.send(text(queue("there"), "again")).result(PATIENCE)
+        transaction = ours.begin()
+        transaction.send(text(queue("out")))
+        transaction.accept(got.get(timeout=PATIENCE))
+        assert isinstance(transaction.commit().exception(PATIENCE), BrokerError)
+        second = got.get(timeout=PATIENCE)
+        assert (second.message.body, second.delivery_count) == ("again", 2)
+
+
+def test_what_went_back_there_voids_the_commit() -> None:
+    """Nothing of the transaction is carried out, as for a delivery from home."""
+    got: SimpleQueue[brokers.Delivery] = SimpleQueue()
+    with redirected() as (home, _, ours, theirs), ours.consume(queue("q"), got.put):
+        theirs.send(text(queue("there"))).result(PATIENCE)
+        delivery = got.get(timeout=PATIENCE)
+        delivery.release()
+        transaction = ours.begin()
+        transaction.send(text(queue("out")))
+        transaction.accept(delivery)
+        assert isinstance(transaction.commit().exception(PATIENCE), ClosedError)
+        assert home.sent.empty()
