@@ -5,6 +5,7 @@ Spec: AMQP 1.0 part 4.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from itertools import count
 from time import monotonic
@@ -26,6 +27,9 @@ LOCAL: Final = "amqp:local-transactions"
 FRESH: Final = 10.0
 """Seconds for which a transaction is kept that was declared ahead; brokers end those that nobody uses."""
 
+MAX_OPEN: Final = 50
+"""Transactions of one client that are open at a time; more wait, as brokers refuse what is too many for them."""
+
 Tell: TypeAlias = Callable[[bytes | None, BrokerError | None], None]
 """Told the coordinator's answer: the id of a transaction, or None, and why it was refused."""
 
@@ -45,31 +49,57 @@ class Coordinator:
         self._waiting: list[tuple[bytes, Tell]] = []
         self._asked: dict[str, Tell] = {}
         self._spare: tuple[bytes, float] | None = None
+        self._begun = 0  # declared, or being declared, and not discharged
+        self._patient: deque[Tell] = deque()
 
     def declare(self, tell: Tell) -> None:
-        """Begin a transaction, and tell its id; with the engine's lock held, as `tell` is called."""
+        """Begin a transaction, and tell its id; with the engine's lock held, as `tell` is called. May have to wait."""
         spare, self._spare = self._spare, None
         if spare is not None and monotonic() - spare[1] < FRESH:
             tell(spare[0], None)
             return
         if spare is not None:
             self.discharge(spare[0], lambda _, __: None, fail=True)
-        self._ask(DECLARE, [None], tell)
+        if self._begun < MAX_OPEN:
+            self._declare(tell)
+        else:
+            self._patient.append(tell)
 
     def prepare(self) -> None:
         """Have a transaction at hand for the next commit, which then does not wait for its id; likewise."""
-        if self._spare is None:
-            self._ask(DECLARE, [None], self._keep)
+        if self._spare is None and self._begun < MAX_OPEN:
+            self._declare(self._keep)
+
+    def _declare(self, tell: Tell) -> None:
+        def told(transaction: bytes | None, error: BrokerError | None) -> None:
+            if transaction is None:
+                self._one_ended()
+            tell(transaction, error)
+
+        self._begun += 1
+        self._ask(DECLARE, [None], told)
+
+    def _one_ended(self) -> None:
+        self._begun -= 1
+        if self._patient and self._begun < MAX_OPEN:
+            self._declare(self._patient.popleft())
 
     def _keep(self, transaction: bytes | None, error: BrokerError | None) -> None:
-        if transaction is not None and self._spare is None:
+        if transaction is not None and self._patient:
+            self._patient.popleft()(transaction, None)
+        elif transaction is not None and self._spare is None:
             self._spare = transaction, monotonic()
         elif transaction is not None:
             self.discharge(transaction, lambda _, __: None, fail=True)
 
     def discharge(self, transaction: bytes, tell: Tell, *, fail: bool = False) -> None:
         """End a transaction, and tell when that is done; likewise."""
-        self._ask(DISCHARGE, [transaction, fail], tell)
+
+        def told(_: bytes | None, error: BrokerError | None) -> None:
+            tell(None, error)
+            self._one_ended()
+
+        self._ask(DISCHARGE, [transaction, fail], told)
 
     def _ask(self, command: int, fields: list[Any], tell: Tell) -> None:
         if self._refusal is not None:
@@ -125,6 +155,7 @@ class Coordinator:
     def closed(self, link: Sender | Receiver, condition: Condition | None) -> None:
         """Tell all who wait: every transaction that was open has failed."""
         was_open, self._is_open, self._link = self._is_open, False, None
+        self._begun -= self._spare is not None
         self._spare = None
         error: BrokerError = refusal(condition, "the broker ended its transactions")
         if not was_open:
@@ -137,7 +168,7 @@ class Coordinator:
         self._fail(error)
 
     def _fail(self, error: BrokerError) -> None:
-        waiting, asked = self._waiting, list(self._asked.values())
-        self._waiting, self._asked = [], {}
-        for tell in (*asked, *(each for _, each in waiting)):
+        waiting, asked, patient = self._waiting, list(self._asked.values()), self._patient
+        self._waiting, self._asked, self._patient = [], {}, deque()
+        for tell in (*asked, *(each for _, each in waiting), *patient):
             tell(None, error)
