@@ -16,6 +16,7 @@ from proton import Condition, Delivery, Described, Terminus, symbol, ulong
 
 import brokers
 from brokers import ConnectionLostError, DestinationGoneError, DestinationKind, SendFailedError, queue, topic
+from brokers.amqp.address import Given, login_of
 from brokers.amqp.outcomes import RedirectedError
 
 TRANSACTIONAL = 0x34
@@ -322,6 +323,48 @@ def test_redirects_lead_only_where_they_may(options: dict[str, Any]) -> None:
     closes = Condition("amqp:connection:redirect", "x", elsewhere(1).info)
     with Peer(closes_with=closes) as peer, pytest.raises(brokers.ConnectionFailedError, match="try network-host"):
         connect(peer, **options)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("path", "/x HTTP/1.1\r\nX-Evil: 1\r\n\r\nGET /"),
+        ("path", "/a b"),
+        ("path", "/\u00e4"),
+        ("hostname", "127.0.0.1\r\nX-Evil: 1"),
+        ("hostname", "b\u00fccher.example"),
+        ("network-host", "127.0.0.1\t"),
+        ("network-host", 5),
+        ("scheme", "wss"),
+        ("scheme", "AMQPS"),
+    ],
+)
+def test_redirects_that_cannot_be_followed_safely(key: str, value: object) -> None:
+    """WS-23: what would write lines of its own into the HTTP request, or wants TLS where we have none, is an error."""
+    with Peer() as goal:
+        closes = Condition("amqp:connection:redirect", "x", elsewhere(goal.port, **{key: value}).info)
+        with Peer(closes_with=closes) as peer, pytest.raises(brokers.ConnectionFailedError, match="try"):
+            connect(peer)
+        with Peer(offers=(), refuses={"q": elsewhere(goal.port, **{key: value})}) as peer, connect(peer) as connection:
+            with pytest.raises(RedirectedError, match="amqp:link:redirect"):
+                connection.consume(queue("q"), lambda delivery: None)
+            assert isinstance(error_of(connection.send(text(queue("q")))), SendFailedError)
+        assert goal.containers == []
+
+
+@pytest.mark.parametrize(
+    ("url", "path", "why"),
+    [
+        ("amqp+ws://host", "/x\r\nX-Evil: 1", "the path"),
+        ("amqp+ws://host", "/a b", "write other characters as %XX"),
+        ("amqp+ws://host", "/\u00e4", "the path"),
+        ("amqp+ws://b\u00fccher.example", None, "Punycode"),
+    ],
+)
+def test_hosts_and_paths_are_visible_ascii(url: str, path: str | None, why: str) -> None:
+    """Anything else would end up in the request as it is."""
+    with pytest.raises(ValueError, match=why):
+        login_of(url, {}, Given(path=path))
 
 
 def test_redirects_in_a_circle_end() -> None:

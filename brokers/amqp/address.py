@@ -9,7 +9,7 @@ from typing import Final, TypedDict
 
 from brokers.address import Form, ask_of, options_of, port_of, seconds_of, split, tls_of
 from brokers.amqp.dialect import NAMED, Dialect
-from brokers.amqp.login import TOKENS, Binding, Login, Mechanism
+from brokers.amqp.login import TOKENS, Binding, Login, Mechanism, is_plain
 from brokers.credentials import Ask, Credentials
 from brokers.tls import Tls
 
@@ -81,7 +81,7 @@ def login_of(url: str, environment: Mapping[str, str], given: Given) -> Login:
 
     Raises:
         ValueError: a path, a fragment, no host, a port that is no number, a parameter that is not known or makes no
-            sense; a user in the URL beside `credentials`.
+            sense; a user in the URL beside `credentials`; a host or path with more than visible ASCII.
     """
     parts = split(url, FORM)
     options = options_of(parts, FORM)
@@ -89,9 +89,9 @@ def login_of(url: str, environment: Mapping[str, str], given: Given) -> Login:
     binding = _binding_of(parts.scheme.lower(), given.binding or options.get("binding"))
     return Login(
         scheme=parts.scheme.lower(),
-        host=parts.hostname or "",
+        host=_plain("host", parts.hostname or "", "write other letters of a name as Punycode, xn--…"),
         port=port_of(parts, FORM),
-        path=given.path or parts.path or "/",
+        path=_plain("path", given.path or parts.path or "/", "write other characters as %XX"),
         binding=binding,
         token=TOKENS[binding or Binding.LENIENT],
         container=client_id or f"brokers-{token_hex(8)}",
@@ -106,6 +106,12 @@ def login_of(url: str, environment: Mapping[str, str], given: Given) -> Login:
         max_message=given.max_message,
         redirect_hosts=None if given.redirect_hosts is None else frozenset(map(str.lower, given.redirect_hosts)),
     )
+
+
+def _plain(what: str, text: str, advice: str) -> str:
+    if not is_plain(text):
+        raise ValueError(f"the {what} {text!r} has more than visible ASCII, and HTTP takes no more; {advice}")
+    return text
 
 
 def _mechanism_of(name: str | None) -> Mechanism:

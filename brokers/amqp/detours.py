@@ -6,12 +6,15 @@ from dataclasses import replace
 from time import monotonic
 from typing import Any, Final
 
-from brokers.amqp.login import Login
+from brokers.amqp.login import Login, is_plain
 from brokers.endpoints import Endpoints, LinkT
 from brokers.errors import ConnectionFailedError
 
 MAX_DETOURS: Final = 5
 """How often in a row a client lets itself be sent elsewhere."""
+
+SECURE: Final = frozenset({"amqps", "amqp+wss", "wss", "https"})
+"""Schemes with TLS."""
 
 
 class DetourError(ConnectionFailedError):
@@ -25,12 +28,19 @@ class DetourError(ConnectionFailedError):
 def redirected(login: Login, info: Any) -> Login | None:
     """Return where a redirect leads, by the same transport; None if it does not say, or to a host that is not allowed.
 
+    Nor to a path or host with blanks, control characters or others than ASCII: they would end up in HTTP's header. Nor
+    from plain text to TLS.
+
     Spec: AMQP 1.0 part 2, 2.8.16, 2.8.18; WebSocket binding 3.1, 3.2 (WS-23 to WS-27).
     """
     if not isinstance(info, dict):
         return None
-    host, name, port, path = (info.get(key) for key in ("network-host", "hostname", "port", "path"))
-    if not isinstance(host or name, str) or not login.may_go_to(str(host or name)):
+    host, name, port, path, scheme = (info.get(key) for key in ("network-host", "hostname", "port", "path", "scheme"))
+    if login.tls is None and str(scheme).lower() in SECURE:
+        return None  # who asks for it would get the password in plain text
+    if not all(each is None or is_plain(each) for each in (host, name, path)):
+        return None
+    if not (host or name) or not login.may_go_to(str(host or name)):
         return None
     if isinstance(path, str) and not path.startswith("/"):
         path = f"/{path}"

@@ -44,6 +44,11 @@ TOKENS: Final = {Binding.CSPRD01: Token.CSPRD01, Binding.CS01: Token.CS01, Bindi
 """What to ask for first."""
 
 
+def is_plain(text: object) -> bool:
+    """Say whether something is text that may stand in the header of HTTP: visible ASCII and no more."""
+    return isinstance(text, str) and all("!" <= each <= "~" for each in text)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Login:
     """One broker, and how to log in there.

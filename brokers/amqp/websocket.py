@@ -18,8 +18,8 @@ from websockets.http11 import Response
 from websockets.typing import Subprotocol
 from websockets.uri import WebSocketURI
 
-from brokers.amqp.detours import DetourError
-from brokers.amqp.login import Binding, Login, Token
+from brokers.amqp.detours import SECURE, DetourError
+from brokers.amqp.login import Binding, Login, Token, is_plain
 from brokers.amqp.websocketstream import MAX_MESSAGE, WebSocketStream
 from brokers.errors import ConnectionFailedError, LoginRefusedError
 
@@ -27,7 +27,6 @@ MOVED: Final = frozenset({301, 302, 303, 307, 308})
 UNAUTHORIZED: Final = 401
 
 PORTS: Final[Mapping[str, int]] = {"ws": 80, "wss": 443, "http": 80, "https": 443}
-SECURE: Final = frozenset({"wss", "https"})
 
 OTHER_TOKEN: Final[Mapping[Token, Token]] = {Token.CS01: Token.CSPRD01}
 """What to ask for next where a server does not answer with what was asked for. One at a time: of several ActiveMQ sees
@@ -101,6 +100,8 @@ class WebSocketClient(WebSocketStream):
         try:
             parts = urlsplit(urljoin(base, location))
             port = parts.port or PORTS[parts.scheme]
+            if not is_plain(location):
+                raise ValueError(location)
         except (ValueError, KeyError):
             raise ConnectionFailedError(f"{self._login} moved to {location!r}, which is no place to go to") from None
         if (parts.scheme in SECURE) is not (self._login.tls is not None):
