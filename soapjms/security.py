@@ -168,20 +168,26 @@ class Nonces:
         self._by_age: list[tuple[float, bytes]] = []
         self._floor = -inf
 
-    def take(self, nonce: bytes, created: float, oldest: float, key: bytes | None) -> bool:
+    def take(
+        self, nonce: bytes, created: float, oldest: float, key: bytes | None, *, redelivered: bool = False
+    ) -> bool:
         """Note a nonce; False if it was used, but for an earlier delivery of the same message.
+
+        A sender chooses what names a message, so that a copy may have the same name: only what the broker, or the
+        store, says was delivered before is the same message.
 
         Args:
             nonce: with the user it belongs to.
             created: when, in epoch seconds, its sender says.
             oldest: what was created before that nobody takes any more.
             key: what names the message, whenever it is delivered; None if nothing does.
+            redelivered: broker or store say that it was delivered before.
         """
         with self._lock:
             while self._by_age and self._by_age[0][0] < oldest:
                 del self._seen[heappop(self._by_age)[1]]
             if nonce in self._seen:
-                return key is not None and self._seen[nonce] == key
+                return redelivered and key is not None and self._seen[nonce] == key
             if created <= self._floor or self._is_oldest(created):
                 return False
             if len(self._seen) >= self._most:
@@ -269,7 +275,8 @@ class UsernameTokens:
             raise refused("FailedAuthentication")
         if age is not None and octets is not None:
             name = sha256(octets + b"\0" + user.encode("utf-8", "surrogatepass")).digest()
-            if not self._nonces.take(name, age, now - self._max_age, request.key):
+            oldest = now - self._max_age
+            if not self._nonces.take(name, age, oldest, request.key, redelivered=request.redelivered):
                 raise refused("FailedAuthentication", "the nonce was used before")
         return user
 

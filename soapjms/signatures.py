@@ -117,8 +117,8 @@ class Signatures:
             raise refused("MessageExpired", "the Timestamp has no Created, or one that is too old")
         who = self._signer(request, signature, signed)
         if self._needs_timestamp and created is not None:
-            said = _octets_signed(signature)
-            if not self._nonces.take(said, created, now - self._max_age, request.key):
+            said, oldest = _octets_signed(signature), now - self._max_age
+            if not self._nonces.take(said, created, oldest, request.key, redelivered=request.redelivered):
                 raise refused("FailedAuthentication", "the signature was used before")
         return who
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from hashlib import sha1
 from pathlib import Path
 from typing import Any
 
+import proton
 import pytest
 import trustme
-from calling_kit import NS, PATIENCE, SOAP_11, SOAP_12, OnEachBroker, element, envelope, text_of
+from calling_kit import NS, PATIENCE, SOAP_11, SOAP_12, OnEachBroker, arrivals, element, envelope, text_of
 from click.testing import CliRunner
 from lxml import etree
+from proton.utils import BlockingConnection
 from serving_kit import serving
 from test_service import accepted
 from zeep.exceptions import SignatureVerificationFailed
@@ -25,7 +28,8 @@ from zeep_kit import ECHO, echo
 
 import soapjms
 import soapjms.zeep
-from brokers import Connection
+from brokers import Connection, queue
+from brokers.amqp.provider import Listener
 from brokers.embedded import Broker
 from soapjms import Client, Dispatcher, Policy, Prepared, Request, Service, Services, SoapFaultError, SoapVersion
 from soapjms.cli.commands import soapjms as command
@@ -298,11 +302,42 @@ class TestDigest:
         assert ask(made, secured(digested(nonce=b"other"))) == "ann"
 
     def test_delivered_again(self) -> None:
-        """The same message delivered again is no replay; another with its nonce is."""
+        """The same message delivered again is no replay; a copy is, whatever name its sender gave it."""
         made = service(tokens())
-        assert ask(made, secured(digested()), context=Context(key=lambda: b"1")) == "ann"
-        assert ask(made, secured(digested()), context=Context(key=lambda: b"1")) == "ann"
-        assert isinstance(ask(made, secured(digested()), context=Context(key=lambda: b"2")), Fault)
+        for context, taken in (
+            (Context(key=lambda: b"1"), True),
+            (Context(key=lambda: b"1", redelivered=True), True),
+            (Context(key=lambda: b"1"), False),
+            (Context(key=lambda: b"2", redelivered=True), False),
+            (Context(redelivered=True), False),
+        ):
+            assert (ask(made, secured(digested()), context=context) == "ann") is taken
+
+    def test_copied(self) -> None:
+        """What was recorded runs once, also if whoever sends it again gives it the JMSMessageID that it had."""
+        broker = Broker()
+        values = {"requestURI": URI, "bindingVersion": "1.0", "contentType": "text/xml"}
+        recorded = proton.Message(
+            id="ID:recorded",
+            body=secured(digested()),
+            inferred=True,
+            content_type="application/octet-stream",
+            reply_to="answers",
+            properties={f"SOAPJMS_{name}": value for name, value in values.items()},
+        )
+        with (
+            Listener(broker, port=0) as listener,
+            soapjms.connect(listener.url) as connection,
+            Dispatcher(connection, URI, service(tokens())),
+            broker.connect() as other,
+            arrivals(other, queue("answers")) as answers,
+            closing(BlockingConnection(listener.url, timeout=PATIENCE)) as somebody,
+        ):
+            sender = somebody.create_sender("greeter")
+            for _ in range(2):
+                sender.send(recorded)
+            bodies = [each.body for each in answers.take(2)]
+        assert [b"the nonce was used before" in (each or b"") for each in bodies] == [False, True]
 
     def test_run_again(self) -> None:
         """A request that its policy runs again is verified once."""
