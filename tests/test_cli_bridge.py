@@ -204,5 +204,7 @@ def test_bad_input(arguments: list[str], text: str, tmp_path: Path) -> None:
     said = done.stderr.decode()
     assert (done.returncode, done.stdout) == (2, b""), said
     assert text in said
+    assert "Error: " in said
+    assert "soapjms.serve" not in said
     assert "Traceback" not in said
     assert "secret" not in said

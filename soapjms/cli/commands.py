@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from traceback import format_exception
 from typing import Any, Final, NamedTuple
 
 import click
@@ -74,9 +75,7 @@ class LazyGroup(click.Group):
         except (BrokenPipeError, click.ClickException, click.exceptions.Exit, click.Abort):  # click has its ways
             raise
         except Exception as error:
-            if DEBUG in ctx.meta:
-                raise
-            click.echo(f"Error: {_message(error)}", err=True)
+            click.echo(_traceback(error) if DEBUG in ctx.meta else f"Error: {_message(error)}", err=True)
             ctx.exit(USAGE)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -93,6 +92,10 @@ def _message(error: Exception) -> str:
     if isinstance(error, SoapJmsError | BrokerError | OSError) and text:
         return text
     return f"{type(error).__name__}: {text}\nThis is a mistake in soapjms. With --debug it shows where."
+
+
+def _traceback(error: Exception) -> str:
+    return "\n".join(visible(line) for line in "".join(format_exception(error)).splitlines())
 
 
 def _version() -> str:

@@ -19,6 +19,8 @@ from traceback import extract_tb
 from types import FrameType, ModuleType
 from typing import Any, Final, TypeAlias
 
+import click
+
 import brokers
 import soapjms
 from brokers.connection import DEFAULT_TIMEOUT
@@ -100,10 +102,10 @@ def run(serving: Serving, stop: Event, report: Report) -> int:
     try:
         return _serve(serving, stop, report)
     except (UsageError, UnknownSchemeError, NotInstalledError, NamingError, NameNotFoundError) as error:
-        log.error("%s", error)
+        click.echo(f"Error: {error}", err=True)
         return USAGE
     except (BrokerError, StoreError) as error:
-        log.error("%s", error)
+        click.echo(f"Error: {error}", err=True)
         return FAILED
 
 
@@ -218,7 +220,7 @@ def _module_of(target: str, example: str) -> tuple[ModuleType, str]:
         sys.path.insert(0, os.getcwd())
     try:
         return import_module(module_name), name
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a module may end the program while it is imported
         is_absent = isinstance(error, ModuleNotFoundError) and error.name in (
             module_name,
             module_name.partition(".")[0],
