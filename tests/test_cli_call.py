@@ -234,23 +234,34 @@ def test_nobody_answers_there(file: Path) -> None:
 
 
 def test_debug_shows_where(file: Path) -> None:
-    """Before or after the command; in-process the exception is what comes out."""
+    """Before or after the command, where else one line says what was wrong; the status is the same."""
     broken = ["call", "--connection", f"stomp://127.0.0.1:{free_port()}", "--uri", URI, file]
-    assert run(*broken, "--debug").exc_info is not None
-    assert "ConnectionFailedError" in repr(run(*broken, "--debug").exception)
-    assert "ConnectionFailedError" in repr(run("--debug", *broken).exception)
-    assert isinstance(run(*broken).exception, SystemExit)
+    for arguments in ([*broken, "--debug"], ["--debug", *broken]):
+        done = run(*arguments)
+        assert done.exit_code == 2
+        assert "ConnectionFailedError" in done.stderr.splitlines()[-1]
+        assert "Traceback" in done.stderr
+    done = run(*broken)
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+
+
+def test_which_port_by_itself() -> None:
+    """An operation goes to the first, an envelope to the only one; other commands know no operations."""
+    said = " ".join(run("call", "--help").stdout.split())
+    assert "[default: the only SOAP/JMS port; with WSDL OPERATION the first]" in said
+    assert "[default: the only SOAP/JMS port]" in " ".join(run("doctor", "--help").stdout.split())
 
 
 # As a process
 
 
 def test_as_a_process_without_a_traceback(tmp_path: Path, file: Path) -> None:
-    """What a shell sees: status 2, one line; with --debug a traceback, and status 1 as Python has it."""
+    """What a shell sees: status 2, one line; with --debug a traceback."""
     broken = ["call", "--connection", f"stomp://127.0.0.1:{free_port()}", "--uri", URI, file]
     done = process(*broken, cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (2, b"", 1)
-    assert b"Traceback" in process(*broken, "--debug", cwd=tmp_path).stderr
+    shown = process(*broken, "--debug", cwd=tmp_path)
+    assert (shown.returncode, b"Traceback" in shown.stderr) == (2, True)
 
 
 @pytest.mark.broker

@@ -21,15 +21,25 @@ from soapjms.cli import USAGE
 from soapjms.cli.amqplisteners import addresses, amqp_options, listen
 from soapjms.cli.terminal import ANNOUNCED_OPTION, announce
 
+EXAMPLES: Final = {
+    "smqp": "localhost:7200",
+    "smqps": "localhost:7201",
+    "amqp": "localhost:5672",
+    "amqps": "localhost:5671",
+    "ws": "localhost:8080",
+    "wss": "localhost:8443",
+}
+"""Addresses to begin with, by the option, at ports that need no rights of root."""
+
 
 def _address(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> list[tuple[str, int]]:
-    return [_one(each) for each in value]
+    return [_one(each, EXAMPLES[param.name or ""]) for each in value]
 
 
-def _one(text: str) -> tuple[str, int]:
+def _one(text: str, example: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     if not (colon and port.isascii() and port.isdecimal() and int(port) < 65536):
-        raise click.BadParameter(f"an address is HOST:PORT, as localhost:720; port 0 takes any that is free: {text!r}")
+        raise click.BadParameter(f"an address is HOST:PORT, as {example}; port 0 takes any that is free: {text!r}")
     return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
 
 

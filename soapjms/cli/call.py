@@ -7,6 +7,7 @@ import mimetypes
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,7 +42,7 @@ def _attachments(ctx: click.Context, param: click.Parameter, paths: tuple[Path, 
 @click.command("call")
 @click.argument("words", metavar="[WSDL OPERATION [NAME=VALUE]...|ENVELOPE-FILE|-]", nargs=-1)
 @CONNECTION_OPTION
-@place_options
+@partial(place_options, default_port="the only SOAP/JMS port; with WSDL OPERATION the first")
 @click.option("--operation", metavar="NAME", help="Operation of the WSDL: its soapAction is sent.")
 @click.option("--action", metavar="ACTION", help="The soapAction, over any other.")
 @click.option("--one-way", is_flag=True, help="Send it and wait for no answer.")

@@ -30,14 +30,12 @@ TIMEOUT_OPTION: Final = click.option(
 )  # fmt: skip
 
 
-def place_options(function: F) -> F:
+def place_options(function: F, default_port: str = "the only SOAP/JMS port") -> F:
     """Add the options that say where a service is; `place_of` and `read_names` take them."""
     options = (
         click.option("--uri", metavar="URI", help="Where the service is: a jms: URI."),
         click.option("--wsdl", metavar="FILE", help="Or a WSDL that says it."),
-        click.option(
-            "--port", metavar="PORT", help="Port of the WSDL, or SERVICE/PORT.  [default: the only SOAP/JMS port]"
-        ),
+        click.option("--port", metavar="PORT", help=f"Port of the WSDL, or SERVICE/PORT.  [default: {default_port}]"),
         ALLOW_OPTION,
         click.option("--names", metavar="FILE", help="JNDI names: jndi.properties, or a .toml file."),
     )
