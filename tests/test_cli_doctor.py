@@ -148,6 +148,14 @@ def test_clocks(skew: int, outcome: str) -> None:
     assert clock["command"] == (None if outcome == "ok" else "timedatectl set-ntp true")
 
 
+def without_address(folder: Path) -> Path:
+    """Write a WSDL whose port says no place that there could be."""
+    path = folder / "bad.wsdl"
+    text = (DATA / "echo-soap12.wsdl").read_text(encoding="utf-8")
+    path.write_text(text.replace("jms:queue:CXF.ECHO.12", "bogus"), encoding="utf-8")
+    return path
+
+
 def test_addresses(tmp_path: Path) -> None:
     """A WSDL's port, JNDI names that lead to the broker, and what leads nowhere."""
     assert found("--connection", "embedded:", "--wsdl", DATA / "echo-soap12.wsdl")["address"]["text"] == (
@@ -159,7 +167,12 @@ def test_addresses(tmp_path: Path) -> None:
     assert checks["login"]["text"] == "embedded"
     wrong = found("--connection", "embedded:", "--uri", "jms:jndi:A", status=1)["address"]
     assert "no destination is registered" in wrong["text"]
-    assert wrong["command"] == "soapjms explain jms:jndi:A"
+    assert wrong["command"] == "soapjms doctor --uri jms:jndi:A --names FILE.toml"
+    bogus = found("--connection", "embedded:", "--uri", "bogus", status=1)["address"]
+    assert "a JMS URI begins with jms:" in bogus["text"]
+    assert bogus["command"] == "soapjms doctor --uri jms:queue:NAME"
+    port = found("--connection", "embedded:", "--wsdl", without_address(tmp_path), status=1)["address"]
+    assert port["command"] == "soapjms wsdl lint FILE.wsdl"
 
 
 def test_usage() -> None:

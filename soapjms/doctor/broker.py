@@ -14,7 +14,7 @@ from brokers.connecting import connect
 from brokers.connection import Connection
 from brokers.errors import BrokerError, LoginRefusedError, NoDestinationError, TlsError
 from brokers.message import DeliveryMode, Destination, Message, MessageType
-from brokers.naming import Names
+from brokers.naming import NameNotFoundError, Names, NamingError
 from soapjms.addressing import destination_of, reply_destination_of
 from soapjms.doctor.model import Outcome, Patient, Seen, ok, skipped
 from soapjms.doctor.ways import CREATE_QUEUE, IN_PROCESS, WAYS, endpoints_of, ways_of
@@ -45,12 +45,16 @@ def check_address(patient: Patient) -> Seen:
         if patient.url is None and patient.names is not None:
             patient.url = broker_url_of(effective, patient.names)
     except (UsageError, BrokerError) as error:
-        return Seen(Outcome.FAILED, str(error), f"soapjms explain {shlex.quote(_shown(patient.place))}")
+        return Seen(Outcome.FAILED, str(error), _mended(error, patient.place))
     return ok(f"{uri.redacted} leads to {patient.destination}")
 
 
-def _shown(place: str | Port) -> str:
-    return place if isinstance(place, str) else "FILE.wsdl"
+def _mended(error: UsageError | BrokerError, place: str | Port) -> str:
+    """Return what to type: with a name that is registered nowhere, a file that has it; else an address that is one."""
+    where = "--wsdl FILE.wsdl" if isinstance(place, Port) else f"--uri {shlex.quote(place)}"
+    if isinstance(error, NameNotFoundError | NamingError):
+        return f"soapjms doctor {where} --names FILE.toml"
+    return "soapjms wsdl lint FILE.wsdl" if isinstance(place, Port) else "soapjms doctor --uri jms:queue:NAME"
 
 
 SET_URL: Final = "export SOAPJMS_CONNECTION=stomp://USER:PASSWORD@HOST:61613"
