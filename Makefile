@@ -107,7 +107,7 @@ test-outside:
 	$(BIN)/coverage run --parallel-mode -m pytest -m 'not soak and ($(OUTSIDE))'
 
 test-oldest-zeep: $(ZEEP)/.fetched
-	PYTHONPATH=$(ZEEP) $(BIN)/python -m pytest -p no:cacheprovider -W "ignore:'cgi'" \
+	SOAPJMS_TEST_ZEEP=$(OLDEST_ZEEP) PYTHONPATH=$(ZEEP) $(BIN)/python -m pytest -p no:cacheprovider -W "ignore:'cgi'" \
 	  -m 'not soak and not ($(OUTSIDE))' tests/test_zeep_*.py tests/test_signatures.py
 
 # What `make test` does with a tenth of the calls; about half an hour.
