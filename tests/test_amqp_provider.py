@@ -520,6 +520,74 @@ def test_limits() -> None:
 LIMIT = "amqp:resource-limit-exceeded"
 
 
+@pytest.mark.parametrize("ends", ["answered", "unanswered"])
+def test_refused_links_are_bounded(ends: str) -> None:
+    """Who never answers their end loses the connection; who does may ask for as many as it likes."""
+    with Listener(Broker(), port=0, options=Options(max_links=20)) as listening, Raw(listening.port) as raw:
+        if ends == "answered":
+            for _ in range(50):
+                assert raw.end_of(raw.attach(GONE)).condition == "amqp:not-found"
+            return
+        links = [raw.session.sender(f"n{number}") for number in range(21)]
+        for link in links:
+            link.target.address = GONE
+            link.open()
+        raw.until(lambda: raw.closed)
+        assert raw.closed is not None
+        assert raw.closed.condition == LIMIT
+        assert "refused links" in str(raw.closed.description)
+
+
+def test_unfinished_messages_are_bounded() -> None:
+    """On all links of a client together; the link that brings too much is detached, and then there is room again."""
+    options = Options(max_message=100_000, max_unfinished=150_000)
+    with Listener(Broker(), port=0, options=options) as listening, Raw(listening.port) as raw:
+        links = [raw.attach("q") for _ in range(2)]
+        for link in links:
+            link.delivery("part")
+            link.stream(b"x" * 90_000)
+            raw.pump()
+        assert raw.end_of(links[1]).condition == LIMIT
+        assert links[0].name not in raw.detached
+        links[0].close()
+        raw.end_of(links[0])
+        assert raw.outcome(raw.send(raw.attach("q"), to(None, "x" * 95_000))).state == ACCEPTED
+
+
+@pytest.mark.parametrize("before", ["x" * 5000, None])
+def test_a_transaction_never_loses_a_message(broker: Broker, before: str | None) -> None:
+    """What is oversized, or comes behind what ends the link, does not let the rest be committed."""
+    with Listener(broker, port=0, options=Options(max_message=1000)) as listening, Raw(listening.port) as raw:
+        link, other, control = raw.attach(None), raw.attach(None), raw.control()
+        transaction = raw.declare(control)
+        raw.outcome(raw.send(other, to("q", "kept"), transaction=transaction))
+        if before is None:
+            raw.send(link, to(GONE), settled=True, tag="bad", now=False)
+            raw.send(link, to("q"), settled=True, transaction=transaction)
+        else:
+            raw.send(link, to("q", before), settled=True, transaction=transaction, tag="bad")
+        assert raw.end_of(link).info == {"delivery-tag": b"bad"}
+        ended = raw.discharge(control, transaction, fail=False)
+        assert (ended.state, ended.condition) == (REJECTED, "amqp:transaction:rollback")
+        assert broker.depth(queue("q")) == 0
+
+
+def test_what_was_sent_to_a_node_that_ends_before_the_commit(
+    raw: Raw, listener: Listener, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is logged, as the client cannot be told."""
+    with Raw(listener.port, container="owner") as owner:
+        link = owner.receive(None, dynamic=True)
+        control = raw.control()
+        transaction = raw.declare(control)
+        address = link.remote_source.address
+        raw.outcome(raw.send(raw.attach(None), to(address), transaction=transaction))
+        link.close()
+        owner.end_of(link)
+    assert raw.discharge(control, transaction, fail=False).state == ACCEPTED
+    assert "without a message of it" in caplog.text
+
+
 def test_destinations_that_one_client_makes() -> None:
     """Queues, topics, dynamic nodes and durable subscriptions have an end; what is there can still be used."""
     broker = Broker()

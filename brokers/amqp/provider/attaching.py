@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 from proton import Data, Receiver, Terminus
 
 from brokers.amqp.dialect import CAPABILITIES
-from brokers.amqp.provider.incoming import CREDIT, Incoming, Posts, Sink
+from brokers.amqp.provider.incoming import CREDIT, Incoming, Posts, Sink, Unfinished
 from brokers.amqp.provider.nodes import INVALID, NOT_IMPLEMENTED, RefusalError, kind_of, refusal_of
 from brokers.amqp.provider.options import Action, Options
 from brokers.amqp.provider.outgoing import Desk, Outgoing
@@ -50,6 +50,7 @@ class Attaching:
         self._client = client
         self._broker = shared.broker
         self._options = shared.options
+        self._unfinished = Unfinished(max(shared.options.max_unfinished, shared.options.max_message))
 
     def attach(self, link: Any) -> Incoming | Outgoing:
         """Attach our end.
@@ -63,9 +64,10 @@ class Attaching:
         target = link.remote_target
         outcomes = symbols(link.remote_source.outcomes)
         understands = REJECTED in outcomes if outcomes else self._options.assume_rejected
-        incoming = Incoming(link, self._options.max_message, understands_rejected=understands)
+        works = self._client.works
+        incoming = Incoming(link, self._options.max_message, self._unfinished, works, understands_rejected=understands)
         if target.type == Terminus.COORDINATOR:
-            coordinator = CoordinatorLink(self._client.works, incoming)
+            coordinator = CoordinatorLink(works, incoming)
             incoming.take, incoming.end = coordinator.take, coordinator.end
             self._agree(link, link.target, [LOCAL_TRANSACTIONS])
         elif target.type != Terminus.TARGET:

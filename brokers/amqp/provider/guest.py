@@ -11,7 +11,7 @@ from threading import Thread
 from time import monotonic
 from typing import Any, Final, Protocol
 
-from proton import Connection, Endpoint, Event, Transport, symbol
+from proton import Condition, Connection, Endpoint, Event, Transport, symbol
 
 from brokers.amqp.dialect import PRODUCT
 from brokers.amqp.driver import Driver
@@ -72,6 +72,7 @@ class Guest(Driver):
         self._is_open = False
         self._open_by = monotonic() + house.options.patience
         self._links: dict[Any, Incoming | Outgoing] = {}
+        self._refused: set[Any] = set()
         self._attaching = Attaching(self, house)
         self._at: Handlers = {
             Event.CONNECTION_REMOTE_OPEN: self._on_connection_open,
@@ -202,6 +203,7 @@ class Guest(Driver):
     def _on_session_close(self, event: Any) -> None:
         for link in [each for each in self._links if each.session == event.session]:
             end_of(self._links.pop(link))(for_good=False)
+        self._refused = {each for each in self._refused if each.session != event.session}
         event.session.close()
         event.session.free()
 
@@ -212,7 +214,21 @@ class Guest(Driver):
                 raise RefusalError(LIMIT, f"{len(self._links)} links are attached already")
             self._links[link] = self._attaching.attach(link)
         except RefusalError as refusal:
-            refuse(link, refusal)
+            self._refuse(link, refusal)
+
+    def _refuse(self, link: Any, refusal: RefusalError) -> None:
+        """Refuse a link, which takes memory until the client has answered that.
+
+        Raises:
+            ConnectionFailedError: there are too many that it has not answered.
+        """
+        refuse(link, refusal)
+        self._refused.add(link)
+        if len(self._refused) > self._house.options.max_links:
+            connection = link.connection
+            connection.condition = Condition(LIMIT, f"the end of {len(self._refused)} refused links is not answered")
+            connection.close()
+            raise ConnectionFailedError(f"{self}: {len(self._refused)} links are refused, and that is not answered")
 
     def _on_flow(self, event: Any) -> None:
         link = self._links.get(event.link)
@@ -221,6 +237,7 @@ class Guest(Driver):
 
     def _on_link_close(self, event: Any, *, for_good: bool) -> None:
         link = self._links.pop(event.link, None)
+        self._refused.discard(event.link)
         if for_good:
             event.link.close()
         else:
@@ -243,7 +260,7 @@ class Guest(Driver):
 
 def end_of(link: Incoming | Outgoing) -> Callable[..., None]:
     """Return what ends a link, told whether that is for good."""
-    return link.end if isinstance(link, Outgoing) else lambda *, for_good: link.end()
+    return link.end if isinstance(link, Outgoing) else lambda *, for_good: link.ended()
 
 
 def common_name(secured: ssl.SSLSocket) -> str | None:

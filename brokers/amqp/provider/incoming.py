@@ -16,7 +16,7 @@ from proton import Delivery, Receiver
 
 from brokers.amqp.dialect import CAPABILITIES
 from brokers.amqp.provider.carried import CarriedMessage, bound_for, carry
-from brokers.amqp.provider.nodes import DECODE, NOT_IMPLEMENTED, Nodes, RefusalError, refusal_of
+from brokers.amqp.provider.nodes import DECODE, LIMIT, NOT_IMPLEMENTED, Nodes, RefusalError, refusal_of
 from brokers.amqp.provider.options import Action
 from brokers.amqp.provider.transactions import Works, provisional, transaction_of
 from brokers.amqp.sections import MalformedError
@@ -31,6 +31,7 @@ RENEW: Final = 50
 """After so many it gets new credit."""
 
 OVERSIZED: Final = "amqp:link:message-size-exceeded"
+NOT_TAKEN: Final = "amqp:link:detach-forced"
 
 ACCEPTED, REJECTED = 0x24, 0x25
 
@@ -43,21 +44,39 @@ def tag_of(delivery: Any) -> bytes:
     return bytes(cproton.ffi.unpack(found.start, found.size)) if found.size else b""
 
 
+class Unfinished:
+    """What a client has begun to send, on all its links together.
+
+    Args:
+        limit: octets that it may hold.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.octets = 0
+
+
 class Incoming:
     """One receiving end: collects messages, and answers for those that are refused.
 
     Args:
         link: proton's.
-        understands_rejected: the client's source lists that outcome.
         max_message: octets of a message.
+        unfinished: counts with those of the client's other links.
+        works: the client's transactions.
+        understands_rejected: the client's source lists that outcome.
     """
 
-    def __init__(self, link: Receiver, max_message: int, *, understands_rejected: bool) -> None:
+    def __init__(
+        self, link: Receiver, max_message: int, unfinished: Unfinished, works: Works, *, understands_rejected: bool
+    ) -> None:
         self.take: Take = lambda delivery, octets: None
         self.end: Callable[[], None] = lambda: None
         self._link = link
         self._understands_rejected = understands_rejected
         self._max_message = max_message
+        self._unfinished = unfinished
+        self._works = works
         self._buffer = bytearray()
         self._taken = 0
         self._has_detached = False
@@ -66,29 +85,55 @@ class Incoming:
         """Collect octets, and take a message once it is whole; what follows a detach is dropped. With the lock held."""
         link = self._link
         if delivery.aborted:
-            self._buffer.clear()
+            self._clear()
             delivery.settle()
             self._renew()
             return
         if not delivery.readable:
             return
         if delivery.pending:
-            self._buffer += link.recv(delivery.pending) or b""
-        if self._has_detached:
-            self._buffer.clear()
-        elif len(self._buffer) > self._max_message:
-            self._buffer.clear()
-            self.detach(RefusalError(OVERSIZED, f"a message has at most {self._max_message} octets here"))
+            self._collect(delivery, link.recv(delivery.pending) or b"")
         if delivery.partial:
             return
         octets = bytes(self._buffer)
-        self._buffer.clear()
+        self._clear()
         link.advance()
         if self._has_detached:
+            self._poison(delivery, RefusalError(NOT_TAKEN, "a message of it came after its link had been detached"))
             delivery.settle()
             return
         self._renew()
         self.take(delivery, octets)
+
+    def ended(self) -> None:
+        """Forget what was begun, and end what was there for this link only."""
+        self._clear()
+        self.end()
+
+    def _collect(self, delivery: Any, octets: bytes) -> None:
+        if self._has_detached:
+            return
+        self._buffer += octets
+        self._unfinished.octets += len(octets)
+        if len(self._buffer) > self._max_message:
+            refusal = RefusalError(OVERSIZED, f"a message has at most {self._max_message} octets here")
+        elif self._unfinished.octets > self._unfinished.limit:
+            refusal = RefusalError(LIMIT, f"unfinished messages have at most {self._unfinished.limit} octets together")
+        else:
+            return
+        self._clear()
+        self._poison(delivery, refusal)
+        self.detach(refusal, tag_of(delivery))
+
+    def _clear(self) -> None:
+        self._unfinished.octets -= len(self._buffer)
+        self._buffer.clear()
+
+    def _poison(self, delivery: Any, refusal: RefusalError) -> None:
+        """Let the transaction of a message that is not taken never be committed, as the client may think it was."""
+        transaction = transaction_of(delivery)
+        if transaction is not None:
+            self._works.poison(transaction, refusal)
 
     def _renew(self) -> None:
         self._taken += 1
@@ -116,7 +161,7 @@ class Incoming:
         if not delivery.settled and self._understands_rejected:
             provisional(delivery, transaction, REJECTED, refusal.told(tag_of(delivery)))
             return
-        works.find(transaction).poison = refusal
+        works.poison(transaction, refusal)
         if not delivery.settled:
             self.detach(refusal, tag_of(delivery))
 

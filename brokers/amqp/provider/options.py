@@ -46,10 +46,13 @@ class Options:
         idle: seconds after which a silent client is given up.
         patience: seconds that logging in may take.
         max_connections: clients at once.
-        max_links: links of one client.
+        max_links: links of one client. It may as well have asked for so many that were refused, until it answers their
+            end; one more ends its connection.
         max_client_destinations: queues, topics, dynamic nodes and durable subscriptions that there are because one
             client used them; the broker has a limit for all together.
         max_message: octets of a message.
+        max_unfinished: octets of a client's messages that have arrived in part, on all its links; never less than one
+            message may have.
         transaction_idle: seconds after which a transaction that nothing was done in is rolled back.
         max_transactions: octets of the messages in a client's open transactions.
     """
@@ -69,6 +72,7 @@ class Options:
     max_links: int = 1000
     max_client_destinations: int = 10_000
     max_message: int = 64 * MEBIBYTE
+    max_unfinished: int = 128 * MEBIBYTE
     transaction_idle: float = 300.0
     max_transactions: int = 64 * MEBIBYTE
 

@@ -5,6 +5,7 @@ Spec: AMQP 1.0 part 4; anonymous terminus 2.2.2 (AT-11), AT-21 to AT-23 of `docs
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from itertools import count
@@ -20,6 +21,8 @@ from brokers.connection import Transaction
 from brokers.embedded.connection import EmbeddedConnection, EmbeddedDelivery
 from brokers.errors import SendFailedError
 from brokers.message import Message
+
+log = logging.getLogger(__name__)
 
 DECLARE: Final = frozenset({0x31, "amqp:declare:list"})
 DISCHARGE: Final = frozenset({0x32, "amqp:discharge:list"})
@@ -72,10 +75,13 @@ class Work:
         if self.poison is not None:
             self.abort()
             raise RefusalError(ROLLBACK, f"rolled back: {self.poison}")
-        error = self._transaction.commit().exception()
+        done = self._transaction.commit()
+        error = done.exception()
         if isinstance(error, SendFailedError):
             self._return()
             raise RefusalError(ROLLBACK, f"rolled back: {error}")
+        for refused in done.result():
+            log.warning("a transaction was committed without a message of it: %s", refused.error)
 
     def abort(self) -> None:
         """Carry out nothing."""
@@ -117,6 +123,12 @@ class Works:
         if transaction in self._timed_out:
             raise RefusalError(TIMEOUT, f"rolled back: nothing was done in it for {self._patience:g} s")
         raise RefusalError(UNKNOWN, f"there is no transaction {transaction.hex()}")
+
+    def poison(self, transaction: bytes, refusal: RefusalError) -> None:
+        """Let a transaction only be rolled back, for the first such reason; nothing if it is not open."""
+        work = self._open.get(transaction)
+        if work is not None and work.poison is None:
+            work.poison = refusal
 
     def send(self, work: Work, message: Message, octets: int) -> None:
         """Keep a message until the commit.
