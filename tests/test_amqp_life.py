@@ -48,14 +48,16 @@ def no_threads_left() -> Any:
     wait_until(lambda: not [each for each in threading.enumerate() if each.name.startswith("amqp")])
 
 
-def deliver(peer: Peer, address: str, *bodies: str, settled: bool = False) -> None:
+def deliver(peer: Peer, address: str, *bodies: str, settled: bool = False, before: int = 0) -> None:
     """Have the peer send to the consumer of an address."""
 
     def send() -> None:
         name = next(each.name for each in reversed(peer.attached) if each.address == address and not each.is_sender)
         for body in bodies:
-            message: Any = proton.Message(body=body, id=body)
-            message.send(peer.links[name])
+            message: Any = proton.Message(body=body, id=body, delivery_count=before)
+            delivery = message.send(peer.links[name])
+            if settled:
+                delivery.settle()
 
     peer.do(send)
 
@@ -378,6 +380,40 @@ def test_close_while_a_commit_is_on_its_way() -> None:
         peer.arrived.get(timeout=PATIENCE)
         connection.close(0.2)
         assert isinstance(future.exception(PATIENCE), ConnectionLostError | ClosedError)
+
+
+def test_messages_that_the_broker_settled_before() -> None:
+    """They arrive once each, get their credit back, and nothing that is decided about them is an error."""
+    got: list[Any] = []
+    decide = [lambda each: each.accept(), lambda each: each.release(), lambda each: each.reject("no")] * 2
+    with Peer() as peer, brokers.connect(peer.url, timeout=PATIENCE, reconnect=False) as connection:
+
+        def on_delivery(delivery: Any) -> None:
+            decide[len(got)](delivery)
+            got.append(delivery.message.body)
+
+        connection.consume(queue("q"), on_delivery, prefetch=2)
+        link = peer.links[peer.attached[0].name]
+        for number in range(6):
+            wait_until(lambda: link.credit > 0)
+            deliver(peer, "q", f"{number}", settled=True)
+            wait_until(lambda number=number: len(got) > number)
+        wait_until(lambda: link.credit == 2)
+        assert got == [f"{number}" for number in range(6)]
+        assert connection.state is ConnectionState.CONNECTED
+
+
+@pytest.mark.parametrize(
+    ("dialect", "said"), [("qpid", "goes back, until its queue has had enough of it"), ("plain", "is a dead letter")]
+)
+def test_released_too_often(dialect: str, said: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing is called a dead letter that the broker delivers again."""
+    with Peer() as peer, brokers.connect(peer.url, timeout=PATIENCE, dialect=dialect) as connection:
+        connection.consume(queue("q"), lambda delivery: delivery.release())
+        deliver(peer, "q", "x", before=5)
+        wait_until(lambda: "delivered 6 times and not accepted" in caplog.text)
+    assert f"{said}: delivered 6 times and not accepted" in caplog.text
+    assert ("is a dead letter" in caplog.text) is (dialect == "plain")
 
 
 # Consumers that are sent elsewhere

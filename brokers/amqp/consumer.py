@@ -84,12 +84,16 @@ class AmqpDelivery(Delivery):
         self._settle(Fate.ACCEPTED, Transfer.ACCEPTED)
 
     def release(self) -> None:
-        """Give this message back, after a pause that is longer each time; the last time it becomes a dead letter."""
+        """Give this message back, after a pause that is longer each time; the last time it becomes a dead letter.
+
+        At Qpid that is for its queue to say, as with `reject`.
+        """
         deliveries = self.delivery_count or 1
         if deliveries >= MAX_DELIVERIES:
             reason = f"delivered {deliveries} times and not accepted"
             if self._dispose(reason):
-                log.error("message %s is a dead letter: %s", self.message.message_id, reason)
+                rest = " goes back, until its queue has had enough of it" if self._returns else " is a dead letter"
+                log.error("message %s%s: %s", self.message.message_id, rest, reason)
             return
         self._settle_later(Transfer.MODIFIED)
 
@@ -101,8 +105,12 @@ class AmqpDelivery(Delivery):
         if self._dispose(reason):
             log.warning("message %s was rejected: %s", self.message.message_id, reason)
 
+    @property
+    def _returns(self) -> bool:
+        return self.inlet.dialect.returns_rejected
+
     def _dispose(self, reason: str) -> bool:
-        if self.inlet.dialect.returns_rejected:
+        if self._returns:
             return self._settle_later(Transfer.REJECTED, reason)
         return self._settle(Fate.RETURNED, Transfer.REJECTED, reason)
 
