@@ -11,6 +11,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
+FOREIGN = [ROOT / "tests" / f"test_amqp_{each}.py" for each in ("foreign", "foreign_websocket", "qpid")]
+"""The tests of other people's brokers."""
+
 INTRODUCTION = """\
 # Conformance with the AMQP specifications
 
@@ -35,7 +38,8 @@ def page() -> str:
         parts.append("\n".join(lines) + "\n")
     deviations = told["deviations"]
     lines = ["| broker | else than | |", "|---|---|---|", *(f"| {' | '.join(row[:3])} |" for row in deviations["rows"])]
-    parts.append(f"## {deviations['title']}\n\n{deviations['text']}\n\n" + "\n".join(lines) + "\n")
+    text = deviations["text"].replace("{asked}", asked())
+    parts.append(f"## {deviations['title']}\n\n{text}\n\n" + "\n".join(lines) + "\n")
     return "\n".join(parts)
 
 
@@ -49,12 +53,17 @@ def state(level: str, shown: str, why: list[str]) -> str:
 def named_in_tests() -> dict[str, list[str]]:
     """Find which requirements each test names."""
     found: dict[str, list[str]] = defaultdict(list)
-    others = {ROOT / "tests" / f"test_amqp_{each}.py" for each in ("foreign", "foreign_websocket", "qpid")}
-    for path in sorted(set((ROOT / "tests").glob("test_amqp*.py")) - others):
+    for path in sorted(set((ROOT / "tests").glob("test_amqp*.py")) - set(FOREIGN)):
         for test, docstring in tests_of(path):
             for each in identifiers(docstring):
                 found[each].append(f"{path.stem}::{test}")
     return found
+
+
+def asked() -> str:
+    """List the requirements that other people's brokers were asked for."""
+    found = {each for path in FOREIGN for _, docstring in tests_of(path) for each in identifiers(docstring)}
+    return ", ".join(sorted(found))
 
 
 def tests_of(path: Path) -> Iterator[tuple[str, str]]:

@@ -16,6 +16,7 @@ from calling_kit import (
     greeter,
     text_of,
 )
+from proton import Terminus
 from real_brokers import RealBroker, start_activemq
 
 import soapjms
@@ -32,7 +33,7 @@ from brokers import (
     properties,
     queue,
 )
-from brokers.amqp import Reconnect
+from brokers.amqp import AmqpConnection, Reconnect
 from soapjms import Client, Dispatcher
 
 pytestmark = pytest.mark.broker
@@ -72,6 +73,21 @@ def test_soap_calls(sides: tuple[Connection, Connection]) -> None:
         assert caught.value.detail.findtext(f"{{{NS}}}who") == "Ann"
 
 
+def targets(connection: Connection) -> list[tuple[int, str | None]]:
+    """List the targets of the links that a connection sends on, as proton has them: kind and address."""
+    assert isinstance(connection, AmqpConnection)
+    session = connection._current()
+    found = []
+    with session.lock:
+        assert session._machine is not None
+        link = session._machine.connection.link_head(0)
+        while link is not None:
+            if link.is_sender:
+                found.append((link.target.type, link.target.address))
+            link = link.next(0)
+    return found
+
+
 def test_one_link_answers_everybody(product: RealBroker) -> None:
     """The dispatcher answers each client's own temporary queue, and on a queue that the client names."""
     uri = f"jms:queue:{fresh()}"
@@ -87,6 +103,8 @@ def test_one_link_answers_everybody(product: RealBroker) -> None:
         for number in range(3):
             assert text_of(one.call(envelope(f"one {number}"))) == f"Hello one {number}"
             assert text_of(other.call(envelope(f"two {number}"))) == f"Hello two {number}"
+        # One for all answers, and the way to the coordinator.
+        assert sorted(targets(service)) == sorted([(Terminus.TARGET, None), (Terminus.COORDINATOR, None)])
 
 
 def test_types_cross_from_amqp_to_stomp_as_text(product: RealBroker) -> None:
