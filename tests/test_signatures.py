@@ -17,6 +17,7 @@ from test_security import NOW, ask, refusal, service
 from test_zeep_attachments import gallery
 from zeep.wsse import BinarySignature, Signature
 from zeep.wsse.signature import MemorySignature
+from zeep.wsse.utils import ensure_id, get_security_header
 from zeep_kit import gallery_wsdl, written
 
 import soapjms
@@ -30,6 +31,7 @@ from soapjms.security import WSSE, WSU
 from soapjms.signatures import DS, Signatures
 from soapjms.zeep import Signing
 
+WSDL = Path(__file__).parent.parent / "examples" / "greeter.wsdl"
 ID = f"{{{WSU}}}Id"
 WSA = "http://www.w3.org/2005/08/addressing"
 SHA_256 = (xmlsec.Transform.RSA_SHA256, xmlsec.Transform.SHA256)
@@ -48,6 +50,21 @@ class Signer:
         root = etree.fromstring(body)
         Signing(MemorySignature(self.key, self.certificate, None, *algorithms), clock=lambda: at).apply(root, {})
         return root
+
+    def sign_more(self, root: etree._Element, *blocks: etree._Element) -> None:
+        """Sign header blocks as well, which zeep does not."""
+        security = get_security_header(root)
+        signature = xmlsec.template.create(root, xmlsec.Transform.EXCL_C14N, xmlsec.Transform.RSA_SHA256)
+        stamp = etree.SubElement(security, f"{{{WSU}}}Timestamp")
+        etree.SubElement(stamp, f"{{{WSU}}}Created").text = "2023-11-14T22:13:20Z"
+        security.insert(0, signature)
+        context = xmlsec.SignatureContext()
+        context.key = xmlsec.Key.from_memory(self.key, xmlsec.constants.KeyDataFormatPem)
+        for each in (as_envelope(root).body, stamp, *blocks):
+            reference = xmlsec.template.add_reference(signature, xmlsec.Transform.SHA256, uri=f"#{ensure_id(each)}")
+            xmlsec.template.add_transform(reference, xmlsec.Transform.EXCL_C14N)
+            context.register_id(each, "Id", WSU)
+        context.sign(signature)
 
 
 ANN, EVE, ELLIPTIC = Signer("ann.example"), Signer("eve.example"), Signer("bob.example", trustme.KeyType.ECDSA)
@@ -134,6 +151,38 @@ class TestTaken:
         assert asked(root) == "ann"
         for name in (f"{{{WSA}}}*", f"{{{WSA}}}To"):
             assert refused(root, headers=[name]) == ("InvalidSecurity", f"the header block {{{WSA}}}To is not signed")
+
+    @pytest.mark.parametrize("name", [f"{{{WSA}}}*", f"{{{WSA}}}To"])
+    def test_signed_headers(self, name: str) -> None:
+        """Blocks that their sender signed are taken, as they were signed."""
+        root = etree.fromstring(envelope())
+        get_security_header(root)
+        block = etree.SubElement(root[0], f"{{{WSA}}}To")
+        block.text = "urn:here"
+        ANN.sign_more(root, block)
+        assert asked(root, headers=[name]) == "ann"
+        block.text = "urn:elsewhere"
+        assert refused(root, headers=[name])[0] == "FailedCheck"
+
+    def test_our_own_addressing(self) -> None:
+        """Our client writes WS-Addressing after the signature: a service that wants it signed says so."""
+        signed = Signing(MemorySignature(ANN.key, ANN.certificate, None, *SHA_256))
+        options: dict[str, Any] = {"port": "GreeterPort", "addressing": True}
+        for headers, said in (([], "Hello x"), ([f"{{{WSA}}}*"], "is not signed")):
+            made = soapjms.Service.from_wsdl(WSDL, verify=Signatures(KNOWN, headers=headers), **options)
+            made.operation("greetMe")(lambda name: f"Hello {name}")
+            with (
+                Broker().connect() as connection,
+                Dispatcher(connection, "jms:queue:greeter", made),
+                soapjms.zeep.Client(
+                    WSDL, connection=connection, port_name="GreeterPort", wsse=signed, addressing=True
+                ) as client,
+            ):
+                try:
+                    answer = client.service.greetMe("x")
+                except soapjms.zeep.JmsFaultError as error:
+                    answer = str(error)
+            assert said in answer
 
 
 # Attacks, which change a message that Ann signed

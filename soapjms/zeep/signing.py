@@ -17,6 +17,7 @@ LIFETIME = 300.0
 class Signing:
     """A Timestamp before one of zeep's signatures, which signs both: what `soapjms.signatures.Signatures` looks for.
 
+    Body and Timestamp are all that zeep signs: header blocks, such as those of WS-Addressing, are not.
     zeep's signatures alone want answers that are signed too, with the client's own key, and add no Timestamp.
 
     Args:
