@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 import zeep
-from calling_kit import PATIENCE, SOAP_11, OnEachBroker, Wrapped
+from calling_kit import PATIENCE, SOAP_11, OnEachBroker, OnRealBrokers, Wrapped, eventually
+from real_brokers import RealBroker
 from zeep_kit import BINDING, CXF_NS, ECHO, NS, echo, gallery_wsdl, made, written
 
 import soapjms
@@ -81,16 +82,24 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
-def test_a_cancelled_call_leaves_nothing_behind(connection: Connection, path: Path) -> None:
-    """No call under way; its late answer is nobody's; the next call has its own."""
-    arrived, go = Event(), Event()
+def hanging(arrived: Event, go: Event) -> Service:
+    """Make a service that says which year it was asked for, for the year 1 not before it may go on."""
     service = Service()
 
     @service.operation(f"{{{NS}}}hang")
     def hang(request: Request) -> Any:
-        arrived.set()
-        assert go.wait(PATIENCE)
-        return made("hung", place=request.findtext(f".//{{{NS}}}year", "?"))
+        year = request.findtext(f".//{{{NS}}}year", "?")
+        if year == "1":
+            arrived.set()
+            assert go.wait(PATIENCE)
+        return made("hung", place=year)
+
+    return service
+
+
+def test_a_cancelled_call_leaves_nothing_behind(connection: Connection, path: Path) -> None:
+    """No call under way; its late answer is nobody's; the next call has its own."""
+    arrived, go = Event(), Event()
 
     async def calls() -> None:
         async with AsyncClient(path, connection=connection, operation_timeout=PATIENCE) as client:
@@ -106,8 +115,58 @@ def test_a_cancelled_call_leaves_nothing_behind(connection: Connection, path: Pa
             (ours,) = client.transport._clients.values()
             await until(lambda: ours.counts == {"late": 1})
 
-    with Dispatcher(connection, "jms:queue:gallery", service):
+    with Dispatcher(connection, "jms:queue:gallery", hanging(arrived, go)):
         asyncio.run(calls())
+
+
+class TestAtTheBroker(OnRealBrokers):
+    """What a real broker counts."""
+
+    def test_a_cancelled_call_leaves_nothing_there(
+        self, url: str, name: str, tmp_path: Path, request: pytest.FixtureRequest
+    ) -> None:
+        """What is there while nobody calls is there again after it: no message, consumer or queue more."""
+        broker: RealBroker = request.getfixturevalue(request.node.callspec.params["url"])
+        path = written(tmp_path, gallery_wsdl().replace("jms:queue:gallery", f"jms:queue:{name}"))
+        arrived, go = Event(), Event()
+
+        earlier = broker.counters()
+        foreign = {*earlier.messages, *earlier.consumers, *earlier.temporaries}
+
+        def there() -> tuple[dict[str, int], dict[str, int], list[str]]:
+            """Return the messages, consumers and temporary queues that this test is the reason of."""
+            seen = broker.counters()
+            return (
+                {each: count for each, count in seen.messages.items() if each not in foreign},
+                {each: count for each, count in seen.consumers.items() if each not in foreign},
+                [each for each in seen.temporaries if each not in foreign],
+            )
+
+        async def calls(connection: Connection) -> None:
+            async with AsyncClient(path, connection=connection, operation_timeout=PATIENCE) as client:
+                assert await client.service.hang({"year": 0}) == "0"
+                await until(lambda: there()[0] == {})
+                before = there()
+                assert len(before[2]) == 1, "the queue for answers"
+                call = asyncio.ensure_future(client.service.hang({"year": 1}))
+                await asyncio.to_thread(arrived.wait, PATIENCE)
+                call.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await call
+                go.set()
+                (ours,) = client.transport._clients.values()
+                await until(lambda: ours.counts == {"late": 1})
+                await until(lambda: there() == before)
+                assert await client.service.hang({"year": 2}) == "2"
+                await until(lambda: there() == before)
+
+        with (
+            soapjms.connect(url) as ours,
+            soapjms.connect(url) as other,
+            Dispatcher(other, f"jms:queue:{name}", hanging(arrived, go)),
+        ):
+            asyncio.run(calls(ours))
+        eventually(lambda: there() == ({}, {}, []), "with client and service all of it has gone")
 
 
 def slow(connection: Connection, sending: Event, go: Event) -> Connection:
