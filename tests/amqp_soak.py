@@ -18,11 +18,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from queue import SimpleQueue
 
-from amqp_mutations import PATIENCE, hear_mutated
+from amqp_mutations import PATIENCE, Masked, Phase, Scribe, hear_mutated
 from amqp_raw import Raw
+from proton import Message
 
 import brokers
-from brokers import Message, MessageType, queue
+from brokers import MessageType, queue
 from brokers.amqp.login import Binding
 from brokers.amqp.provider import Listener, Options
 from brokers.embedded import Broker
@@ -66,27 +67,60 @@ def busy_client(url: str, number: int, messages: int) -> None:
     with brokers.connect(url, timeout=PATIENCE) as connection:
         connection.consume(mine, lambda delivery: (got.put(delivery.message.body), delivery.accept())[0], prefetch=10)
         for each in range(messages):
-            text = Message(message_type=MessageType.TEXT, body=f"{each}", destination=mine)
+            text = brokers.Message(message_type=MessageType.TEXT, body=f"{each}", destination=mine)
             connection.send(text).result(PATIENCE)
         assert [got.get(timeout=PATIENCE) for _ in range(messages)] == [f"{each}" for each in range(messages)]
+
+
+def sending_one(port: int) -> list[Phase]:
+    """Hold a conversation in which one message is sent to `count`, and return what was said."""
+    with Scribe(port) as client:
+        client.outcome(client.send(client.attach(None), Message(address="count", body="x")))
+        client.connection.close()
+        client.until(lambda: client.closed)
+        return client.said()
+
+
+@contextmanager
+def in_websocket(port: int) -> Iterator[Masked]:
+    """Connect, and upgrade."""
+    with socket.create_connection(("127.0.0.1", port), PATIENCE) as client:
+        yield Masked(client, port, "amqp", lambda octets: octets)
+
+
+def tell(client: Masked, phase: Phase) -> None:
+    """Say something, and wait for the whole answer."""
+    client.send(phase.units)
+    heard = 0
+    while heard < phase.answer:
+        octets = client.receive()
+        assert octets is not None, "the listener hung up"
+        heard += octets
 
 
 def hold(idle: int, busy: int, messages: int, binding: Binding | None = None) -> None:
     """Hold idle clients, have busy ones work meanwhile, and see that the idle ones are still served afterwards."""
     options = Options(binding=binding, idle=HELD, patience=HELD)
     with no_thread_left(), Listener(Broker(), port=0, options=options) as listener, ExitStack() as stack:
+        clients, within = list[Raw](), list[Masked]()
         if binding is None:
             clients = [stack.enter_context(Raw(listener.port, container=f"idle-{each}")) for each in range(idle)]
         else:
-            clients = []
-            for _ in range(idle):  # that only said that they would speak AMQP over WebSocket, some day
-                stack.enter_context(socket.create_connection(("127.0.0.1", listener.port), PATIENCE))
+            with Listener(listener.broker, port=0) as plain:
+                opened, *rest = sending_one(plain.port)
+            within = [stack.enter_context(in_websocket(listener.port)) for _ in range(idle)]
+            for each in within:
+                tell(each, opened)
         with ThreadPoolExecutor(busy) as pool:
             for each in [pool.submit(busy_client, listener.url, number, messages) for number in range(busy)]:
                 each.result()
         eventually("the busy ones are gone", lambda: listener.guests == idle)
         for client in clients:
             client.receive("late")
+        for each in within:
+            for phase in rest:
+                tell(each, phase)
+        assert listener.broker.depth(queue("count")) == (len(within) + 1 if within else 0)
         stack.close()
         eventually("all are gone", lambda: listener.guests == 0)
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from functools import partial
 
 import pytest
-from amqp_mutations import PATIENCE, Entrance, Phase, Scribe, conversation, hear_mutated
+from amqp_mutations import PATIENCE, Entrance, Phase, conversation, hear_mutated
 from amqp_raw import Raw
-from amqp_soak import eventually, hold, no_thread_left
+from amqp_soak import eventually, hold, no_thread_left, sending_one
 from proton import Message
 
 from brokers import queue
@@ -51,15 +51,6 @@ GOOD, BEYOND = b"\0\0\0\x12amqp:released", b"\0\0\x0d\xc2amqp:released"
 
 
 # Pieces
-
-
-def sending_one(port: int) -> list[Phase]:
-    """Hold a conversation in which one message is sent to `count`, and return what was said."""
-    with Scribe(port) as client:
-        client.outcome(client.send(client.attach(None), Message(address="count", body="x")))
-        client.connection.close()
-        client.until(lambda: client.closed)
-        return client.said()
 
 
 @pytest.mark.parametrize("token", [None, "amqp"])
