@@ -39,7 +39,7 @@ LIMITS: Final[Mapping[str, tuple[click.ParamType[Any], str, str]]] = {
     "max_transactions": (
         click.IntRange(min=1),
         "OCTETS",
-        "For AMQP: messages in one client's open transactions.  [default: 64 MiB]",
+        "For AMQP: size of all messages in one client's open transactions.  [default: 67108864, 64 MiB]",
     ),
     "max_client_destinations": (
         click.IntRange(min=1),
