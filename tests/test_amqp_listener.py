@@ -381,6 +381,31 @@ def test_ws41_large_messages() -> None:
             assert end_of(websocket) == 1009
 
 
+@pytest.mark.parametrize(("max_message", "code"), [(1 << 20, 1000), (1000, 1009)])
+def test_ws41_frames_joined_into_a_large_message(max_message: int, code: int) -> None:
+    """WS-41: who is let in may put all frames of the largest AMQP message into one of WebSocket."""
+    with listening(binding=Binding.CS01, max_message=max_message) as listener, enter(listener) as websocket:
+        pump = Pump()
+        websocket.send(b"".join(pump.take()))
+        assert receive(websocket) == AMQP_HEADER
+        pump.transport.push(AMQP_HEADER + receive(websocket))
+        pump.connection.close()
+        with suppress(ConnectionClosed):
+            websocket.send(b"\0\0\0\x08\x02\0\0\0" * (3 << 16))  # empty frames, a MiB and a half
+            for unit in pump.take():
+                websocket.send(unit)
+        assert end_of(websocket) == code
+
+
+@pytest.mark.parametrize("binding", [None, Binding.LENIENT])
+def test_ipv6(binding: Binding | None) -> None:
+    """Listener and client go by an address in brackets."""
+    with Listener(Broker(), "::1", 0, Options(binding=binding)) as listener:
+        assert f"://[::1]:{listener.port}" in listener.url
+        assert str(listener) == listener.url
+        send_one(listener.url)
+
+
 # Other people's clients
 
 

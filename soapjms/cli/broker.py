@@ -128,7 +128,8 @@ def _tls(cert: Path | None, key: Path | None) -> ssl.SSLContext:
 
 
 def _tell(name: str, as_json: bool, scheme: str, host: str, port: int) -> None:
-    url = f"{scheme}://{host}:{port}"
+    place = f"[{host}]" if ":" in host else host  # IPv6
+    url = f"{scheme}://{place}:{port}"
     announce(f"{name} listens at {url}", {"broker": name, "listening": url} if as_json else None)
 
 

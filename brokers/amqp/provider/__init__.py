@@ -46,7 +46,7 @@ class Listener:
 
         Args:
             broker: whose clients.
-            host: the interface; an empty one for all.
+            host: the interface, of IPv4 or IPv6; an empty one for all of IPv4, `::` for all of IPv6.
             port: 0 for any that is free.
             options: how they are treated.
 
@@ -62,18 +62,19 @@ class Listener:
         self._guests: set[Guest] = set()
         self._is_closed = False
         self._stopped = Event()
-        self._socket = socket.create_server((host, port), backlog=BACKLOG)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._socket = socket.create_server((host, port), family=family, backlog=BACKLOG)
         self.port: int = self._socket.getsockname()[1]
         self._thread = Thread(target=self._accept, name=f"{self} listener", daemon=True)
         self._thread.start()
 
     def __str__(self) -> str:
-        return f"{self.scheme}://{self._host or '*'}:{self.port}"
+        return f"{self.scheme}://{bracketed(self._host) or '*'}:{self.port}"
 
     @property
     def url(self) -> str:
         """For `brokers.connect`, without user and password."""
-        return f"{self.scheme}://{self._host or '127.0.0.1'}:{self.port}"
+        return f"{self.scheme}://{bracketed(self._host) or '127.0.0.1'}:{self.port}"
 
     @property
     def scheme(self) -> str:
@@ -128,7 +129,7 @@ class Listener:
             except OSError:  # closed, a client that left at once, or there are no more files to be had
                 self._stopped.wait(PAUSE)
                 continue
-            self._welcome(accepted, f"{address[0]}:{address[1]}")
+            self._welcome(accepted, f"{bracketed(address[0])}:{address[1]}")
 
     def _welcome(self, accepted: socket.socket, place: str) -> None:
         with self._lock:
@@ -141,3 +142,8 @@ class Listener:
             guest = Guest(self, accepted, f"{self.scheme}://{place}")
             self._guests.add(guest)
         guest.start()
+
+
+def bracketed(host: str) -> str:
+    """Return a host as it stands in a URL: an address of IPv6 in brackets."""
+    return f"[{host}]" if ":" in host else host

@@ -70,6 +70,7 @@ class Guest(Driver):
         self._accepted = accepted
         self._sasl: SaslServer | None = None
         self._is_open = False
+        self._widen: Callable[[], None] = lambda: None
         self._open_by = monotonic() + house.options.patience
         self._links: dict[Any, Incoming | Outgoing] = {}
         self._refused: set[Any] = set()
@@ -153,7 +154,9 @@ class Guest(Driver):
             return Plain()
         from brokers.amqp.provider.websocket import WebSocketServer  # a library that TCP does without
 
-        return WebSocketServer(f"{self}", binding, self._house.options)
+        stream = WebSocketServer(f"{self}", binding, self._house.options)
+        self._widen = stream.widen
+        return stream
 
     def _ended(self, error: BrokerError) -> None:
         log.debug("%s has left: %s", self, error)
@@ -185,6 +188,7 @@ class Guest(Driver):
 
     def _on_connection_open(self, event: Any) -> None:
         self._is_open = True
+        self._widen()
         event.connection.open()
 
     def _on_connection_close(self, event: Any) -> None:

@@ -34,12 +34,17 @@ class WebSocketServer(WebSocketStream):
         super().__init__(name, binding)
         origins = None if options.origins is None else [None, *(Origin(each) for each in options.origins)]
         self._paths = options.paths
+        self._max_message = options.max_message
         self._socket = self._server = ServerProtocol(
             subprotocols=[Subprotocol(each) for each in TOKENS[binding]], origins=origins, max_size=MAX_MESSAGE
         )
 
     def begin(self) -> None:
         """The client begins."""
+
+    def widen(self) -> None:
+        """Take WebSocket messages that hold a whole AMQP message, as some join its frames; for who is let in."""
+        self._server.max_message_size = self._max_message + MAX_MESSAGE
 
     def _check_handshake(self, event: object) -> bool:
         """Agree, or answer with what is wrong. Spec: 2.1 (WS-01, WS-02, WS-05)."""
