@@ -147,6 +147,7 @@ def test_two_servers_on_one_store(setup: Path, tmp_path: Path) -> None:
         command = [sys.executable, "-m", "soapjms.cli", "broker", *map(str, arguments)]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
+    assert done.stderr.startswith("Error: ")
     assert "cannot be used as the store" in done.stderr
 
 

@@ -116,7 +116,7 @@ def command(
                 _tell(name, as_json, *place)
             ended.wait()
     except (BrokerError, OSError, ValueError) as error:
-        click.echo(f"soapjms broker: {error}", err=True)
+        click.echo(f"Error: {error}", err=True)
         sys.exit(USAGE)
 
 
