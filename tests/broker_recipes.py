@@ -35,6 +35,9 @@ class Ports(NamedTuple):
     ws: int
     tls: int
     mutual_tls: int
+    amqps: int
+    wss: int
+    mutual_amqps: int
     jolokia: int
 
 

@@ -46,7 +46,18 @@ own port for its end, and be connected to itself."""
 POLL: Final = 0.05
 """Seconds between two looks at a broker that is starting."""
 
-IN_CONTAINER: Final = Ports(openwire=61616, stomp=61613, amqp=5672, ws=61614, tls=61612, mutual_tls=61611, jolokia=8778)
+IN_CONTAINER: Final = Ports(
+    openwire=61616,
+    stomp=61613,
+    amqp=5672,
+    ws=61614,
+    tls=61612,
+    mutual_tls=61611,
+    amqps=5671,
+    wss=61615,
+    mutual_amqps=5670,
+    jolokia=8778,
+)
 
 
 class BrokerStartError(RuntimeError):
@@ -133,6 +144,21 @@ class RealBroker(ABC):
     def ws_url(self) -> str:
         """AMQP over WebSocket; STOMP would be at the same port."""
         return f"amqp+ws://{USER}:{PASSWORD}@{self.host}:{self.ports.ws}"
+
+    @property
+    def amqps_url(self) -> str:
+        """AMQP 1.0 over TLS."""
+        return f"amqps://{USER}:{PASSWORD}@localhost:{self.ports.amqps}"
+
+    @property
+    def wss_url(self) -> str:
+        """AMQP over WebSocket over TLS."""
+        return f"amqp+wss://{USER}:{PASSWORD}@localhost:{self.ports.wss}"
+
+    @property
+    def mutual_amqps_url(self) -> str:
+        """AMQP 1.0 over TLS for clients that show a certificate, by which Artemis knows who they are."""
+        return f"amqps://localhost:{self.ports.mutual_amqps}"
 
     @property
     def openwire_url(self) -> str:
