@@ -22,7 +22,7 @@ BROKERS := $(patsubst %,build/%/.fetched,activemq artemis qpid jolokia)
 HDFS := build/hdfs/.fetched
 PACKAGES := $(patsubst %,build/%/.fetched,xml-conformance rhea report-page)
 
-.PHONY: help setup java node browser brokers hdfs packages soak fuzz test test-inside test-outside test-oldest-zeep check lint demo bench clean
+.PHONY: help setup java node browser brokers hdfs packages soak fuzz test test-inside test-brokers test-peers test-oldest-zeep check lint demo bench clean
 .DELETE_ON_ERROR:
 
 help:
@@ -90,7 +90,7 @@ lint: setup
 # The tests that start something of their own wait more than they work, and so do not slow the others beside them.
 test: lint java brokers packages browser
 	$(BIN)/coverage erase
-	$(MAKE) --jobs=2 --output-sync=target test-inside test-outside test-oldest-zeep
+	$(MAKE) --jobs=2 --output-sync=target test-brokers test-inside test-peers test-oldest-zeep
 	$(BIN)/coverage combine --quiet
 	$(PROTOCOL_IS_COVERED)
 
@@ -103,8 +103,11 @@ check: lint
 test-inside:
 	$(BIN)/coverage run --parallel-mode -m pytest -m 'not soak and not ($(OUTSIDE))'
 
-test-outside:
-	$(BIN)/coverage run --parallel-mode -m pytest -m 'not soak and ($(OUTSIDE))'
+test-brokers:
+	$(BIN)/coverage run --parallel-mode -m pytest -m 'not soak and broker'
+
+test-peers:
+	$(BIN)/coverage run --parallel-mode -m pytest -m 'not soak and not broker and ($(OUTSIDE))'
 
 test-oldest-zeep: $(ZEEP)/.fetched
 	SOAPJMS_TEST_ZEEP=$(OLDEST_ZEEP) PYTHONPATH=$(ZEEP) $(BIN)/python -m pytest -p no:cacheprovider -W "ignore:'cgi'" \
