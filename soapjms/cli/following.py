@@ -11,8 +11,8 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from soapjms.replay import SPARK_PACKAGES, Summary
-from soapjms.replay.errors import INSTALL_SPARK, SparkMissingError
+from soapjms.replay import Summary
+from soapjms.replay.errors import importing_spark
 from soapjms.replay.report import visible
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -80,13 +80,8 @@ def follow_logs(follow: Follow, out: str, profile: str, **terms: Any) -> Summary
     Raises:
         SparkMissingError: PySpark is not installed.
     """
-    try:
+    with importing_spark():
         from soapjms.replay.following import follow as run
-    except ImportError as error:
-        package = (error.name or "").split(".")[0]
-        if package not in SPARK_PACKAGES:
-            raise
-        raise SparkMissingError(f"{package} is not installed. {INSTALL_SPARK}") from None
     from soapjms.cli.serving import ending  # with it comes all that serves: not for who follows nothing
 
     stop = Event()

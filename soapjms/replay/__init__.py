@@ -23,7 +23,7 @@ from soapjms.protocol.uri import KNOWN_VARIANTS, JmsUri, parse
 from soapjms.protocol.values import Value
 from soapjms.protocol.wsdl import Description, Port
 from soapjms.replay import report
-from soapjms.replay.errors import INSTALL_SPARK, NoInputError, SparkFailedError, SparkMissingError
+from soapjms.replay.errors import NoInputError, SparkFailedError, SparkMissingError, importing_spark
 from soapjms.replay.inputs import Rejected, expand, is_elsewhere
 from soapjms.replay.job import Job, Progress, nothing_to_read
 from soapjms.replay.output import staging
@@ -33,7 +33,6 @@ from soapjms.replay.terms import Choice, Terms
 __all__ = ["ENGINES", "NoInputError", "Progress", "SparkFailedError", "SparkMissingError", "Summary", "replay"]
 
 ENGINES: Final = ("spark", "local")
-SPARK_PACKAGES: Final = frozenset({"pyspark", "pandas", "py4j"})
 
 MARKED: Final = ("byteOrderMark", "a log begins with a byte order mark, which was passed over")
 
@@ -163,12 +162,7 @@ def _engine(name: str, master: str | None, conf: Mapping[str, str] | None) -> En
 
         return local.run
     if name == "spark":
-        try:
+        with importing_spark():
             from soapjms.replay import spark
-        except ImportError as error:
-            package = (error.name or "").split(".")[0]
-            if package not in SPARK_PACKAGES:
-                raise
-            raise SparkMissingError(f"{package} is not installed. {INSTALL_SPARK}") from None
         return partial(spark.run, master=master, conf=conf)
     raise UsageError(f"unknown engine {name!r}; known are: {', '.join(ENGINES)}")
