@@ -188,3 +188,8 @@ def seconds_of(options: Mapping[str, str], name: str, given: float, form: Form) 
     if not (value.isascii() and value.isdigit()):
         raise ValueError(f"{name} in {form.the_title} is a number of milliseconds, 0 for none")
     return int(value) / 1000
+
+
+def bracketed(host: str) -> str:
+    """Return a host as it stands in a URL: an address of IPv6 in brackets."""
+    return f"[{host}]" if ":" in host else host

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NoReturn
 
+from brokers.address import bracketed
 from brokers.amqp.dialect import Dialect
 from brokers.credentials import NOBODY, Ask, Credentials
 from brokers.errors import ConnectionFailedError
@@ -97,8 +98,7 @@ class Login:
     hops: int = 0
 
     def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.scheme}://{host}:{self.port}"
+        return f"{self.scheme}://{bracketed(self.host)}:{self.port}"
 
     @property
     def virtual_host(self) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
+from brokers.address import bracketed
 from brokers.connecting import SCHEMES
 from brokers.naming.errors import SECRET, NamingError, listed
 
@@ -51,8 +52,7 @@ class Endpoint(NamedTuple):
     port: int | None
 
     def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.scheme}://{host}" + ("" if self.port is None else f":{self.port}")
+        return f"{self.scheme}://{bracketed(self.host)}" + ("" if self.port is None else f":{self.port}")
 
 
 class AllowedBrokers:

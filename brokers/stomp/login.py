@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final, NoReturn
 
+from brokers.address import bracketed
 from brokers.credentials import NOBODY, Ask, Credentials
 from brokers.errors import ConnectionFailedError
 from brokers.stomp.dialect import ACTIVEMQ_CLASSIC, Dialect
@@ -47,8 +48,7 @@ class Login:
     dead_letters: str = DEAD_LETTERS
 
     def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{'stomp' if self.tls is None else 'stomp+ssl'}://{host}:{self.port}"
+        return f"{'stomp' if self.tls is None else 'stomp+ssl'}://{bracketed(self.host)}:{self.port}"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a login is not pickled: it may hold a password")

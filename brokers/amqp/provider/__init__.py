@@ -16,6 +16,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Final, Self
 
+from brokers.address import bracketed
 from brokers.amqp.provider.guest import Guest
 from brokers.amqp.provider.nodes import Nodes
 from brokers.amqp.provider.options import Action, Options
@@ -142,8 +143,3 @@ class Listener:
             guest = Guest(self, accepted, f"{self.scheme}://{place}")
             self._guests.add(guest)
         guest.start()
-
-
-def bracketed(host: str) -> str:
-    """Return a host as it stands in a URL: an address of IPv6 in brackets."""
-    return f"[{host}]" if ":" in host else host
