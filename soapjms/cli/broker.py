@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import click
 
+from brokers.address import bracketed
 from brokers.errors import BrokerError
 from brokers.smqp.dialect import LENIENT, STRICT
 from brokers.smqp.server import Options, Server
@@ -128,8 +129,7 @@ def _tls(cert: Path | None, key: Path | None) -> ssl.SSLContext:
 
 
 def _tell(name: str, as_json: bool, scheme: str, host: str, port: int) -> None:
-    place = f"[{host}]" if ":" in host else host  # IPv6
-    url = f"{scheme}://{place}:{port}"
+    url = f"{scheme}://{bracketed(host)}:{port}"
     announce(f"{name} listens at {url}", {"broker": name, "listening": url} if as_json else None)
 
 
