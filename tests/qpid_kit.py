@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import tempfile
 import time
@@ -11,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from ports import free_ports
 from real_brokers import BrokerStartError, end, java, tail
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -46,8 +46,7 @@ def start_qpid() -> Iterator[Qpid]:
     """
     if not JARS.exists():
         raise BrokerStartError(f"no {JARS.relative_to(ROOT)}: run `make brokers` first")
-    with socket.create_server(("127.0.0.1", 0)) as first, socket.create_server(("127.0.0.1", 0)) as second:
-        ports = Qpid(first.getsockname()[1], second.getsockname()[1])
+    ports = Qpid(*free_ports(len(Qpid._fields)))
     with tempfile.TemporaryDirectory(prefix="qpid-") as directory:
         command = [java(), "-Xmx256m", f"-Dderby.stream.error.file={directory}/derby.log", "-cp", f"{JARS}/*"]
         command += [str(FILES / "StartQpid.java"), str(FILES), *map(str, ports), directory]

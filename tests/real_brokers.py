@@ -17,7 +17,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import random
 import re
 import shutil
 import socket
@@ -26,13 +25,13 @@ import tempfile
 import time
 import urllib.request
 from abc import ABC, abstractmethod
-from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
 from broker_certificates import Certificates
 from broker_recipes import BUILD, CLASSIC_FILES, LOGGING, ROOT, Artemis, Classic, Counters, Ports, Recipe
+from ports import free_ports
 
 AGENT: Final = BUILD / "jolokia" / "agent.jar"
 
@@ -40,9 +39,6 @@ USER: Final = "admin"
 PASSWORD: Final = "admin"
 OLDEST_JAVA: Final = 17
 PORT_ATTEMPTS: Final = 5
-PORT_RANGE: Final = range(20_000, 30_000)
-"""Below what systems give to clients: else one that tries to reconnect to a broker that is down may get the broker's
-own port for its end, and be connected to itself."""
 POLL: Final = 0.05
 """Seconds between two looks at a broker that is starting."""
 
@@ -305,7 +301,7 @@ class ChildBroker(RealBroker):
 
     def _start_once(self, executable: str, timeout: float) -> None:
         directory = self._prepare()
-        self._ports = ports = self._ports or free_ports()
+        self._ports = ports = self._ports or broker_ports()
         home, files = str(self.recipe.fetched.parent.parent), str(directory)
         options = self._options(home, files, str(AGENT), f"{directory}/data", ports, self.host)
         with (directory / "broker.log").open("ab") as log:
@@ -374,7 +370,7 @@ class ContainerBroker(RealBroker):
             return self._wait_until_ready(timeout)
         if not AGENT.exists():
             raise BrokerStartError(f"no {AGENT.relative_to(ROOT)}: run `make brokers` first")
-        self._ports = free_ports()  # published at fixed ports, or a restart would change them
+        self._ports = broker_ports()  # published at fixed ports, or a restart would change them
         self._container = self._describe(self._prepare(), self._ports)
         try:
             self._container.start()
@@ -497,19 +493,9 @@ def require(recipe: Recipe) -> None:
             raise BrokerStartError(f"no {file.relative_to(ROOT)}: run `make brokers` first")
 
 
-def free_ports() -> Ports:
-    """Find ports that nobody listens on now; all are held until the last is known, so they differ."""
-    with ExitStack() as held:
-        found: list[int] = []
-        while len(found) < len(Ports._fields):
-            listener = held.enter_context(socket.socket())
-            port = random.choice(PORT_RANGE)
-            try:
-                listener.bind(("127.0.0.1", port))
-            except OSError:  # somebody has it
-                continue
-            found.append(port)
-    return Ports(*found)
+def broker_ports() -> Ports:
+    """Find ports for a broker that nobody listens on now."""
+    return Ports(*free_ports(len(Ports._fields)))
 
 
 def key_properties(name: str) -> dict[str, str]:

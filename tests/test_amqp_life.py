@@ -12,6 +12,7 @@ from typing import Any
 import proton
 import pytest
 from amqp_kit import PATIENCE, Peer, settle, text
+from ports import nobody
 from proton import Condition, Delivery, symbol
 
 import brokers
@@ -166,9 +167,7 @@ def test_a_silent_broker_is_given_up() -> None:
 
 def test_nobody_listens() -> None:
     """The error names the address."""
-    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
-        port = taken.getsockname()[1]
-    with pytest.raises(ConnectionFailedError, match=f"no connection to amqp://127.0.0.1:{port}"):
+    with nobody() as port, pytest.raises(ConnectionFailedError, match=f"no connection to amqp://127.0.0.1:{port}"):
         brokers.connect(f"amqp://127.0.0.1:{port}", timeout=PATIENCE)
 
 
@@ -253,12 +252,10 @@ def test_a_lost_connection_is_made_again() -> None:
 
 def test_failover_to_the_next_broker() -> None:
     """Several brokers in one URL; the first that answers is taken."""
-    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
-        nobody = taken.getsockname()[1]
-    with Peer() as peer:
+    with nobody() as gone, Peer() as peer:
         for url in (
-            f"amqp://127.0.0.1:{nobody},127.0.0.1:{peer.port}",
-            f"failover:(amqp://127.0.0.1:{nobody},amqp://127.0.0.1:{peer.port})",
+            f"amqp://127.0.0.1:{gone},127.0.0.1:{peer.port}",
+            f"failover:(amqp://127.0.0.1:{gone},amqp://127.0.0.1:{peer.port})",
         ):
             with brokers.connect(url, timeout=PATIENCE) as connection:
                 connection.send(text()).result(PATIENCE)
@@ -481,12 +478,10 @@ def test_redirects_that_come_late_follow_a_session_too() -> None:
 
 def test_redirects_that_come_late_end_somewhere(caplog: pytest.LogCaptureFixture) -> None:
     """In a circle after five; a place where nobody is, or where one may not go, is an error in the log."""
-    with Peer() as gone:
-        pass
-    with Peer() as peer:
+    with nobody() as gone, Peer() as peer:
         for options, port, said in (
             ({"redirect_hosts": ()}, peer.port, "moved: try network-host 127.0.0.1"),
-            ({}, gone.port, "there: no connection to amqp://"),
+            ({}, gone, "there: no connection to amqp://"),
         ):
             with brokers.connect(peer.url, timeout=PATIENCE, **options) as connection:
                 connection.consume(queue("q"), lambda delivery: None)

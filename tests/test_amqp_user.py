@@ -12,6 +12,7 @@ from typing import Any
 import proton
 import pytest
 from amqp_kit import PATIENCE, RELAY, Peer, detach, settle, text
+from ports import nobody
 from proton import Condition, Delivery, Described, Terminus, symbol, ulong
 
 import brokers
@@ -380,9 +381,11 @@ def test_redirects_in_a_circle_end() -> None:
 
 def test_a_redirect_to_nobody() -> None:
     """Both errors are told: who sent us on, and what was there."""
-    with Peer() as gone:
-        pass
-    with Peer(offers=(), refuses={"q": elsewhere(gone.port)}) as peer, connect(peer) as connection:
+    with (
+        nobody() as port,
+        Peer(offers=(), refuses={"q": elsewhere(port)}) as peer,
+        connect(peer) as connection,
+    ):
         error = error_of(connection.send(text(queue("q"))))
     with pytest.raises(SendFailedError, match=r"amqp:link:redirect: moved.*; there: no connection to amqp://"):
         raise error or AssertionError

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 from calling_kit import NS, SOAP_11, SOAP_12, answer_to, element, envelope, fresh, greeter, responder, take_one
 from cli_kit import on_terminal, process, run, said
 from lxml import etree
+from ports import nobody
 from real_brokers import RealBroker
 from wsdl_kit import DATA
 
@@ -184,12 +184,11 @@ def test_findings_are_named(url: str, connection: Connection, file: Path) -> Non
 # Status 2
 
 
-def free_port() -> int:
-    """Find a port where nobody listens."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
+@pytest.fixture
+def deaf() -> Iterator[str]:
+    """Make an address where nobody listens."""
+    with nobody() as port:
+        yield f"stomp://127.0.0.1:{port}"
 
 
 def test_bad_input_is_one_clear_message(url: str, file: Path, tmp_path: Path) -> None:
@@ -221,9 +220,9 @@ def test_bad_input_is_one_clear_message(url: str, file: Path, tmp_path: Path) ->
         assert "secret" not in done.stderr
 
 
-def test_nobody_answers_there(file: Path) -> None:
+def test_nobody_answers_there(deaf: str, file: Path) -> None:
     """Neither at the port nor, within its time, at the queue."""
-    done = run("call", "--connection", f"stomp://127.0.0.1:{free_port()}", "--uri", URI, file)
+    done = run("call", "--connection", deaf, "--uri", URI, file)
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr.startswith("Error: no connection to stomp://127.0.0.1:")
     with soapjms.connect("embedded:silent"):
@@ -233,9 +232,9 @@ def test_nobody_answers_there(file: Path) -> None:
     assert done.stderr.startswith("Error: ")
 
 
-def test_debug_shows_where(file: Path) -> None:
+def test_debug_shows_where(deaf: str, file: Path) -> None:
     """Before or after the command, where else one line says what was wrong; the status is the same."""
-    broken = ["call", "--connection", f"stomp://127.0.0.1:{free_port()}", "--uri", URI, file]
+    broken = ["call", "--connection", deaf, "--uri", URI, file]
     for arguments in ([*broken, "--debug"], ["--debug", *broken]):
         done = run(*arguments)
         assert done.exit_code == 2
@@ -255,9 +254,9 @@ def test_which_port_by_itself() -> None:
 # As a process
 
 
-def test_as_a_process_without_a_traceback(tmp_path: Path, file: Path) -> None:
+def test_as_a_process_without_a_traceback(deaf: str, tmp_path: Path, file: Path) -> None:
     """What a shell sees: status 2, one line; with --debug a traceback."""
-    broken = ["call", "--connection", f"stomp://127.0.0.1:{free_port()}", "--uri", URI, file]
+    broken = ["call", "--connection", deaf, "--uri", URI, file]
     done = process(*broken, cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (2, b"", 1)
     shown = process(*broken, "--debug", cwd=tmp_path)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from calling_kit import arrivals, eventually, fresh, request_message, take_one
 from cli_kit import ROOT, process, run, said
+from ports import nobody
 from real_brokers import RealBroker
 from wsdl_kit import DATA
 
@@ -61,9 +62,7 @@ def test_without_a_broker() -> None:
 
 def test_nobody_listens() -> None:
     """Each broker of a list is named; what mends it depends on whose machine it is."""
-    with socket.socket() as listener:  # bound, and not listening
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
+    with nobody() as port:
         checks = found("--connection", f"stomp://me:secret@127.0.0.1:{port},localhost:{port}", status=1)
     assert checks["broker port"]["text"].count("refused") == 2
     assert checks["broker port"]["command"] == "docker compose up --wait activemq"

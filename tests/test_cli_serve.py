@@ -18,6 +18,7 @@ import pytest
 from calling_kit import PATIENCE, eventually
 from cli_kit import process
 from click.testing import CliRunner, Result
+from ports import nobody
 from serving_kit import ROOT, SERVICES, Served, serving
 
 from soapjms import UsageError
@@ -114,10 +115,8 @@ class TestUsage:
         """Without a broker it ends with 1: that may be better the next time."""
         monkeypatch.chdir(SERVICES)
         monkeypatch.syspath_prepend(str(SERVICES))
-        with socket.socket() as taken:  # bound, and not listening
-            taken.bind(("127.0.0.1", 0))
-            url = f"stomp://u:secret@127.0.0.1:{taken.getsockname()[1]}"
-            done = run("bank:service", "--connection", url, "--uri", "jms:queue:a")
+        with nobody() as port:
+            done = run("bank:service", "--connection", f"stomp://u:secret@127.0.0.1:{port}", "--uri", "jms:queue:a")
         assert done.exit_code == 1
         assert done.stderr.startswith("Error: no connection to stomp://127.0.0.1")
         assert "secret" not in done.stderr

@@ -11,7 +11,7 @@ from real_brokers import (
     ChildBroker,
     RealBroker,
     answers_stomp,
-    free_ports,
+    broker_ports,
     java,
     key_properties,
 )
@@ -39,9 +39,9 @@ def test_java_that_is_too_old_is_explained(monkeypatch: pytest.MonkeyPatch, tmp_
         java()
 
 
-def test_free_ports_differ() -> None:
+def test_broker_ports_differ() -> None:
     """All ports are held until the last is known."""
-    ports = free_ports()
+    ports = broker_ports()
     assert len({*ports}) == len(ports)
 
 
@@ -95,8 +95,8 @@ def test_names_of_mbeans_are_read() -> None:
 @pytest.mark.broker
 def test_taken_port_is_answered_with_other_ports(monkeypatch: pytest.MonkeyPatch, activemq: RealBroker) -> None:
     """A port that somebody took in between costs one more start, not the test run."""
-    offers = iter([activemq.ports, free_ports()])
-    monkeypatch.setattr("real_brokers.free_ports", lambda: next(offers))
+    offers = iter([activemq.ports, broker_ports()])
+    monkeypatch.setattr("real_brokers.broker_ports", lambda: next(offers))
     with ActiveMQ() as broker:
         assert broker.ports != activemq.ports
         assert answers_stomp(broker.host, broker.ports.stomp)

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 
 import pytest
+from ports import nobody
 from real_brokers import ActiveMQ, RealBroker
 from stomp_kit import (
     PATIENCE,
@@ -41,11 +42,8 @@ def test_login_cannot_smuggle_a_header() -> None:
 
 def test_nobody_listens() -> None:
     """The error names the address, not the password."""
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        port = unused.getsockname()[1]
-        with pytest.raises(ConnectionFailedError, match=str(port)) as caught:
-            brokers.connect(f"stomp://admin:tops3cret@127.0.0.1:{port}", timeout=PATIENCE)
+    with nobody() as port, pytest.raises(ConnectionFailedError, match=str(port)) as caught:
+        brokers.connect(f"stomp://admin:tops3cret@127.0.0.1:{port}", timeout=PATIENCE)
     assert "tops3cret" not in str(caught.value)
 
 

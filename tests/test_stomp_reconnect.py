@@ -13,6 +13,7 @@ from queue import SimpleQueue
 from threading import Event
 
 import pytest
+from ports import nobody
 from proxy_kit import RESET, Proxy
 from real_brokers import ActiveMQ, RealBroker
 from stomp_kit import PATIENCE, Fixtures, Inbox, OnBoth, accepting, assert_no_threads, message_to, send, wait_until
@@ -52,20 +53,16 @@ def connect(url: str, **options: object) -> StompConnection:
     return made
 
 
-def nobody() -> str:
-    """Make the address of a port where nobody listens."""
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{unused.getsockname()[1]}"
-
-
 def test_no_broker_at_all() -> None:
     """The error names each and says why."""
-    first, second = nobody(), nobody()
-    with pytest.raises(ConnectionFailedError, match="none of 2 brokers") as caught:
-        brokers.connect(f"stomp://u:tops3cret@{first},{second}", timeout=PATIENCE)
-    for address in (first, second):
-        assert f"no connection to stomp://{address}: [Errno" in str(caught.value)
+    with (
+        nobody() as first,
+        nobody() as second,
+        pytest.raises(ConnectionFailedError, match="none of 2 brokers") as caught,
+    ):
+        brokers.connect(f"stomp://u:tops3cret@127.0.0.1:{first},127.0.0.1:{second}", timeout=PATIENCE)
+    for port in (first, second):
+        assert f"no connection to stomp://127.0.0.1:{port}: [Errno" in str(caught.value)
     assert "tops3cret" not in str(caught.value)
     assert_no_threads()
 
@@ -371,7 +368,10 @@ class TestSeveral(OnBoth):
     def test_first_of_several(self, proxy: Proxy, broker: RealBroker, name: str) -> None:
         """`connect` takes the first that answers; when that goes, the next; what is sent then arrives there."""
         direct = f"127.0.0.1:{broker.ports.stomp}"
-        with connect(f"stomp://admin:admin@{nobody()},127.0.0.1:{proxy.port},{direct}") as connection:
+        with (
+            nobody() as gone,
+            connect(f"stomp://admin:admin@127.0.0.1:{gone},127.0.0.1:{proxy.port},{direct}") as connection,
+        ):
             assert proxy.accepted >= 1  # twice where the broker is spoken to in another version of STOMP
             states, inbox = States(connection), accepting()
             connection.consume(queue(name), inbox)

@@ -6,6 +6,7 @@ import socket
 import threading
 
 import pytest
+from ports import nobody
 
 from brokers.amqp.knocking import speaks_amqp
 from brokers.amqp.provider import Listener, Options
@@ -73,6 +74,5 @@ def test_others_are_not_taken_for_it(answer: bytes) -> None:
 
 def test_nobody_is_there() -> None:
     """A port where nobody listens is no error."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    assert not speaks_amqp(f"amqp://127.0.0.1:{port}", 1.0)
+    with nobody() as port:
+        assert not speaks_amqp(f"amqp://127.0.0.1:{port}", 1.0)
