@@ -1,12 +1,18 @@
 """What the tests share: the real brokers, each started once a session and only if a test asks for it."""
 
 import signal
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 from qpid_kit import Qpid, start_qpid
 from real_brokers import RealBroker, start_activemq, start_artemis
+
+# An assertion in what the tests share says what it saw, like one in a test.
+KITS = {path.stem for path in Path(__file__).parent.glob("*_kit.py")} | {"broker_contract_deliveries"}
+pytest.register_assert_rewrite(*(KITS - sys.modules.keys()))
 
 # How long an example takes is the machine's business: a busy one is no failure.
 settings.register_profile("tests", deadline=None)

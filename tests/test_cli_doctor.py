@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 import sys
@@ -228,14 +229,19 @@ def test_replies_that_nobody_takes(broker: str, request: pytest.FixtureRequest) 
         leave(20)
         few = found(*arguments)["reply queue"]
         assert (few["outcome"], few["text"]) == ("ok", f"a message to queue:{name} reached who selects it")
-        leave(600)
-        many = found(*arguments, status=0 if broker == "artemis" else 1)["reply queue"]
+        for each in range(5 if broker == "activemq" else 1):  # one that is busy looks further at times
+            leave(600)
+            number = 20 + 600 * (each + 1)
+            many = json.loads(run("doctor", *arguments, "--json").stdout)["checks"][NAMES.index("reply queue")]
+            if many["outcome"] == "failed":
+                break
         assert many["outcome"] == ("ok" if broker == "artemis" else "failed")
         if broker == "activemq":
             assert many["command"] == f"activemq purge {name}"
-        eventually(lambda: real.counters().messages.get(name, 0) >= 620, "nothing was taken")
+        eventually(lambda: real.counters().messages.get(name, 0) >= number, "nothing was taken")
         with arrivals(connection, queue(name)) as left:
-            assert left.take(620)[-1].correlation_id == "gone-599"
+            found_there = left.take(number + (many["outcome"] == "failed"))  # the doctor's own among them, if not taken
+            assert sum((each.correlation_id or "").startswith("gone-") for each in found_there) == number
 
 
 @pytest.mark.broker
