@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import socket
@@ -12,12 +11,14 @@ from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 
 import pytest
+from broker_recipes import Artemis, Classic, Recipe
 from ports import nobody
-from real_brokers import ActiveMQ, RealBroker
+from real_brokers import ChildBroker, RealBroker
 from stomp_kit import (
     PATIENCE,
     Fixtures,
     Inbox,
+    OnBoth,
     assert_no_threads,
     message_to,
 )
@@ -32,6 +33,8 @@ from brokers import (
     DeliveryMode,
     queue,
 )
+
+RECIPES: dict[str, type[Recipe]] = {"activemq": Classic, "artemis": Artemis}
 
 
 def test_login_cannot_smuggle_a_header() -> None:
@@ -109,29 +112,13 @@ def test_dialect_that_is_said(dialect: str, version: str) -> None:
 
 
 @pytest.mark.broker
-class TestLife(Fixtures):
-    """A connection's beginning and end, on a real ActiveMQ."""
+class TestLife(OnBoth):
+    """A connection's beginning and end, on each real broker."""
 
-    @pytest.fixture
-    def mortal(self) -> Iterator[ActiveMQ]:
-        """Run a broker of one's own, as a child process that can be stopped and killed."""
-        with ActiveMQ() as broker:
-            yield broker
-
-    def test_wrong_password(self, activemq: RealBroker, caplog: pytest.LogCaptureFixture) -> None:
-        """Refused with the broker's words; the password is in no error and no log, whatever the level."""
-        caplog.set_level(logging.DEBUG)
-        url = activemq.stomp_url.replace(":admin@", ":tops3cret@")
-        with pytest.raises(ConnectionFailedError, match="password is invalid") as caught:
-            brokers.connect(url, timeout=PATIENCE)
-        assert "tops3cret" not in str(caught.value)
-        assert "tops3cret" not in caplog.text
-        assert_no_threads()
-
-    def test_close_leaves_nothing(self, activemq: RealBroker, name: str) -> None:
+    def test_close_leaves_nothing(self, broker: RealBroker, name: str) -> None:
         """Consumers, reader, heart-beats and callbacks end; closing again does nothing; what comes after is refused."""
         states: SimpleQueue[ConnectionState] = SimpleQueue()
-        connection = brokers.connect(activemq.stomp_url)
+        connection = brokers.connect(broker.stomp_url)
         connection.watch(states.put)
         consumers = [connection.consume(queue(name), Inbox()) for _ in range(3)]
         transaction = connection.begin()
@@ -152,9 +139,9 @@ class TestLife(Fixtures):
         with pytest.raises(ClosedError):
             transaction.commit().result(PATIENCE)
 
-    def test_close_from_the_consumer_itself(self, activemq: RealBroker, name: str) -> None:
+    def test_close_from_the_consumer_itself(self, broker: RealBroker, name: str) -> None:
         """An `on_delivery` may close its consumer and its connection."""
-        connection = brokers.connect(activemq.stomp_url)
+        connection = brokers.connect(broker.stomp_url)
 
         def leave(delivery: Delivery) -> None:
             delivery.accept()
@@ -167,7 +154,39 @@ class TestLife(Fixtures):
         inbox.next()
         assert_no_threads()
 
-    def test_broker_that_dies(self, mortal: ActiveMQ, name: str) -> None:
+
+@pytest.fixture(scope="module", params=RECIPES)
+def child(request: pytest.FixtureRequest) -> Iterator[ChildBroker]:
+    """Run each product."""
+    with ChildBroker(RECIPES[request.param]()) as broker:
+        yield broker
+
+
+@pytest.mark.broker
+class TestMortal(Fixtures):
+    """A broker that falls silent, or dies: one of the tests' own, as a child process that can be stopped and killed."""
+
+    @pytest.fixture
+    def mortal(self, child: ChildBroker) -> ChildBroker:
+        """Have it run, though the test before killed it."""
+        if child.pid is None:
+            child.start()
+        return child
+
+    def test_broker_that_falls_silent(self, mortal: ChildBroker, name: str) -> None:
+        """Without heart-beats for one and a half intervals the connection counts as lost."""
+        states: SimpleQueue[ConnectionState] = SimpleQueue()
+        assert mortal.pid is not None
+        with brokers.connect(mortal.stomp_url, heartbeat=1.0) as connection:
+            connection.watch(states.put)
+            with pytest.raises(Empty):
+                states.get(timeout=2.5)
+            os.kill(mortal.pid, signal.SIGSTOP)
+            assert states.get(timeout=PATIENCE) is ConnectionState.LOST
+            os.kill(mortal.pid, signal.SIGCONT)
+        assert_no_threads()
+
+    def test_broker_that_dies(self, mortal: ChildBroker, name: str) -> None:
         """Everything under way fails, the state is told, and what comes after is refused at once."""
         states: SimpleQueue[ConnectionState] = SimpleQueue()
         assert mortal.pid is not None
@@ -198,17 +217,4 @@ class TestLife(Fixtures):
             delivery.reject("nobody listens")
             connection.close()
             assert states.get(timeout=PATIENCE) is ConnectionState.CLOSED
-        assert_no_threads()
-
-    def test_broker_that_falls_silent(self, mortal: ActiveMQ, name: str) -> None:
-        """Without heart-beats for one and a half intervals the connection counts as lost."""
-        states: SimpleQueue[ConnectionState] = SimpleQueue()
-        assert mortal.pid is not None
-        with brokers.connect(mortal.stomp_url, heartbeat=0.5) as connection:
-            connection.watch(states.put)
-            with pytest.raises(Empty):
-                states.get(timeout=1.5)
-            os.kill(mortal.pid, signal.SIGSTOP)
-            assert states.get(timeout=PATIENCE) is ConnectionState.LOST
-            os.kill(mortal.pid, signal.SIGCONT)
         assert_no_threads()

@@ -15,7 +15,7 @@ from threading import Event
 import pytest
 from ports import nobody
 from proxy_kit import RESET, Proxy
-from real_brokers import ActiveMQ, RealBroker
+from real_brokers import STARTERS, RealBroker
 from stomp_kit import PATIENCE, Fixtures, Inbox, OnBoth, accepting, assert_no_threads, message_to, send, wait_until
 
 import brokers
@@ -68,12 +68,12 @@ def test_no_broker_at_all() -> None:
 
 
 @pytest.mark.broker
-class TestReconnecting(Fixtures):
-    """A proxy before a real ActiveMQ loses connections, refuses them, and takes them again."""
+class TestReconnecting(OnBoth):
+    """A proxy before each real broker loses connections, refuses them, and takes them again."""
 
     @pytest.fixture
-    def proxy(self, activemq: RealBroker) -> Iterator[Proxy]:
-        with Proxy(activemq.host, activemq.ports.stomp) as proxy:
+    def proxy(self, broker: RealBroker) -> Iterator[Proxy]:
+        with Proxy(broker.host, broker.ports.stomp) as proxy:
             yield proxy
 
     @pytest.fixture
@@ -283,12 +283,12 @@ class TestReconnecting(Fixtures):
     def test_without_reconnecting(self, proxy: Proxy, name: str) -> None:
         """`reconnect=False`: lost is lost."""
         with connect(proxy.stomp_url, reconnect=False) as connection:
-            states = States(connection)
+            states, accepted = States(connection), proxy.accepted
             proxy.cut()
             assert states.next() is LOST
             with pytest.raises(ConnectionLostError):
                 connection.wait_connected()
-            assert proxy.accepted == 1
+            assert proxy.accepted == accepted
         assert states.next() is CLOSED
         assert_no_threads()
 
@@ -328,10 +328,10 @@ class TestReconnecting(Fixtures):
             assert (connection.state, connection.generation) == (CONNECTED, 2)
         assert_no_threads()
 
-    def test_silent_broker_is_passed_over(self, proxy: Proxy, activemq: RealBroker) -> None:
+    def test_silent_broker_is_passed_over(self, proxy: Proxy, broker: RealBroker) -> None:
         """One that takes the connection and says nothing gets its part of the time only."""
         proxy.silence()
-        urls = f"failover:({proxy.stomp_url},{activemq.stomp_url})"
+        urls = f"failover:({proxy.stomp_url},{broker.stomp_url})"
         with brokers.connect(urls, timeout=2.0) as connection:
             assert connection.generation == 1
         assert proxy.accepted == 2  # and was asked once more
@@ -403,11 +403,12 @@ class TestSeveral(OnBoth):
 
 @pytest.mark.broker
 class TestRestart(Fixtures):
-    """An ActiveMQ that is killed and started again on its port."""
+    """A broker that is killed and started again on its port."""
 
-    def test_killed_and_started_again(self, name: str) -> None:
+    @pytest.mark.parametrize("product", STARTERS)
+    def test_killed_and_started_again(self, product: str, name: str) -> None:
         """What it held comes again, what is sent then arrives, consumers go on, temporary queues are new."""
-        with ActiveMQ() as mortal, connect(mortal.stomp_url) as connection:
+        with STARTERS[product]() as mortal, connect(mortal.stomp_url) as connection:
             states, inbox = States(connection), accepting()
             send(connection, message_to(queue(f"{name}.kept"), b"kept"))
             connection.consume(queue(name), inbox)
