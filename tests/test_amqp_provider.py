@@ -6,6 +6,7 @@ The names AT-xx are those of `docs/conformance-amqp.md`.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -515,6 +516,26 @@ def test_limits() -> None:
         with Raw(listening.port, container="two"), pytest.raises((AssertionError, OSError)):
             Raw(listening.port, container="three")
         assert raw.outcome(raw.send(last, to(None))).condition == "amqp:resource-limit-exceeded"
+
+
+def test_queues_are_bounded_in_octets() -> None:
+    """Refused is what is beyond, alone and in a transaction, and said is what there is; what was taken is delivered."""
+    with Listener(Broker(max_octets=1000), port=0) as listening, Raw(listening.port) as raw:
+        link = raw.attach("q")
+        for body in ("a", "b"):
+            assert raw.outcome(raw.send(link, to(None, body * 400))).state == ACCEPTED
+        refused = raw.outcome(raw.send(link, to(None, "c" * 400)))
+        assert (refused.state, refused.condition) == (REJECTED, LIMIT)
+        said = r"queue:q is full: max_octets is 1000, there are 8\d\d and 4\d\d more were to come"
+        assert re.fullmatch(said, str(refused.description))
+        control = raw.control()
+        transaction = raw.declare(control)
+        raw.outcome(raw.send(link, to(None, "d" * 400), transaction=transaction))
+        ended = raw.discharge(control, transaction, fail=False)
+        assert (ended.state, ended.condition) == (REJECTED, "amqp:transaction:rollback")
+        assert "max_octets is 1000" in str(ended.description)
+        raw.receive("q")
+        assert raw.take(2) == ["a" * 400, "b" * 400]
 
 
 LIMIT = "amqp:resource-limit-exceeded"

@@ -17,6 +17,7 @@ import trustme
 import soapjms
 from brokers import Message, MessageType, queue
 from brokers.smqp.client import Client, ClientOptions
+from brokers.smqp.errors import RefusedError
 from brokers.smqp.server.setup import Setup, SetupError
 
 ROOT = Path(__file__).parent.parent
@@ -104,6 +105,19 @@ def test_what_was_answered_survives_sigkill(setup: Path, tmp_path: Path) -> None
         assert bob.subscribe("/lists", print) == ["/lists"]
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
+
+
+def test_how_much_a_topic_has(setup: Path) -> None:
+    """`--max-octets` is the size of its messages; the error of the client says how much there was."""
+    with (
+        broker("--smqp", "127.0.0.1:0", "--setup", setup, "--max-octets", "700") as (_, [address]),
+        Client(*address, account="alice", password="pa55", options=ClientOptions(renew=None)) as alice,
+    ):
+        alice.publish("/news/world", "a" * 500)
+        with pytest.raises(
+            RefusedError, match=r"414.*/news/world is full: max_octets is 700, there are 5.. and 5.. more"
+        ):
+            alice.publish("/news/world", "b" * 500)
 
 
 def test_queues_over_smqps(setup: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from concurrent.futures import Future
@@ -147,6 +148,40 @@ class TestLimits(EmbeddedFixtures):
                 connection.send(text(ORDERS, "e")).result()
             held.accept()
             send(connection, text(ORDERS, "e"))
+
+    def test_a_queue_that_is_full_of_octets_refuses(self, clock: SetClock) -> None:
+        """Whichever way a message comes it is refused then; all that was accepted is delivered, in order."""
+        broker, inbox = Broker(clock=clock, max_octets=200_000), Inbox(accept=False)
+        with broker.connect() as connection:
+            with connection.consume(ORDERS, inbox):
+                send(connection, text(ORDERS, "a" * 90_000), text(ORDERS, "é" * 45_000))
+                held = inbox.next()
+                refused = connection.send(text(ORDERS, "c" * 30_000)).exception()
+                said = r"queue:orders is full: max_octets is 200000, there are 180\d\d\d and 300\d\d more were to come"
+                assert isinstance(refused, SendFailedError)
+                assert re.fullmatch(said, str(refused))
+                transaction = connection.begin()
+                for _ in range(3):
+                    connection.send(text(ORDERS, "d" * 9_000), transaction)
+                assert isinstance(transaction.commit().exception(), SendFailedError)
+                held.release()
+                assert inbox.next().message.redelivered
+                assert isinstance(connection.send(text(ORDERS, "c" * 30_000)).exception(), SendFailedError)
+            everything = Inbox()
+            with connection.consume(ORDERS, everything):
+                assert everything.bodies(2) == ["a" * 90_000, "é" * 45_000]
+            send(connection, text(ORDERS, "e" * 199_000))
+            assert receive(connection, ORDERS).body == "e" * 199_000
+            assert broker.depth(ORDERS) == 0
+
+    def test_what_expired_makes_room_for_octets(self, clock: SetClock) -> None:
+        """It goes to the dead letters when the queue is full, and what is sent then is taken."""
+        broker = Broker(clock=clock, max_octets=1000)
+        with broker.connect() as connection:
+            send(connection, replace(text(ORDERS, "a" * 700), expiration=clock.now + 10))
+            clock.now += 10
+            send(connection, text(ORDERS, "b" * 700))
+            assert [receive(connection, each).body for each in (ORDERS, queue("DLQ.orders"))] == ["b" * 700, "a" * 700]
 
     def test_a_full_subscriber_refuses_for_all(self, broker: Broker, connection: Connection) -> None:
         """A topic's message goes to every subscriber or, if one of them is full, to none."""

@@ -33,7 +33,7 @@ def drain(store: Store, now: int = 0) -> list[Entry]:
 @given(st.lists(PRIORITIES))
 def test_order(priorities: list[int | None]) -> None:
     """Entries leave by priority, then by arrival; a priority outside 0 to 9 counts as the nearest."""
-    store = Store(100)
+    store = Store(100, 1000)
     entries = [entry(number, priority) for number, priority in enumerate(priorities)]
     for item in entries:
         store.put(item)
@@ -43,7 +43,7 @@ def test_order(priorities: list[int | None]) -> None:
 @given(st.lists(PRIORITIES, min_size=1), st.data())
 def test_order_after_coming_back(priorities: list[int | None], data: st.DataObject) -> None:
     """Whatever is given back, in whatever order, takes its old place."""
-    store = Store(100)
+    store = Store(100, 1000)
     entries = [entry(number, priority) for number, priority in enumerate(priorities)]
     for item in entries:
         store.put(item)
@@ -58,7 +58,7 @@ def test_order_after_coming_back(priorities: list[int | None], data: st.DataObje
 @given(st.lists(EXPIRATIONS), st.integers(0, 20))
 def test_expiry(expirations: list[int | None], now: int) -> None:
     """`take` passes over what expired; `expire` removes the same; an expiration of 0 or None means never."""
-    taking, sweeping = Store(100), Store(100)
+    taking, sweeping = Store(100, 1000), Store(100, 1000)
     entries = [entry(number, 4, expiration) for number, expiration in enumerate(expirations)]
     for item in entries:
         taking.put(item)
@@ -80,7 +80,7 @@ def test_expiry(expirations: list[int | None], now: int) -> None:
 
 def test_the_next_to_expire_is_known_after_a_sweep() -> None:
     """A sweep leaves what expires later, and a later sweep finds it."""
-    store = Store(10)
+    store = Store(10, 1000)
     for number, expiration in enumerate((30, 10, 0, 20)):
         store.put(entry(number, 4, expiration))
     assert [[item.sequence for item in store.expire(now)] for now in (9, 10, 19, 20, 30, 99)] == [
@@ -96,12 +96,44 @@ def test_the_next_to_expire_is_known_after_a_sweep() -> None:
 
 def test_limit() -> None:
     """Waiting and taken entries count towards the limit; settled ones do not."""
-    store = Store(2)
+    store = Store(2, 1000)
     store.put(entry(1))
-    assert store.has_room()
-    assert not store.has_room(2)
+    assert store.excess(1, 0) is None
+    assert store.excess(2, 0) == "max_messages is 2, there are 1 and 2 more were to come"
     store.put(entry(2))
-    store.take(0)
-    assert (len(store), store.waiting, store.has_room()) == (2, 1, False)
-    store.settle()
-    assert (len(store), store.waiting, store.has_room()) == (1, 1, True)
+    taken, _ = store.take(0)
+    assert taken is not None
+    assert (len(store), store.waiting, bool(store.excess(1, 0))) == (2, 1, True)
+    store.settle(taken)
+    assert (len(store), store.waiting, bool(store.excess(1, 0))) == (1, 1, False)
+
+
+STEPS = st.lists(st.sampled_from(["put", "take", "give_back", "settle", "expire"]) | st.integers(1, 9), max_size=60)
+
+
+@given(STEPS)
+def test_octets_are_those_of_what_is_there(steps: list[str | int]) -> None:
+    """Whatever is done, the octets are those of waiting and taken entries: no step counts twice, or forgets to."""
+    store, taken, numbers, now, octets = Store(1000, 100), [], iter(range(1000)), 0, 0
+    for step in steps:
+        match step:
+            case int():
+                octets = step
+            case "put":
+                item = entry(next(numbers), 4, octets * 3)
+                item.octets = octets
+                store.put(item)
+            case "take":
+                found, _ = store.take(now)
+                taken += [found] if found else []
+            case "expire":
+                store.expire(now := now + 1)
+            case "settle" if taken:
+                store.settle(taken.pop())
+            case "give_back" if taken:
+                store.give_back(taken.pop())
+    held = sum(each.octets for each in (*store, *taken))
+    assert (held <= 100) is (store.excess(0, 0) is None)
+    room = 100 - held
+    assert store.excess(0, room) is None
+    assert store.excess(0, room + 1) == f"max_octets is 100, there are {held} and {room + 1} more were to come"

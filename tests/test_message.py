@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 
 import pytest
 
@@ -191,6 +191,26 @@ def test_destinations() -> None:
 def test_size(body: object, size: int) -> None:
     """The size of a body counts octets, characters, or elements."""
     assert Message(message_type=MessageType.UNKNOWN, body=body).size == size  # type: ignore[arg-type] # any of them
+
+
+@pytest.mark.parametrize(
+    ("body", "octets"),
+    [
+        (b"abc", 3),
+        (memoryview(b"abcd"), 4),
+        ("Grüße", 7),
+        ("\ud800", 3),
+        (properties({"ä": 1, "b": "cd"}), 64 + 2 + 64 + 3),
+        ((Element(PropertyType.INT, 1), Element(PropertyType.STRING, "é")), 64 + 64 + 2),
+        (None, 0),
+    ],
+)
+def test_octets(body: object, octets: int) -> None:
+    """What limits count: text as UTF-8, 64 for a property or element besides its text, ids and type as they are."""
+    message = Message(message_type=MessageType.UNKNOWN, body=body)  # type: ignore[arg-type] # any of them
+    assert message.octets == octets
+    headers = replace(message, message_id="ID:1", correlation_id="ä", type="t", properties=properties({"p": "qr"}))
+    assert headers.octets == octets + 4 + 2 + 1 + 64 + 3
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
-from smqp_kit import CREATED, Clock, Running, attribute, publication, running
+from smqp_kit import CREATED, Clock, Running, attribute, eventually, publication, running
 
+import soapjms
+from brokers import Message, MessageType, SendFailedError, queue
 from brokers.smqp.dialect import LENIENT
 from brokers.smqp.reading import Limits
 from brokers.smqp.server import Right
@@ -336,3 +341,73 @@ def test_SM_134_SM_220_SM_223_what_was_answered_is_kept(tmp_path: Path) -> None:
         server.grant("bob", "/", Right.NONE)
     with running(store) as server:
         assert server.client("bob", listen=False).code("COUNT MESSAGE /t") == 401
+
+
+def test_topics_are_bounded_in_octets(tmp_path: Path) -> None:
+    """By the server's limit or their own; what was taken stays, over a restart too, and leaves room when it goes."""
+    clock, store = Clock(), tmp_path / "store"
+    with running(store, clock, max_octets=1000) as server:
+        server.accounts("alice", "bob")
+        server.topics("/t", "/own", "/u")
+        server.server.administer(lambda admin: admin.set_parameters("/own", max_octets=3000))
+        alice = server.client("alice", listen=False)
+        alice.publish("/t", "1", "Timeout: 00:01:00", data="x" * 600)
+        (said,) = alice.ask(*publication("PUB MESSAGE /t 2", data="y" * 600))
+        assert re.fullmatch(
+            r"414 Resource too large: /t is full: max_octets is 1000, there are 6\d\d and 6\d\d more were to come", said
+        )
+        assert alice.publish("/t", "1", data="x" * 600) == 1  # known, so it takes no room
+        for cmuid, topic in enumerate(("/u", "/own", "/own"), 3):
+            alice.publish(topic, str(cmuid), data="z" * 900)
+    with running(store, clock, max_octets=1000) as server:
+        alice = server.client("alice", listen=False)
+        assert alice.code(*publication("PUB MESSAGE /t 2", data="y" * 600)) == 414
+        clock.now += 61
+        server.sweep()
+        alice.publish("/t", "2", "Timeout: 00:00:30", data="y" * 600)
+        assert alice.code("REPUB MESSAGE /t 1") == 414
+        clock.now += 31
+        server.sweep()
+        assert alice.code("REPUB MESSAGE /t 1") == 200
+        assert alice.code("REM TOPIC /u") == 200
+        server.topics("/u")
+        alice.publish("/u", "9", data="z" * 900)
+
+
+def test_a_store_of_before_is_counted(tmp_path: Path) -> None:
+    """One that was made when the octets of a topic were summed up is opened, and what is in it counts."""
+    store = tmp_path / "store"
+    with running(store) as server:
+        server.accounts("alice")
+        server.topics("/t")
+        server.client("alice", listen=False).publish("/t", "1", data="x" * 600)
+    with closing(sqlite3.connect(store)) as file:
+        for trigger in ("added", "moved", "removed", "ended"):
+            file.execute(f"DROP TRIGGER held_{trigger}")
+        file.execute("DROP TABLE held")
+        file.commit()
+    with running(store, max_octets=1000) as server:
+        alice = server.client("alice", listen=False)
+        assert alice.code(*publication("PUB MESSAGE /t 2", data="y" * 600)) == 414
+        alice.publish("/t", "3")
+
+
+def test_a_full_queue_over_the_adapter() -> None:
+    """`smqp://` raises SendFailedError for it; every message that was taken is delivered, and then there is room."""
+    with running(max_octets=2000) as server:
+        server.accounts("alice")
+        server.server.administer(lambda admin: admin.prepare_for_jms())
+        host, port = server.address
+        with soapjms.connect(f"smqp://alice:pw@{host}:{port}") as connection:
+            message = Message(message_type=MessageType.TEXT, body="x" * 500, destination=queue("full"))
+            sent = sum(connection.send(message).exception() is None for _ in range(4))
+            assert sent < 4
+            with pytest.raises(SendFailedError, match="/queue/full is full: max_octets is 2000, there are 1"):
+                connection.send(message).result()
+            got: list[object] = []
+            with connection.consume(queue("full"), lambda delivery: (got.append(1), delivery.accept())[1]):
+                eventually(lambda: len(got) == sent, f"{len(got)} of {sent} came")
+                octets = server.server.engine.core.messages.octets
+                topic = server.server.engine.core.directory.find("/queue/full")
+                eventually(lambda: topic is not None and octets(topic.number) == 0)
+            connection.send(message).result()

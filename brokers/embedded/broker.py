@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from itertools import count
 from threading import Lock
 from time import time_ns
@@ -10,10 +11,12 @@ from typing import Final, TypedDict
 
 from brokers.embedded.connection import EmbeddedConnection
 from brokers.embedded.core import Clock, Core
+from brokers.embedded.model import Limits
 from brokers.message import Destination
 
 DEFAULT_MAX_DELIVERIES: Final = 6
 DEFAULT_MAX_MESSAGES: Final = 100_000
+DEFAULT_MAX_OCTETS: Final = 256 << 20
 DEFAULT_MAX_DESTINATIONS: Final = 100_000
 
 
@@ -35,6 +38,7 @@ class Broker:
         clock: Clock = epoch_milliseconds,
         max_deliveries: int = DEFAULT_MAX_DELIVERIES,
         max_messages: int = DEFAULT_MAX_MESSAGES,
+        max_octets: int = DEFAULT_MAX_OCTETS,
         max_destinations: int = DEFAULT_MAX_DESTINATIONS,
     ) -> None:
         """Make a broker without any destination; destinations come into being when used.
@@ -45,20 +49,20 @@ class Broker:
                 it would be delivered or when its queue is full, not before.
             max_deliveries: when a message comes back from this many deliveries it goes to the dead-letter queue.
             max_messages: how many messages, waiting or handed over, a queue or a topic's subscriber may have; beyond
-                that a send fails.
+                that a send fails. A dead letter beyond it is dropped and logged.
+            max_octets: how many octets they may have together, by `Message.octets`; else as `max_messages`.
             max_destinations: how many queues and topics in use, temporary destinations and durable subscriptions there
                 may be; what would make one more fails.
 
         Raises:
             ValueError: a maximum below 1.
         """
-        if min(max_deliveries, max_messages, max_destinations) < 1:
-            raise ValueError(
-                f"max_deliveries {max_deliveries}, max_messages {max_messages} and max_destinations {max_destinations}"
-                " must be at least 1"
-            )
+        limits = Limits(max_messages=max_messages, max_octets=max_octets, max_destinations=max_destinations)
+        for limit, value in {"max_deliveries": max_deliveries, **asdict(limits)}.items():
+            if value < 1:
+                raise ValueError(f"{limit} must be at least 1, not {value}")
         self.name: Final = name
-        self._core = Core(name, clock, max_deliveries, max_messages, max_destinations)
+        self._core = Core(name, clock, max_deliveries, limits)
         self._connections = count(1)
 
     def connect(
@@ -105,6 +109,7 @@ class BrokerOptions(TypedDict, total=False):
     clock: Clock
     max_deliveries: int
     max_messages: int
+    max_octets: int
     max_destinations: int
 
 

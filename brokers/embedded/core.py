@@ -17,7 +17,7 @@ from threading import Condition, RLock
 from typing import Final, TypeAlias
 
 from brokers.connection import RefusedSend
-from brokers.embedded.model import Batch, Holding, Outlet, Place, Subscription, key_of
+from brokers.embedded.model import Batch, Holding, Limits, Outlet, Place, Route, Subscription, key_of
 from brokers.embedded.nodes import Nodes
 from brokers.embedded.stamps import EXPIRED, dead_letter, is_dead_letter_queue, received, redelivered
 from brokers.embedded.store import Entry
@@ -32,14 +32,14 @@ Clock: TypeAlias = Callable[[], int]
 class Core:
     """Destinations, subscriptions and transactions of one broker. Thread-safe."""
 
-    def __init__(self, name: str, clock: Clock, max_deliveries: int, max_messages: int, max_destinations: int) -> None:
+    def __init__(self, name: str, clock: Clock, max_deliveries: int, limits: Limits) -> None:
         self.id: Final = "-".join(["ID:embedded", *([name] if name else []), token_hex(8)])
         self.clock: Final = clock
         self.max_deliveries: Final = max_deliveries
         # Re-entrant, as a logging handler or a finaliser may use the broker from a thread that is in here.
         self._lock = RLock()
         self._numbers = count(1)
-        self._nodes = Nodes(max_messages, max_destinations)
+        self._nodes = Nodes(limits)
         self._places: set[Place] = set()
 
     # --- connections and their temporary destinations
@@ -104,9 +104,9 @@ class Core:
             SendFailedError: a limit is reached; the message went nowhere.
         """
         with self._lock:
-            outlets = self._route(stamped, sender)
-            self._require_room(Counter(outlets))
-            self._put(stamped, outlets)
+            route = self._route(stamped, sender)
+            self._require_room([route])
+            self._put(route)
 
     def depth(self, destination: Destination) -> int:
         """Count what a destination has waiting or handed over and not settled, over all its outlets."""
@@ -256,15 +256,15 @@ class Core:
             _require_open(batch)
             try:
                 routes, refused = self._route_all(batch)
-                self._require_room(Counter(outlet for _, outlets in routes for outlet in outlets))
+                self._require_room(routes)
             except SendFailedError:
                 self.abort(batch)
                 raise
             batch.is_open = False
             for holding in batch.accepted:
                 self._settle(holding)
-            for message, outlets in routes:
-                self._put(message, outlets)
+            for route in routes:
+                self._put(route)
             self._forget_unused(batch)
             return refused
 
@@ -289,7 +289,10 @@ class Core:
             if node is not None:
                 self._nodes.remove_if_unused(node)
 
-    def _route(self, message: Message, sender: Place) -> list[Outlet]:
+    def _route(self, message: Message, sender: Place) -> Route:
+        return Route(message, message.octets, self._outlets(message, sender))
+
+    def _outlets(self, message: Message, sender: Place) -> list[Outlet]:
         assert message.destination is not None  # `stamp` saw to it
         node = self._nodes.find(message.destination)
         if node is None and message.destination.kind.is_temporary:
@@ -301,25 +304,32 @@ class Core:
         except BrokerError as error:
             raise SendFailedError(str(error)) from error
 
-    def _route_all(self, batch: Batch) -> tuple[list[tuple[Message, list[Outlet]]], tuple[RefusedSend, ...]]:
+    def _route_all(self, batch: Batch) -> tuple[list[Route], tuple[RefusedSend, ...]]:
         routes, refused = [], []
         for position, message in enumerate(batch.sends):
             try:
-                routes.append((message, self._route(message, batch.owner)))
+                routes.append(self._route(message, batch.owner))
             except DestinationGoneError as gone:
                 refused.append(RefusedSend(position, message, gone))
         return routes, tuple(refused)
 
-    def _require_room(self, wanted: Counter[Outlet]) -> None:
-        for outlet, amount in wanted.items():
-            if not outlet.store.has_room(amount):
+    def _require_room(self, routes: Iterable[Route]) -> None:
+        amounts: Counter[Outlet] = Counter()
+        sizes: Counter[Outlet] = Counter()
+        for route in routes:
+            for outlet in route.outlets:
+                amounts[outlet] += 1
+                sizes[outlet] += route.octets
+        for outlet, amount in amounts.items():
+            if outlet.store.excess(amount, sizes[outlet]):
                 self._bury_all(outlet, outlet.store.expire(self.clock()))
-            if not outlet.store.has_room(amount):
-                raise SendFailedError(f"{outlet.source} is full: max_messages is {outlet.store.limit}")
+            excess = outlet.store.excess(amount, sizes[outlet])
+            if excess:
+                raise SendFailedError(f"{outlet.source} is full: {excess}")
 
-    def _put(self, message: Message, outlets: Iterable[Outlet]) -> None:
-        for outlet in outlets:
-            outlet.store.put(Entry(message, next(self._numbers)))
+    def _put(self, route: Route) -> None:
+        for outlet in route.outlets:
+            outlet.store.put(Entry(route.message, next(self._numbers), route.octets))
             outlet.wake_one()
 
     def _next(self, subscription: Subscription) -> Holding | None:
@@ -338,7 +348,7 @@ class Core:
 
     def _settle(self, holding: Holding) -> None:
         self._let_go(holding)
-        holding.subscription.outlet.store.settle()
+        holding.subscription.outlet.store.settle(holding.entry)
 
     def _give_back(self, holding: Holding) -> None:
         outlet, entry = holding.subscription.outlet, holding.entry
@@ -367,12 +377,12 @@ class Core:
             return
         letter = dead_letter(entry.message, source, reason)
         try:
-            outlets = self._route(letter, self._maker_of(source))
-            self._require_room(Counter(outlets))
+            route = self._route(letter, self._maker_of(source))
+            self._require_room([route])
         except SendFailedError as error:
             log.error("dropped message %s: %s", letter.message_id, error)
             return
-        self._put(letter, outlets)
+        self._put(route)
 
     def _maker_of(self, source: Destination) -> Place:
         """Return who answers for the dead letters of a destination: its maker, unless it ended meanwhile."""

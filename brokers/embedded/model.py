@@ -7,12 +7,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from threading import Condition
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from brokers.embedded.store import Entry, Store
 from brokers.message import Destination, DestinationKind, Message
 
 Key: TypeAlias = tuple[DestinationKind, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How much a broker holds; `Broker` says what each means."""
+
+    max_messages: int
+    max_octets: int
+    max_destinations: int
 
 
 @dataclass(slots=True, eq=False)
@@ -101,6 +110,14 @@ class Holding:
     message: Message
     delivery_count: int
     batch: Batch | None = None
+
+
+class Route(NamedTuple):
+    """Where a message of so many octets is to go."""
+
+    message: Message
+    octets: int
+    outlets: list[Outlet]
 
 
 @dataclass(slots=True, eq=False)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from brokers.embedded.model import Key, Node, Outlet, Place, key_of
+from brokers.embedded.model import Key, Limits, Node, Outlet, Place, key_of
 from brokers.embedded.store import Store
 from brokers.errors import BrokerError
 from brokers.message import Destination
@@ -17,13 +17,11 @@ class Nodes:
     """Destinations and durable subscriptions, each of which counts as one.
 
     Args:
-        max_messages: of each queue and each topic's subscriber.
-        max_destinations: of all connections together.
+        limits: of messages for each queue and each topic's subscriber, of destinations for all connections together.
     """
 
-    def __init__(self, max_messages: int, max_destinations: int) -> None:
-        self._max_messages: Final = max_messages
-        self._max_destinations: Final = max_destinations
+    def __init__(self, limits: Limits) -> None:
+        self._limits: Final = limits
         self._made = 0
         self._nodes: dict[Key, Node] = {}
 
@@ -44,7 +42,7 @@ class Nodes:
         self._count(maker, destination)
         node = Node(destination, maker, owner)
         if not destination.kind.is_topic:
-            node.outlets.append(Outlet(destination, Store(self._max_messages)))
+            node.outlets.append(Outlet(destination, self._new_store()))
         self._nodes[key_of(destination)] = node
         return node
 
@@ -61,7 +59,7 @@ class Nodes:
                 return outlet
         if durable_name is not None:
             self._count(maker, node.destination)
-        node.outlets.append(Outlet(node.destination, Store(self._max_messages), durable_name, maker))
+        node.outlets.append(Outlet(node.destination, self._new_store(), durable_name, maker))
         return node.outlets[-1]
 
     def end(self, node: Node, outlet: Outlet) -> None:
@@ -84,15 +82,19 @@ class Nodes:
         if node.is_unused:
             self.remove(node)
 
+    def _new_store(self) -> Store:
+        return Store(self._limits.max_messages, self._limits.max_octets)
+
     def _count(self, maker: Place, wanted: Destination) -> None:
         if maker.limit is not None and maker.made >= maker.limit:
             raise BrokerError(
                 f"{wanted} is not made: this client made {maker.limit} destinations and durable subscriptions that"
                 " are still in use, which is as many as one may"
             )
-        if self._made >= self._max_destinations:
+        limit = self._limits.max_destinations
+        if self._made >= limit:
             raise BrokerError(
-                f"{wanted} is not made: {self._max_destinations} destinations and durable subscriptions are in use,"
+                f"{wanted} is not made: {limit} destinations and durable subscriptions are in use,"
                 " which is as many as there may be (max_destinations)"
             )
         maker.made += 1

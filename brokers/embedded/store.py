@@ -17,10 +17,14 @@ HIGHEST_PRIORITY: Final = 9
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """One message in one store: `sequence` is its place in the order of arrival, `deliveries` counts hand-overs."""
+    """One message in one store: `sequence` is its place in the order of arrival, `deliveries` counts hand-overs.
+
+    `octets` is what it counts for.
+    """
 
     message: Message
     sequence: int
+    octets: int = 0
     deliveries: int = 0
 
 
@@ -28,13 +32,19 @@ class Store:
     """Entries by priority (9 first), then by arrival; one that comes back takes its old place again.
 
     An entry is *waiting* from `put` to `take`, *taken* until `settle` or `give_back`. Waiting and taken entries
-    together count towards `limit`, so what was taken can always come back.
+    together count towards the limits, so what was taken can always come back.
+
+    Args:
+        max_messages: how many there may be.
+        max_octets: how many octets they may have together.
     """
 
-    def __init__(self, limit: int) -> None:
-        self.limit: Final = limit
+    def __init__(self, max_messages: int, max_octets: int) -> None:
+        self._max_messages: Final = max_messages
+        self._max_octets: Final = max_octets
         self._heap: list[tuple[int, int, Entry]] = []
         self._taken = 0
+        self._octets = 0
         self._earliest_expiration: int | None = None
 
     def __len__(self) -> int:
@@ -45,12 +55,22 @@ class Store:
         """How many entries could be taken, expired ones included."""
         return len(self._heap)
 
-    def has_room(self, count: int = 1) -> bool:
-        """Say whether `count` more entries stay within the limit."""
-        return len(self) + count <= self.limit
+    def excess(self, count: int, octets: int) -> str | None:
+        """Say which limit `count` more entries of `octets` together would go beyond; None for none."""
+        for name, limit, held, more in (
+            ("max_messages", self._max_messages, len(self), count),
+            ("max_octets", self._max_octets, self._octets, octets),
+        ):
+            if held + more > limit:
+                return f"{name} is {limit}, there are {held} and {more} more were to come"
+        return None
 
     def put(self, entry: Entry) -> None:
         """Add an entry that is new here."""
+        self._octets += entry.octets
+        self._push(entry)
+
+    def _push(self, entry: Entry) -> None:
         expiration = entry.message.expiration
         if expiration and (self._earliest_expiration is None or expiration < self._earliest_expiration):
             self._earliest_expiration = expiration
@@ -69,16 +89,18 @@ class Store:
                 entry.deliveries += 1
                 return entry, expired
             expired.append(entry)
+            self._octets -= entry.octets
         return None, expired
 
     def give_back(self, entry: Entry) -> None:
         """Put a taken entry back at its old place."""
         self._taken -= 1
-        self.put(entry)
+        self._push(entry)
 
-    def settle(self) -> None:
-        """Forget one taken entry: it was accepted, or went elsewhere."""
+    def settle(self, entry: Entry) -> None:
+        """Forget a taken entry: it was accepted, or went elsewhere."""
         self._taken -= 1
+        self._octets -= entry.octets
 
     def expire(self, now: int) -> list[Entry]:
         """Remove and return every waiting entry that has expired; costs nothing until the first of them has."""
@@ -87,6 +109,7 @@ class Store:
         expired = [entry for entry in self if is_expired(entry.message, now)]
         self._heap = [_ranked(entry) for entry in self if not is_expired(entry.message, now)]
         heapify(self._heap)
+        self._octets -= sum(entry.octets for entry in expired)
         self._earliest_expiration = min((e.message.expiration for e in self if e.message.expiration), default=None)
         return expired
 

@@ -46,6 +46,11 @@ LIMITS: Final[Mapping[str, tuple[click.ParamType[Any], str, str]]] = {
         "NUMBER",
         "For AMQP: destinations in use that one client may have made.  [default: 10000]",
     ),
+    "max_messages": (
+        click.IntRange(min=1),
+        "NUMBER",
+        "For AMQP: messages of one queue, or of one subscriber to a topic.  [default: 100000]",
+    ),
     "max_destinations": (
         click.IntRange(min=1),
         "NUMBER",
@@ -54,7 +59,7 @@ LIMITS: Final[Mapping[str, tuple[click.ParamType[Any], str, str]]] = {
 }
 """Options of the command that limit clients, as `Options` and `Broker` call them: values, unit, meaning."""
 
-OF_BROKER: Final = frozenset({"max_destinations"})
+OF_BROKER: Final = frozenset({"max_messages", "max_destinations"})
 """Those of them that hold for all listeners together."""
 
 MISSING: Final = "for AMQP install the extra: pip install 'soapjms[amqp]'"
@@ -89,13 +94,16 @@ def addresses(given: Mapping[str, Any]) -> dict[str, list[tuple[str, int]]]:
     return wanted
 
 
-def listen(stack: ExitStack, given: Mapping[str, Any], tls: ssl.SSLContext | None) -> Iterator[tuple[str, str, int]]:
+def listen(
+    stack: ExitStack, given: Mapping[str, Any], tls: ssl.SSLContext | None, max_octets: int | None
+) -> Iterator[tuple[str, str, int]]:
     """Listen until `stack` ends, all for one embedded broker, and yield scheme, host and port of each.
 
     Args:
         stack: what ends the listeners.
-        given: the options of this part by their names; limits that are None are those of `Options`.
+        given: the options of this part by their names; limits that are None are those of `Options` and `Broker`.
         tls: the certificate, where one is needed.
+        max_octets: of the messages of one queue, which is not of this part only; None as above.
 
     Raises:
         OSError: an address cannot be had.
@@ -112,7 +120,10 @@ def listen(stack: ExitStack, given: Mapping[str, Any], tls: ssl.SSLContext | Non
 
     known = None if users is None else read_users(users)
     limits = {name: given[name] for name in LIMITS if given[name] is not None}
-    broker = Broker(**{name: limits.pop(name) for name in limits.keys() & OF_BROKER})
+    of_broker = {name: limits.pop(name) for name in limits.keys() & OF_BROKER}
+    if max_octets is not None:
+        of_broker["max_octets"] = max_octets
+    broker = Broker(**of_broker)
     for name, scheme in SCHEMES.items():
         options = Options(
             users=known,

@@ -6,6 +6,7 @@ import signal
 import ssl
 import sys
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from types import FrameType
@@ -67,6 +68,13 @@ ADDRESS: Final = {"multiple": True, "callback": _address, "metavar": "HOST:PORT"
     show_default=True,
     help="For SMQP: topics of the server.",
 )
+@click.option(
+    "--max-octets",
+    type=click.IntRange(min=1),
+    metavar="OCTETS",
+    help="Size of the messages of one queue, or of one topic: more are refused.  [default: for AMQP 268435456, 256 MiB;"
+    " for SMQP 1073741824, 1 GiB]",
+)
 @amqp_options(ADDRESS, FILE)
 @ANNOUNCED_OPTION
 def command(
@@ -80,6 +88,7 @@ def command(
     jms: bool,
     lenient: bool,
     max_topics: int,
+    max_octets: int | None,
     as_json: bool,
     **amqp: Any,
 ) -> None:
@@ -103,6 +112,7 @@ def command(
         raise click.UsageError(str(error)) from error
     name = context or setting.context or "localhost"
     options = Options(context=name, dialect=LENIENT if lenient else STRICT, max_topics=max_topics)
+    options = options if max_octets is None else replace(options, max_octets=max_octets)
     ended = _ending()
     try:
         with ExitStack() as stack:
@@ -113,7 +123,7 @@ def command(
                     _tell(name, as_json, "smqp", *server.listen(*address))
                 for address in smqps:
                     _tell(name, as_json, "smqps", *server.listen(*address, tls=tls))
-            for place in listen(stack, amqp, tls):
+            for place in listen(stack, amqp, tls, max_octets):
                 _tell(name, as_json, *place)
             ended.wait()
     except (BrokerError, OSError, ValueError) as error:

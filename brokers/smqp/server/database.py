@@ -58,6 +58,22 @@ CREATE TABLE subscriptions (
 """
 """Columns of the key come first: else SQLite 3.40 takes the other ones for NULL when it checks its file."""
 
+HELD: Final = """
+CREATE TABLE held (topic INTEGER PRIMARY KEY, octets INTEGER NOT NULL);
+CREATE TRIGGER held_added AFTER INSERT ON messages WHEN new.state < 2 BEGIN
+    INSERT INTO held VALUES (new.topic, new.size)
+    ON CONFLICT (topic) DO UPDATE SET octets = octets + excluded.octets; END;
+CREATE TRIGGER held_moved AFTER UPDATE OF state ON messages WHEN (old.state < 2) <> (new.state < 2) BEGIN
+    UPDATE held SET octets = octets + (CASE WHEN new.state < 2 THEN new.size ELSE -new.size END)
+    WHERE topic = new.topic; END;
+CREATE TRIGGER held_removed AFTER DELETE ON messages WHEN old.state < 2 BEGIN
+    UPDATE held SET octets = octets - old.size WHERE topic = old.topic; END;
+CREATE TRIGGER held_ended AFTER DELETE ON topics BEGIN DELETE FROM held WHERE topic = old.id; END;
+INSERT INTO held SELECT topic, SUM(size) FROM messages WHERE state < 2 GROUP BY topic;
+"""
+"""How many octets each topic holds, but for its Trash (state 2): asked with every message, so not to be summed up
+then. A file that was made before there was this table gets it when it is opened."""
+
 
 class Database:
     """A connection to the file, for one thread at a time.
@@ -87,13 +103,18 @@ class Database:
         self.execute("PRAGMA locking_mode = EXCLUSIVE")  # a second server on the same file fails at once
         self.execute("BEGIN IMMEDIATE")
         if self.row("SELECT 1 FROM sqlite_schema WHERE name = 'smqp'") is None:
-            for statement in TABLES.strip().split(";\n"):
-                self.execute(statement)
+            self._execute_all(TABLES)
             self.execute("INSERT INTO smqp VALUES (?)", VERSION)
         found = self.row("SELECT version FROM smqp")
-        self.execute("COMMIT")
         if found is None or found[0] != VERSION:
             raise StoreError(f"{self._path} is of version {found and found[0]}, and this server is for {VERSION}")
+        if self.row("SELECT 1 FROM sqlite_schema WHERE name = 'held'") is None:
+            self._execute_all(HELD)
+        self.execute("COMMIT")
+
+    def _execute_all(self, script: str) -> None:
+        for statement in script.strip().split(";\n"):
+            self.execute(statement)
 
     def execute(self, sql: str, *parameters: Any) -> int:
         """Execute a statement; return how many rows it changed."""

@@ -276,7 +276,7 @@ class Engine:
                 answer = handle()
         except RefusedError as error:
             log.debug("session %d is told: %s", session.number, error)
-            answer = Answer(plain(error.code), ReplyForm.BARE if session.stage is Stage.STRANGER else ReplyForm.PLAIN)
+            answer = Answer(error.reply, ReplyForm.BARE if session.stage is Stage.STRANGER else ReplyForm.PLAIN)
         except sqlite3.Error:
             log.exception("a command of session %d failed in the store", session.number)
             self._reload()

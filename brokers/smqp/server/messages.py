@@ -134,8 +134,8 @@ class Messages:
 
     def octets(self, topic: int) -> int:
         """Count the octets that a topic holds, but for its Trash."""
-        query = "SELECT COALESCE(SUM(size), 0) FROM messages WHERE topic = ? AND state IN (?, ?)"
-        return int(self._database.row(query, topic, *KEPT)[0])
+        row = self._database.row("SELECT octets FROM held WHERE topic = ?", topic)
+        return 0 if row is None else int(row[0])
 
     def set_state(self, smuid: int, state: State, expires: float | None) -> None:
         """Note where a message is in its life, and when that changes by itself."""

@@ -38,6 +38,8 @@ class Options:
         memory: how long origins of forwarded messages are remembered, so that none is delivered twice.
         max_topics: topics of the server, at any depth; an account's own is made nevertheless.
         max_children: topics directly below one.
+        max_octets: of the messages of a topic together, where the topic has no max_octets of its own. Those in Trash
+            do not count.
         max_subscriptions: of one account.
         max_logins: sessions of one account at a time.
         max_sessions: connections at a time.
@@ -69,6 +71,7 @@ class Options:
     memory: float = 7 * 86_400.0
     max_topics: int = 100_000
     max_children: int = 10_000
+    max_octets: int = 1 << 30
     max_subscriptions: int = 1_000
     max_logins: int = 100
     max_sessions: int = 10_000

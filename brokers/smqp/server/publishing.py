@@ -44,11 +44,12 @@ def publish(core: Core, session: Session, heard: Heard) -> Answer:
     known = _known(core, session, command, origin)
     if known is not None:
         return _taken(command, known)
-    _check_room(core, topic, content)
+    _check(core, topic, content)
     cmuid = str(Cmuid(session.owner.name, session.guid, command.cmuid))
     if origin is not None:
         cmuid = str(parse_cmuid(content.attributes.text("Cmuid")))
     message = _stored(core, session, command, content, topic, depth=depth, cmuid=cmuid, origin=origin)
+    _require_room(core, topic, message)
     smuid = core.publish(message)
     if origin is not None:
         core.messages.remember_origin(str(origin), smuid, core.clock())
@@ -85,17 +86,25 @@ def _known(core: Core, session: Session, command: Command, origin: Smuid | None)
     return core.messages.known_origin(str(origin))
 
 
-def _check_room(core: Core, topic: Topic, content: Content) -> None:
+def _check(core: Core, topic: Topic, content: Content) -> None:
     if topic.max_message is not None and content.size > topic.max_message:
         raise RefusedError(Code.ENTITY_TOO_LARGE, f"a message of {topic.path} has up to {topic.max_message} octets")
-    if topic.max_messages is not None and core.messages.count(topic.number) >= topic.max_messages:
-        raise RefusedError(Code.RESOURCE_TOO_LARGE, f"{topic.path} holds up to {topic.max_messages} messages")
-    if topic.max_octets is not None and core.messages.octets(topic.number) + content.size > topic.max_octets:
-        raise RefusedError(Code.RESOURCE_TOO_LARGE, f"{topic.path} holds up to {topic.max_octets} octets")
     allowed = core.options.media_types
     for section in content.sections if allowed is not None else ():
         if section.content_type.partition(";")[0].strip().lower() not in (allowed or ()):
             raise RefusedError(Code.UNSUPPORTED_MEDIA, f"{section.content_type} is not taken here")
+
+
+def _require_room(core: Core, topic: Topic, message: Stored) -> None:
+    max_octets = core.options.max_octets if topic.max_octets is None else topic.max_octets
+    for name, limit, count, more in (
+        ("max_messages", topic.max_messages, core.messages.count, 1),
+        ("max_octets", max_octets, core.messages.octets, message.size),
+    ):
+        held = 0 if limit is None else count(topic.number)
+        if limit is not None and held + more > limit:
+            said = f"{topic.path} is full: {name} is {limit}, there are {held} and {more} more were to come"
+            raise RefusedError(Code.RESOURCE_TOO_LARGE, said, is_told=True)
 
 
 def _stored(
@@ -166,10 +175,12 @@ def reply(core: Core, session: Session, heard: Heard) -> Answer:
     if known is not None:
         return _taken(command, known)
     topic = core.directory.get(publisher.topic)
-    _check_room(core, topic, content)
+    _check(core, topic, content)
     first = Attributes([Attribute("X-In-Reply-To-Smuid", str(asked)), Attribute("X-In-Reply-To-Cmuid", str(of))])
     cmuid = str(Cmuid(session.owner.name, session.guid, command.cmuid))
-    return _taken(command, core.publish(_stored(core, session, command, content, topic, cmuid=cmuid, first=first)))
+    message = _stored(core, session, command, content, topic, cmuid=cmuid, first=first)
+    _require_room(core, topic, message)
+    return _taken(command, core.publish(message))
 
 
 def republish(core: Core, session: Session, heard: Heard) -> Answer:
@@ -186,5 +197,6 @@ def republish(core: Core, session: Session, heard: Heard) -> Answer:
         raise RefusedError(Code.NOT_ACCEPTABLE, f"message {command.smuid} is not in {State.TRASH.name.title()} yet")
     if message.sequenced:
         raise RefusedError(Code.NOT_ACCEPTABLE, "a message with a Sequence cannot be published again")
+    _require_room(core, topic, message)
     core.republish(message)
     return OK
