@@ -18,10 +18,11 @@ from soapjms.bridge.published import port_of
 from soapjms.calling import DEFAULT_TIMEOUT
 from soapjms.cli.configuration import is_debug
 from soapjms.cli.connecting import CONNECTION_OPTION, opened, read_names
+from soapjms.cli.ending import ending
 from soapjms.cli.healthpage import Board, health_answers
 from soapjms.cli.page import Page
 from soapjms.cli.serve import serve_until_told, serving_options
-from soapjms.cli.serving import BEAT, FAILED, PING_TIMEOUT, ending, log_to_terminal
+from soapjms.cli.serving import BEAT, FAILED, PING_TIMEOUT, log_to_terminal
 from soapjms.cli.terminal import ANNOUNCED_OPTION, announce
 from soapjms.cli.wsdl import refusing, settings
 from soapjms.health import Health

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import signal
 import ssl
 import sys
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
-from types import FrameType
 from typing import Any, Final
 
 import click
@@ -21,6 +19,7 @@ from brokers.smqp.server import Options, Server
 from brokers.smqp.server.setup import Setup, SetupError
 from soapjms.cli import USAGE
 from soapjms.cli.amqplisteners import addresses, amqp_options, listen
+from soapjms.cli.ending import ending
 from soapjms.cli.terminal import ANNOUNCED_OPTION, announce
 
 EXAMPLES: Final = {
@@ -102,20 +101,17 @@ def command(
     places = {"smqp": smqp, "smqps": smqps, **addresses(amqp)}
     if not any(places.values()):
         raise click.UsageError("say where to listen, as --smqp localhost:7200 or --amqp localhost:5672")
-    needs_tls = [each for each in ("smqps", "amqps", "wss") if places[each]]
-    if needs_tls and cert is None:
-        raise click.UsageError(f"--{needs_tls[0]} needs a certificate: --cert FILE")
     try:
         setting = Setup() if setup is None else Setup.read(setup)
-        tls = _tls(cert, key) if needs_tls else None
+        tls = _tls([each for each in ("smqps", "amqps", "wss") if places[each]], cert, key)
     except (SetupError, OSError) as error:
         raise click.UsageError(str(error)) from error
     name = context or setting.context or "localhost"
     options = Options(context=name, dialect=LENIENT if lenient else STRICT, max_topics=max_topics)
     options = options if max_octets is None else replace(options, max_octets=max_octets)
-    ended = _ending()
+    ended = Event()
     try:
-        with ExitStack() as stack:
+        with ending(ended), ExitStack() as stack:
             if smqp or smqps:
                 server = stack.enter_context(Server(":memory:" if store is None else store, options))
                 _prepare(server, setting, jms=jms)
@@ -131,8 +127,12 @@ def command(
         sys.exit(USAGE)
 
 
-def _tls(cert: Path | None, key: Path | None) -> ssl.SSLContext:
-    assert cert is not None
+def _tls(needing: list[str], cert: Path | None, key: Path | None) -> ssl.SSLContext | None:
+    """Read the certificate that the options in `needing` need; None where there are none."""
+    if not needing:
+        return None
+    if cert is None:
+        raise click.UsageError(f"--{needing[0]} needs a certificate: --cert FILE")
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(cert, key)
     return tls
@@ -149,15 +149,3 @@ def _prepare(server: Server, wanted: Setup, *, jms: bool) -> None:
     server.administer(wanted.apply)
     for peer in wanted.links:
         server.link(peer)
-
-
-def _ending() -> Event:
-    """Make an event that SIGTERM and Ctrl-C set."""
-    ended = Event()
-
-    def end(number: int, frame: FrameType | None) -> None:
-        ended.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, end)
-    return ended

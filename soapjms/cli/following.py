@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from soapjms.cli.ending import ending
 from soapjms.replay import Summary
 from soapjms.replay.errors import importing_spark
 from soapjms.replay.report import visible
@@ -82,7 +83,6 @@ def follow_logs(follow: Follow, out: str, profile: str, **terms: Any) -> Summary
     """
     with importing_spark():
         from soapjms.replay.following import follow as run
-    from soapjms.cli.serving import ending  # with it comes all that serves: not for who follows nothing
 
     stop = Event()
     with ending(stop):

@@ -22,8 +22,9 @@ from typing import Final
 
 from soapjms.cli import USAGE
 from soapjms.cli.configuration import show_debug
+from soapjms.cli.ending import ending
 from soapjms.cli.healthpage import Board
-from soapjms.cli.serving import FAILED, Serving, ending, log_to_terminal, run
+from soapjms.cli.serving import FAILED, Serving, log_to_terminal, run
 from soapjms.health import Health
 
 log = logging.getLogger("soapjms.serve")

@@ -12,11 +12,12 @@ from typing import Any, Final, NoReturn, TypeVar
 import click
 
 from soapjms.cli.configuration import is_debug
+from soapjms.cli.ending import ending
 from soapjms.cli.healthpage import Board, health_answers
 from soapjms.cli.measuring import Measuring, measuring
 from soapjms.cli.page import Answer, Page
 from soapjms.cli.processes import Supervisor
-from soapjms.cli.serving import Serving, ending, log_to_terminal, run
+from soapjms.cli.serving import Serving, log_to_terminal, run
 from soapjms.cli.terminal import ANNOUNCED_OPTION, announce
 from soapjms.cli.wsdl import refusing, settings
 from soapjms.protocol.names import PROFILES

@@ -5,10 +5,9 @@ from __future__ import annotations
 import importlib
 import logging
 import os
-import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from copy import copy
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -16,7 +15,7 @@ from operator import attrgetter
 from pathlib import Path
 from threading import Event
 from traceback import extract_tb
-from types import FrameType, ModuleType
+from types import ModuleType
 from typing import Any, Final, TypeAlias
 
 import click
@@ -254,23 +253,6 @@ def _names(path: str | None) -> Names | None:
         return read_names(path)
     except OSError as error:
         raise UsageError(f"the JNDI names cannot be read: {error}") from error
-
-
-@contextmanager
-def ending(stop: Event) -> Iterator[None]:
-    """Set `stop` at SIGTERM and SIGINT. A second SIGINT interrupts, for who does not want to wait."""
-
-    def end(number: int, frame: FrameType | None) -> None:
-        if stop.is_set() and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        stop.set()
-
-    before = {each: signal.signal(each, end) for each in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
 
 
 class OneLine(logging.Formatter):
