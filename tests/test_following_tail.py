@@ -7,7 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 from replay_logs import at, request, write_log
 
 from soapjms.generate import generate
@@ -16,6 +18,7 @@ from soapjms.replay.following.chunks import Chunk, read_chunk
 from soapjms.replay.following.tail import Plan, Tail
 from soapjms.replay.inputs import Rejected, expand, whole
 from soapjms.replay.read import Captured, read
+from soapjms.replay.schema import RECORDS, to_row
 
 
 def line(number: int) -> bytes:
@@ -163,6 +166,19 @@ def test_parquet_is_taken_when_its_end_is_there(tmp_path: Path) -> None:
     assert len(found(plan.chunks)) > 200
     assert plan.unread is None
     assert watched.plan() is None
+
+
+def test_parquet_of_any_time_is_taken(tmp_path: Path) -> None:
+    """Also where the first time in it is one that Python does not know: the row is rejected, the next is read."""
+    row = to_row(capture(request(1), at(1), Direction.REQUEST))
+    table = pa.Table.from_pylist([row, row], RECORDS)
+    times = pa.array([1 << 62, 0]).cast(RECORDS.field("time").type)
+    parquet.write_table(table.set_column(1, "time", times), tmp_path / "log.parquet")
+    plan = tail(tmp_path).plan()
+    assert plan is not None
+    (refused, taken) = found(plan.chunks)
+    assert "column time cannot be read" in refused[1]
+    assert taken == (2, "call-1")
 
 
 def test_what_is_left_out(tmp_path: Path) -> None:

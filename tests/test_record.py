@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from base64 import b64encode
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from hashlib import sha256
 from typing import Any
@@ -392,8 +391,7 @@ def test_unknown_members_are_kept() -> None:
     assert record.extra == {
         "new": {"a": [1, None]},
         "destination": {"new": 1},
-        "jms": {"new": 2},
-        "jms.reply_to": {"new": 3},
+        "jms": {"new": 2, "reply_to": {"new": 3}},
     }
     written = json.loads(to_json(record))
     assert {name: written[name] for name in ("new", "destination", "jms")} == {
@@ -402,10 +400,13 @@ def test_unknown_members_are_kept() -> None:
     assert from_json(to_json(record)) == record
 
 
-def test_unknown_members_without_their_place() -> None:
-    """Members of a destination that the record does not have stay where they are."""
-    record = replace(from_json(line()), extra={"jms.reply_to": {"new": 3}})
-    assert json.loads(to_json(record))["jms.reply_to"] == {"new": 3}
+@pytest.mark.parametrize("value", [5, {"kind": "topic", "name": "elsewhere"}])
+def test_an_unknown_member_is_no_other_by_its_name(value: Any) -> None:
+    """One that is called as the path to another changes nothing there, and is written back as it was."""
+    text = line(jms={"reply_to": {"kind": "queue", "name": "r", "new": 3}}, **{"jms.reply_to": value, "body.x": value})
+    record = from_json(text)
+    assert record.message.reply_to == queue("r")
+    assert json.loads(to_json(record))["jms.reply_to"] == value
     assert from_json(to_json(record)) == record
 
 

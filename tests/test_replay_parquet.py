@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from struct import pack
 from typing import Any
 
 import pyarrow as pa
@@ -148,6 +149,14 @@ def test_a_row_is_packed_as_its_record(record: Record) -> None:
         ({"properties": [("a", None)]}, "column properties.a has no type"),
         ({"meta": [("a", "nonsense")]}, "column meta.a is not JSON"),
         ({"meta": [("a", None)]}, "column meta.a is not JSON"),
+        ({"meta": [("a", "NaN")]}, "column meta.a is not JSON: NaN is no JSON"),
+        ({"meta": [("a", "[" * 63 + "]" * 63)]}, "nested more than 64 deep"),
+        ({"meta": [("a", "[" * 900 + "]" * 900)]}, "column meta.a is JSON that is nested more than 64 deep"),
+        ({"meta": [("a", '"\\ud800"')]}, "meta.a holds a lone surrogate"),
+        ({"extra": '{"a": 1e999}'}, "column extra is not JSON"),
+        ({"extra": '{"a": %s}' % ("[" * 900 + "]" * 900)}, "column extra is JSON that is nested more than 64 deep"),
+        ({"extra": '{"jms": {"correlation_id": "\\udc00"}}'}, "jms.correlation_id holds a lone surrogate"),
+        ({"extra": '{"jms": []}'}, "member jms is []"),
     ],
 )
 def test_a_row_that_is_no_record_is_refused(change: dict[str, Any], reason: str) -> None:
@@ -156,6 +165,49 @@ def test_a_row_that_is_no_record_is_refused(change: dict[str, Any], reason: str)
     assert isinstance(row, RefusedRow)
     assert reason in row.reason
     assert json.loads(row.raw).keys() == set(RECORDS.names)
+
+
+def column_of(octets: bytes) -> pa.Array:
+    """Make a column of null and a string, with whatever octets in it: Parquet does not check them."""
+    return pa.Array.from_buffers(
+        pa.string(), 2, [pa.py_buffer(b"\x02"), pa.py_buffer(pack("<iii", 0, 0, len(octets))), pa.py_buffer(octets)]
+    )
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "reason"),
+    [
+        ("time", pa.array([0, 1 << 62]).cast(RECORDS.field("time").type), "column time cannot be read: date value"),
+        ("time", pa.array([0, -(1 << 62)]).cast(RECORDS.field("time").type), "column time cannot be read: date value"),
+        ("time", pa.array([0, 253402300800000000]).cast(RECORDS.field("time").type), "column time cannot be read"),
+        ("sha256", column_of(b"a\xff"), "column sha256 cannot be read: 'utf-8' codec"),
+        ("extra", column_of(b"\xc3"), "column extra cannot be read: 'utf-8' codec"),
+    ],
+)
+def test_a_value_that_python_cannot_hold_is_refused_with_its_row(
+    tmp_path: Path, column: str, values: pa.Array, reason: str
+) -> None:
+    """A time beyond the last year, text that is no UTF-8: the other rows are judged."""
+    row = {**to_row(capture(request(1), at(1))), "sha256": None}
+    table = pa.Table.from_pylist([row, row], RECORDS)
+    index = RECORDS.get_field_index(column)
+    pq.write_table(table.set_column(index, RECORDS.field(index), values), tmp_path / "log.parquet")
+    made = replay(tmp_path / "log.parquet", tmp_path / "out", engine="local")
+    assert made.members["messages"] == 1
+    (refused,) = rows(tmp_path / "out", "rejected")
+    assert refused["line"] == 2
+    assert reason in refused["reason"]
+    assert json.loads(refused["raw"])[column] is None
+
+
+def test_what_a_row_said_can_be_said_by_a_line() -> None:
+    """Whatever JSON is in the columns of a row that is read, its record can be written as a line, and read again."""
+    deepest = "[" * 62 + "]" * 62
+    for change in ({"meta": [("a", deepest), ("b", "1e308")]}, {"extra": '{"jms.reply_to": 5, "jms": {"x": [0.5]}}'}):
+        row = packed({**to_row(capture(request(1), at(1))), **change})
+        assert isinstance(row, PackedRow)
+        record = Unpacker().unpack(row.packed)
+        assert from_json(to_json(record)) == record
 
 
 # Files

@@ -28,12 +28,15 @@ def read_json(text: str) -> Any:
     """
     try:
         value = DECODER.decode(text)
-        _check_depth(value, MAX_DEPTH)
     except RecursionError:
-        raise InvalidRecordError(f"the JSON is nested more than {MAX_DEPTH} deep") from None
+        raise InvalidRecordError(NESTED) from None
     except ValueError as error:
         raise InvalidRecordError(f"not JSON: {error}") from None
+    check_depth(value)
     return value
+
+
+NESTED: Final = f"JSON that is nested more than {MAX_DEPTH} deep"
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -49,14 +52,19 @@ def _finite(text: str) -> float:
 DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)
 
 
-def _check_depth(value: Any, left: int) -> None:
+def check_depth(value: Any, left: int = MAX_DEPTH) -> None:
+    """Refuse a value of JSON that is nested too deeply.
+
+    Raises:
+        InvalidRecordError: it is.
+    """
     kind = type(value)
     if kind is dict or kind is list:
         if not left:
-            raise RecursionError
+            raise InvalidRecordError(NESTED)
         for each in value.values() if kind is dict else value:
             if type(each) in NESTING:
-                _check_depth(each, left - 1)
+                check_depth(each, left - 1)
 
 
 NESTING: Final = frozenset({dict, list})
@@ -126,3 +134,12 @@ def of_kind(kind: Kind, value: Any) -> Any:
     if not kind.test(value):
         raise ValueError(f"{kind.wanted} is required, not {shown(value)}")
     return value
+
+
+def union(members: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the members of two objects; what is an object in both is put together likewise, else the second counts."""
+    both = dict(members)
+    for name, value in more.items():
+        inside = both.get(name)
+        both[name] = union(inside, value) if isinstance(inside, dict) and isinstance(value, dict) else value
+    return both

@@ -37,7 +37,7 @@ from brokers.message import (
     typed,
 )
 from soapjms.protocol.errors import InvalidRecordError, UsageError
-from soapjms.protocol.members import FLAG, INTEGER, LIST, OBJECT, TEXT, Kind, choice, member, of_kind, read_json, shown
+from soapjms.protocol.members import FLAG, INTEGER, LIST, OBJECT, TEXT, choice, member, of_kind, read_json, shown, union
 
 VERSION: Final = 1
 
@@ -75,8 +75,8 @@ class Record:
         truncated: the body was cut: a check that needs it has nothing to go by.
         sha256: of the whole body's octets (UTF-8 for text) in hex, also when cut; checked on reading if it is not.
         meta: anything: host, broker, release, trace ids.
-        extra: members that this version does not know, kept as they were; those of `jms`, `destination` and
-            `jms.reply_to` under these names.
+        extra: members that this version does not know, kept as they were and where they were: those of `jms` in an
+            object `jms`, those of its `reply_to` in an object `reply_to` in that.
     """
 
     message: Message
@@ -183,7 +183,7 @@ def parse_time(text: str | None) -> datetime:
 
 
 RFC_3339: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
-JMS_SCALARS: Final[Mapping[str, Kind]] = {
+JMS_SCALARS: Final = {
     "message_id": TEXT,
     "correlation_id": TEXT,
     "delivery_mode": INTEGER,
@@ -196,11 +196,8 @@ JMS_SCALARS: Final[Mapping[str, Kind]] = {
 MEMBERS: Final = frozenset(
     "v time direction node destination jms properties types untyped message_type body truncated sha256 meta".split()
 )
-NESTED: Final[Mapping[str, frozenset[str]]] = {
-    "destination": frozenset({"kind", "name"}),
-    "jms": frozenset({*JMS_SCALARS, "reply_to"}),
-    "jms.reply_to": frozenset({"kind", "name"}),
-}
+JMS: Final = frozenset({*JMS_SCALARS, "reply_to"})
+DESTINATION: Final = frozenset({"kind", "name"})
 
 
 def _check_version(version: object) -> None:
@@ -211,14 +208,20 @@ def _check_version(version: object) -> None:
 
 
 def _unknown_members(members: Mapping[str, Any], jms: Mapping[str, Any]) -> dict[str, Any]:
-    """Keep what this version does not know; what is nested under the name of where it was."""
-    extra = {} if members.keys() <= MEMBERS else {name: members[name] for name in members if name not in MEMBERS}
-    nested = {"jms": jms, "destination": members.get("destination"), "jms.reply_to": jms.get("reply_to")}
-    for name, known in NESTED.items():
-        inside = nested[name]
-        if inside and not inside.keys() <= known:
-            extra[name] = {key: value for key, value in inside.items() if key not in known}
+    """Keep what this version does not know, where it stood."""
+    extra, inside = _unknown(members, MEMBERS), _unknown(jms, JMS)
+    if answers := _unknown(jms.get("reply_to"), DESTINATION):
+        inside["reply_to"] = answers
+    for name, more in (("jms", inside), ("destination", _unknown(members.get("destination"), DESTINATION))):
+        if more:
+            extra[name] = more
     return extra
+
+
+def _unknown(members: Mapping[str, Any] | None, known: frozenset[str]) -> dict[str, Any]:
+    if not members or members.keys() <= known:
+        return {}
+    return {name: value for name, value in members.items() if name not in known}
 
 
 def _destination(members: Mapping[str, Any], name: str, place: str = "") -> Destination | None:
@@ -347,13 +350,7 @@ def to_members(record: Record) -> dict[str, Any]:
     if message.body is not None:
         members["body"] = body_to_json(_written_body(message))
     _put(members, truncated=record.truncated, sha256=record.sha256, meta=dict(record.meta))
-    inside = {"jms": jms, "destination": members.get("destination"), "jms.reply_to": jms.get("reply_to")}
-    for name, value in record.extra.items():
-        if (place := inside.get(name)) is None:
-            members[name] = value
-        else:
-            place.update(value)
-    return members
+    return union(members, record.extra)
 
 
 def _written_body(message: Message) -> Body:

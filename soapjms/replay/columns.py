@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -17,6 +18,7 @@ import pyarrow as pa
 
 from soapjms.protocol.errors import InvalidRecordError
 from soapjms.protocol.exchange import Keys, keys, keys_of
+from soapjms.protocol.members import check_depth, read_json
 from soapjms.protocol.record import VERSION, Direction, Record
 from soapjms.replay.packing import (
     DIRECTIONS,
@@ -30,12 +32,15 @@ from soapjms.replay.packing import (
     pack_members,
     pack_properties,
 )
-from soapjms.replay.schema import RECORDS, from_row, properties_of
+from soapjms.replay.schema import RECORDS, check_text, from_row, properties_of
 
 REQUIRED: Final = ("v", "time", "message_type")
 """Columns without which a file holds no capture records."""
 SIMPLE: Final = frozenset({"bytes", "text"})
 """Message types whose body is in its column as it is."""
+EARLIEST: Final = microseconds(datetime.min.replace(tzinfo=UTC))
+LATEST: Final = microseconds(datetime.max.replace(tzinfo=UTC))
+"""The times that Python knows, in microseconds since 1970."""
 LONGEST_REASON: Final = 1000
 SHOWN_OF_ROW: Final = 1 << 16
 MOST: Final = 16384
@@ -107,8 +112,11 @@ class Packer:
 
     def rows(self, batch: pa.RecordBatch) -> Iterator[PackedRow | RefusedRow]:
         """Pack the rows of a batch of `RECORDS`."""
-        entries = _Entries(batch)
-        columns = zip(*_lists(batch), strict=True)
+        try:
+            entries, columns = _Entries(batch), zip(*_lists(batch), strict=True)
+        except UnicodeDecodeError:  # which row's that is, Arrow does not say
+            yield from (self._by_itself(batch, index) for index in range(batch.num_rows))
+            return
         for index, row in enumerate(columns):
             packed = self._packed(row, entries.properties(index), entries.meta(index))
             yield self._by_itself(batch, index) if packed is None else packed
@@ -126,6 +134,7 @@ class Packer:
             and meta is not None
             and version == VERSION
             and time is not None
+            and EARLIEST <= time <= LATEST
             and message_type in SIMPLE
             and properties is not None
             and direction in DIRECTIONS
@@ -149,13 +158,28 @@ class Packer:
         return None if found is None else PackedRow(found, time, octets)
 
     def _by_itself(self, batch: pa.RecordBatch, index: int) -> PackedRow | RefusedRow:
-        (row,) = batch.slice(index, 1).to_pylist()
+        row, problem = _values(batch.slice(index, 1))
         try:
+            if problem is not None:
+                raise InvalidRecordError(problem)
             record = from_row(row)
+            check_text(record)
         except InvalidRecordError as error:
             text = json.dumps(row, default=_shown, ensure_ascii=False)
-            return RefusedRow(str(error), text[:SHOWN_OF_ROW])
+            return RefusedRow(str(error).encode("utf-8", "backslashreplace").decode(), text[:SHOWN_OF_ROW])
         return packed_row(record)
+
+
+def _values(batch: pa.RecordBatch) -> tuple[dict[str, Any], str | None]:
+    """Return the values of a row, and what is wrong with one that Python cannot hold, which is null then."""
+    row: dict[str, Any] = {}
+    problem = None
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            (row[name],) = column.to_pylist()
+        except (ValueError, OverflowError) as error:  # no UTF-8; a time beyond the years that there are
+            row[name], problem = None, f"column {name} cannot be read: {error}"
+    return row, problem
 
 
 def _characters(texts: Texts) -> int:
@@ -178,9 +202,12 @@ def _packed_meta(described: Texts) -> str | None:
     half = len(described) // 2
     try:
         members = {
-            name or "": json.loads(text or "") for name, text in zip(described[:half], described[half:], strict=True)
+            name or "": read_json(text or "") for name, text in zip(described[:half], described[half:], strict=True)
         }
-    except (ValueError, RecursionError):
+        check_depth({"meta": members})
+        if any("\\u" in (text or "") for text in described[half:]):
+            return None  # it may be half of a surrogate pair
+    except InvalidRecordError:
         return None
     return pack_json(members) or ""
 

@@ -18,9 +18,9 @@ import pyarrow as pa
 
 from brokers.message import MessageType, Properties, Property, PropertyType
 from soapjms.protocol.errors import InvalidRecordError
+from soapjms.protocol.members import check_depth, read_json, union
 from soapjms.protocol.record import (
     MEMBERS,
-    NESTED,
     NON_FINITE,
     VERSION,
     Record,
@@ -196,18 +196,9 @@ def from_row(row: Mapping[str, Any]) -> Record:
     extra = _loads("extra", row.get("extra") or "{}")
     if not isinstance(extra, dict):
         raise InvalidRecordError(f"column extra is not a JSON object but {type(extra).__name__}")
-    for name, value in extra.items():
-        place = _place(members, name) if name in NESTED and isinstance(value, dict) else members
-        place.update(value if place is not members else {name: value})
+    members = union(members, extra)
+    check_depth(members)
     return from_members(members)
-
-
-def _place(members: dict[str, Any], path: str) -> dict[str, Any]:
-    """Return the object at a path such as `jms.reply_to`; one that is not there is made."""
-    for name in path.split("."):
-        members[name] = dict(members.get(name) or {})
-        members = members[name]
-    return members
 
 
 def properties_of(entries: Iterable[tuple[str, Mapping[str, str | None]]]) -> Properties:
@@ -252,6 +243,6 @@ def _text(column: str, octets: bytes) -> str:
 
 def _loads(column: str, text: str) -> Any:
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InvalidRecordError(f"column {column} is not JSON: {error}") from None
+        return read_json(text)
+    except InvalidRecordError as error:
+        raise InvalidRecordError(f"column {column} is {error}") from None

@@ -195,7 +195,7 @@ def _first_time(stream: BinaryIO) -> str:
         batch = next(parquet.ParquetFile(stream).iter_batches(1, columns=["time"]), None)
         time = None if batch is None else batch.column(0)[0].as_py()
         return format_time(time if time.tzinfo else time.replace(tzinfo=UTC)) if time is not None else ""
-    except (pa.ArrowException, AttributeError, IndexError):  # it is no time, or there is no such column
+    except (pa.ArrowException, AttributeError, IndexError, ValueError, OverflowError):  # no time, or no such column
         return ""
 
 
