@@ -70,7 +70,8 @@ class Claim(ABC):
     """The right to work on a request, until `finish`, `abandon` or `forget`. For one thread at a time.
 
     Attributes:
-        deaths: how often whoever had begun it died at work: whether its effects happened is not known.
+        deaths: how often whoever had begun it died at work: whether its effects happened is not known. Who lets go of
+            it without knowing may count one more.
         failures: how often it was abandoned as failed.
     """
 
@@ -97,7 +98,7 @@ class Claim(ABC):
 
     @abstractmethod
     def abandon(self, *, failed: bool = False) -> None:
-        """Let go of the request, which was not finished; what was written is undone. Never raises.
+        """Let go of the request, which was not finished; what was written is undone, `deaths` are kept. Never raises.
 
         Args:
             failed: count this among its `failures`.

@@ -185,11 +185,12 @@ class Ledger:
             self._connection.execute("INSERT INTO soapjms_responses VALUES (?, ?, ?)", (number, *response))
         return bool(done.rowcount)
 
-    def let_go(self, number: int, owner: str, starts: int, failures: int) -> None:
-        """Note that a request is nobody's any more, and failed so often; nothing if it is somebody else's."""
+    def let_go(self, number: int, owner: str, starts: int, deaths: int, failures: int) -> None:
+        """Note that a request is nobody's any more, with its counts; nothing if it is somebody else's."""
         self._connection.execute(
-            "UPDATE soapjms_requests SET owner = NULL, failures = ? WHERE number = ? AND owner = ? AND starts = ?",
-            (failures, number, owner, starts),
+            "UPDATE soapjms_requests SET owner = NULL, deaths = ?, failures = ?"
+            " WHERE number = ? AND owner = ? AND starts = ?",
+            (deaths, failures, number, owner, starts),
         )
 
     def forget(self, number: int, owner: str, starts: int) -> None:

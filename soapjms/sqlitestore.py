@@ -174,7 +174,7 @@ class SqliteStore(Store):
                 if forget:
                     ledger.forget(claim.number, self._owner, claim.starts)
                 else:
-                    ledger.let_go(claim.number, self._owner, claim.starts, claim.failures)
+                    ledger.let_go(claim.number, self._owner, claim.starts, claim.deaths, claim.failures)
         except StoreError as error:
             log.warning("a request could not be let go of: %s", error)
         finally:
@@ -265,7 +265,7 @@ class SqliteStore(Store):
         return Ledger(connected(self.path, self._timeout, sqlite3.Connection, "NORMAL"))
 
     def close(self) -> None:
-        """Close the file; what is being worked on counts as let go of. Idempotent.
+        """Close the file; what is being worked on counts as begun by somebody who died. Idempotent.
 
         A function that is writing may still commit. It is not waited for: the file is closed when it ends.
         """

@@ -245,11 +245,11 @@ class Worker:
             return self._decide(job, claim)
         except StoreError as error:
             self._note_store_error(error)
-            claim.abandon()
+            _leave_unfinished(job, claim)
             job.start_over(self._setting)
             return None
         except BaseException:
-            claim.abandon()
+            _leave_unfinished(job, claim)
             raise
 
     def _decide(self, job: Job, claim: Claim) -> Finished | None:
@@ -302,6 +302,13 @@ class Worker:
         """Have a request become a dead letter, and forgotten: should somebody send it again, it starts anew."""
         claim.forget()
         return Finished(job.delivery, job.node, job.fault(None), dead=reason)
+
+
+def _leave_unfinished(job: Job, claim: Claim) -> None:
+    """Let go of a request that was begun and could not be finished; by policy it is as if somebody had died of it."""
+    if job.policy.unfinished == Unfinished.FAULT:
+        claim.deaths += 1
+    claim.abandon()
 
 
 def is_expired(message: Message) -> bool:

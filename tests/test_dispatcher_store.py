@@ -6,6 +6,7 @@ import re
 import sqlite3
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from threading import Event
@@ -371,6 +372,29 @@ class TestFailingStore(WithStore):
             away.rename(path)
             assert text_of(future.result(PATIENCE)) == "Hello Ann"
         assert (greeted(path), runs) == (["Ann"], ["run"] * 2)
+
+    def test_not_run_again(
+        self, client: Client, other: Connection, seen: list[Request], service: Service, store: SqliteStore, path: Path
+    ) -> None:
+        """By policy a function whose end cannot be stored is not run again: what it did elsewhere would come twice."""
+        careful = Service(policy=Policy(unfinished="fault"))
+        careful.operation(GREET)(service.operations[GREET])
+        failures, inner = [sqlite3.OperationalError("disk full")], store._note
+
+        def note(*arguments: Any) -> None:
+            if failures:
+                raise failures.pop()
+            inner(*arguments)
+
+        store._note = note  # type: ignore[method-assign]
+        with Dispatcher(other, URI, careful, store=store) as dispatcher:
+            fault = client.call(envelope("Ann")).fault
+            assert (dispatcher.counts["store failed"], dispatcher.counts["not run again"]) == (1, 1)
+        assert fault is not None
+        assert "whether it was carried out is not known; it was not run again" in fault.reason
+        assert len(seen) == 1
+        with closing(sqlite3.connect(path)) as database:  # what it wrote was undone
+            assert database.execute("SELECT name FROM sqlite_master WHERE name = 'greeted'").fetchall() == []
 
     def test_pauses(self, client: Client, other: Connection, store: SqliteStore, service: Service) -> None:
         """A function whose end cannot be stored again and again is run after pauses that get longer."""

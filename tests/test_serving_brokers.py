@@ -37,7 +37,9 @@ from calling_kit import (
 from lxml import etree
 from serving_kit import ROOT, SERVICES, serving
 
+import soapjms
 from brokers import Connection, queue
+from brokers.stomp import StompConnection
 from soapjms import Client, Dispatcher, Policy, Request, Service
 
 TESTS = Path(__file__).parent
@@ -164,6 +166,28 @@ class TestKilled(Killed):
                 assert [text_of(each.result(120)) for each in futures] == [f"booked {text}" for text in texts]
             assert_one_answer_each(client)
         assert booked(path) == Counter(texts)
+        assert_nothing_left(connection, name)
+
+    def test_begun_and_not_finished(
+        self, connection: Connection, name: str, uri: str, path: Path, common: list[str], tmp_path: Path
+    ) -> None:
+        """What a process died of is run again, and marked as delivered before; by policy it is answered with a fault.
+
+        The store knows, so this is so as well where the broker does not tell, as Artemis over STOMP.
+        """
+        with Client(connection, uri, timeout=120) as client:
+            with serving("bank:service", *common, marks=tmp_path) as served:
+                again, once = (client.submit(envelope(operation=each)) for each in ("again", "once"))
+                assert served.ended() == -9
+            with serving("bank:service", *common, marks=tmp_path):
+                assert text_of(again.result(120)) == "redelivered True, delivery 2"
+                fault = once.result(120).fault
+            assert_one_answer_each(client)
+        assert fault is not None
+        assert "whether it was carried out is not known; it was not run again" in fault.reason
+        runs = [len((tmp_path / f"runs-{each}").read_text("utf-8").splitlines()) for each in ("again", "once")]
+        assert runs == [2, 1]
+        assert booked(path) == {"again": 1}
         assert_nothing_left(connection, name)
 
     def test_poison(
@@ -312,6 +336,43 @@ class TestPolicies(OnRealBrokers):
             assert (dispatcher.counts["retried"], dispatcher.counts["expired"]) == (2, 1)
         assert runs == ["Ann"] * 3 + ["Eve"]
         assert_nothing_left(connection, name)
+
+
+class TestRedelivered(OnRealBrokers):
+    """What a function is told of a delivery that is not the first, without a store: as far as the broker tells."""
+
+    @pytest.mark.parametrize("lost", [True, False], ids=["connection", "subscription"])
+    def test_marked(self, url: str, connection: Connection, other: Connection, uri: str, lost: bool) -> None:
+        """After a lost connection both tell. After an ended subscription Artemis does not: its capability says so."""
+        is_begun, is_free, seen = Event(), Event(), list[tuple[bool, int | None, bool | None]]()
+        first, second = Service(), Service()
+
+        @first.operation("{urn:greeter}greetMe")
+        def begin(request: Request) -> None:
+            is_begun.set()
+            assert is_free.wait(PATIENCE)
+
+        @second.operation("{urn:greeter}greetMe")
+        def greet(request: Request) -> etree._Element:
+            seen.append((request.redelivered, request.delivery_count, request.message.redelivered))
+            return element("greetMeResponse", f"Hello {request.element.text}")
+
+        with soapjms.connect(url, reconnect=False) as mortal, Client(connection, uri, timeout=PATIENCE) as client:
+            dispatcher = Dispatcher(mortal, uri, first).start()
+            future = client.submit(envelope("Ann"))
+            assert is_begun.wait(PATIENCE)
+            if lost:
+                assert isinstance(mortal, StompConnection)
+                mortal._current().drop()
+            else:
+                dispatcher.close(0)
+            with Dispatcher(other, uri, second) as serving:
+                assert text_of(future.result(PATIENCE)) == "Hello Ann"
+            is_free.set()
+            dispatcher.close()
+            assert serving.counts["answered"] == 1
+        is_told = lost or other.capabilities.tells_redelivery
+        assert seen == [(True, None, True) if is_told else (False, None, None)]
 
 
 class TestReplyTopic(OnRealBrokers):

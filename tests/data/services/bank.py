@@ -54,6 +54,24 @@ def die(request: soapjms.Request) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def die_together(request: soapjms.Request) -> etree._Element:
+    """Note the run, and be killed once both were begun; a later run writes a row, and says what it knows."""
+    name = etree.QName(request.element).localname
+    with (MARKS / f"runs-{name}").open("a", encoding="utf-8") as runs:
+        runs.write("run\n")
+    if is_first(name):
+        while not all((MARKS / each).exists() for each in ("again", "once")):
+            time.sleep(0.005)
+        os.kill(os.getpid(), signal.SIGKILL)
+    request.transaction.execute("CREATE TABLE IF NOT EXISTS booked (text TEXT)")
+    request.transaction.execute("INSERT INTO booked VALUES (?)", (name,))
+    return answer(f"redelivered {request.redelivered}, delivery {request.delivery_count}")
+
+
+service.operation(f"{{{NS}}}again")(die_together)
+service.operation(f"{{{NS}}}once", policy=soapjms.Policy(unfinished="fault"))(die_together)
+
+
 @service.operation(f"{{{NS}}}work")
 def work(request: soapjms.Request) -> etree._Element:
     """Work for a while, and say which process did."""
