@@ -153,9 +153,9 @@ class Capture:
             if message.correlation_id == self._probe:
                 self._probed.set()
             return
-        self.counts["seen"] += 1
         if not self._backlog.put(message, self._clock()):
             self.counts["dropped"] += 1
+        self.counts["seen"] += 1
 
     def _on_state(self, state: ConnectionState) -> None:
         if state is ConnectionState.LOST:

@@ -6,8 +6,9 @@ import socket
 import ssl
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from threading import Event as Flag
 from threading import Thread
 from types import TracebackType
@@ -76,6 +77,7 @@ class Peer:
         refuses: addresses of links that it refuses, and with which condition.
         credit: what a sending link gets.
         idle: seconds after which it gives up a silent client; 0 for never.
+        notices_silence: False if it asks for signs of life, and goes on without them.
         closes_with: the condition that it closes every connection with, once open.
         sasl: what proton's server side lets in.
     """
@@ -85,6 +87,7 @@ class Peer:
     refuses: dict[str | None, Condition] = field(default_factory=dict)
     credit: int = 100
     idle: float = 0.0
+    notices_silence: bool = True
     closes_with: Condition | None = None
     sasl: str = "ANONYMOUS"
     desired: list[list[str]] = field(default_factory=list)
@@ -128,7 +131,8 @@ class Peer:
     def cut(self) -> None:
         """End all connections at once, without a word."""
         for each in self._sockets:
-            each.shutdown(socket.SHUT_RDWR)
+            with suppress(OSError):  # it has ended
+                each.shutdown(socket.SHUT_RDWR)
 
     def _accept(self) -> None:
         while not self._stopped.is_set():
@@ -153,12 +157,13 @@ class Peer:
             except OSError:  # the client did not like us
                 connected.close()
                 return
-        connected.settimeout(0.005)
         carrier = self.carrier() if self.carrier else Carrier()
         with connected:
             while not self._stopped.is_set() and not carrier.is_over:
-                while not self._orders.empty():
-                    self._orders.get()()
+                with suppress(Empty):  # another connection's thread may be quicker
+                    while True:
+                        self._orders.get_nowait()()
+                connected.settimeout(0.005)
                 try:
                     octets = connected.recv(65536)
                     if not octets:
@@ -171,7 +176,8 @@ class Peer:
                     pass
                 except OSError:
                     return
-                transport.tick(time.monotonic())
+                if self.notices_silence:
+                    transport.tick(time.monotonic())
                 while (event := collector.peek()) is not None:
                     self._handle(event, connection)
                     collector.pop()
@@ -180,6 +186,7 @@ class Peer:
                     piece: Any = transport.peek(pending)
                     out += bytes(piece)
                     transport.pop(len(piece))
+                connected.settimeout(PATIENCE)  # the client may be slow to read
                 try:
                     connected.sendall(carrier.send(out, is_last=transport.pending() < 0))
                 except OSError:

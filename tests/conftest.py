@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from ports import nobody
 from qpid_kit import Qpid, start_qpid
 from real_brokers import RealBroker, start_activemq, start_artemis
 
@@ -21,6 +22,13 @@ settings.load_profile("tests")
 # A shell that starts the tests in the background has them ignore Ctrl-C, and so would the processes that they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture
+def kept_port() -> Iterator[int]:
+    """Keep a port for a server that leaves and comes back: nobody else gets it meanwhile."""
+    with nobody() as port:
+        yield port
 
 
 @pytest.fixture(scope="session")

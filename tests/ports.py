@@ -1,4 +1,4 @@
-"""Ports of this machine: where nobody listens, and where a child process may."""
+"""Ports of this machine: where nobody listens, or only sometimes somebody does, and where a child process may."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ has, or a client that tries to reconnect may get the port of its broker for its 
 
 @contextmanager
 def nobody() -> Iterator[int]:
-    """Keep a port where nobody listens, so that nobody else gets it meanwhile."""
+    """Keep a port where nobody listens, so that nobody else gets it meanwhile, not even a client as its own end of a
+    connection. Who knows it may listen there, leave, and come back."""
     with socket.socket() as bound:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(("127.0.0.1", 0))
         yield bound.getsockname()[1]
 

@@ -94,8 +94,8 @@ class Wire:
 class Listener:
     """Where a client is notified."""
 
-    def __init__(self, port: int = 0) -> None:
-        self.socket = socket.create_server(("127.0.0.1", port))
+    def __init__(self) -> None:
+        self.socket = socket.create_server(("127.0.0.1", 0))
         self.socket.settimeout(PATIENCE)
         self.port: int = self.socket.getsockname()[1]
 
@@ -219,9 +219,9 @@ def attribute(lines: list[str], name: str) -> str:
 class Running:
     """A server under test, and what is connected to it."""
 
-    def __init__(self, options: Options, store: str | Path, clock: Callable[[], float]) -> None:
+    def __init__(self, options: Options, store: str | Path, clock: Callable[[], float], port: int) -> None:
         self.server = Server(store, options, clock=clock)
-        self.address = self.server.listen("127.0.0.1", 0)
+        self.address = self.server.listen("127.0.0.1", port)
         self._clients: list[Wire] = []
 
     def raw(self) -> Raw:
@@ -258,10 +258,10 @@ class Running:
 
 @contextmanager
 def running(
-    store: str | Path = ":memory:", clock: Callable[[], float] = time.time, **options: Any
+    store: str | Path = ":memory:", clock: Callable[[], float] = time.time, port: int = 0, **options: Any
 ) -> Iterator[Running]:
     """Run a server for a test."""
-    server = Running(replace(QUICK, **options), store, clock)
+    server = Running(replace(QUICK, **options), store, clock, port)
     try:
         yield server
     finally:

@@ -21,7 +21,9 @@ from brokers.amqp.websocketstream import is_unit, units
 
 pytestmark = pytest.mark.broker
 
-PATIENCE = 5.0
+PATIENCE = 20.0
+PERSISTENCE = 10.0
+"""Seconds after which a broker that should have ended a connection counts as going on."""
 
 
 class Listening(Protocol):
@@ -108,7 +110,7 @@ def until_the_end(socket: ClientConnection) -> bytes:
     read = b""
     try:
         while True:
-            got = socket.recv(PATIENCE)
+            got = socket.recv(PERSISTENCE)
             assert isinstance(got, bytes)
             read += got
     except ConnectionClosed:

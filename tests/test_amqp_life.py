@@ -14,6 +14,7 @@ import pytest
 from amqp_kit import PATIENCE, Peer, settle, text
 from ports import nobody
 from proton import Condition, Delivery, symbol
+from proxy_kit import Proxy
 
 import brokers
 from brokers import (
@@ -149,9 +150,9 @@ def test_plain_says_user_password_and_host() -> None:
 
 def test_external_says_who_but_no_password() -> None:
     """The certificate of TLS is what counts, as RFC 4422 has it."""
-    peer = Scripted(sasl.SASL_HEADER + mechanisms("PLAIN", "EXTERNAL"), outcome(0))
+    peer = Scripted(sasl.SASL_HEADER + mechanisms("PLAIN", "EXTERNAL"), outcome(0) + sasl.AMQP_HEADER + b"\0" * 8)
     with pytest.raises(ConnectionFailedError):
-        brokers.connect(f"{peer.url}?mechanism=external", timeout=0.3)
+        brokers.connect(f"{peer.url}?mechanism=external", timeout=PATIENCE)
     peer.close()
     assert sasl.unpack(peer.received[8:].partition(sasl.AMQP_HEADER)[0])[1][:2] == ["EXTERNAL", b"user"]
 
@@ -263,24 +264,22 @@ def test_failover_to_the_next_broker() -> None:
 
 def test_a_silent_connection_is_lost() -> None:
     """A broker that gives no sign of life for the time that was agreed is gone."""
-    with Peer() as peer, brokers.connect(f"{peer.url}?idle=400", timeout=PATIENCE, reconnect=False) as connection:
-        blocked = threading.Event()
-        holder = threading.Thread(target=peer.do, args=(lambda: blocked.wait(PATIENCE),))
-        holder.start()
-        try:
-            wait_until(lambda: connection.state is ConnectionState.LOST)
-        finally:
-            blocked.set()
-            holder.join(PATIENCE)
+    with (
+        Peer() as peer,
+        Proxy("127.0.0.1", peer.port) as between,
+        brokers.connect(f"amqp://127.0.0.1:{between.port}?idle=2000", timeout=PATIENCE, reconnect=False) as connection,
+    ):
+        between.silence()
+        wait_until(lambda: connection.state is ConnectionState.LOST)
 
 
 def test_signs_of_life_are_given() -> None:
     """Two sides that say nothing stay connected: empty frames go both ways."""
     with (
-        Peer(idle=0.8) as peer,
-        brokers.connect(f"{peer.url}?idle=800", timeout=PATIENCE, reconnect=False) as connection,
+        Peer(idle=3.0) as peer,
+        brokers.connect(f"{peer.url}?idle=3000", timeout=PATIENCE, reconnect=False) as connection,
     ):
-        time.sleep(1.8)  # more than twice the limit, which is what is under test
+        time.sleep(6.5)  # more than twice the limit, which is what is under test
         connection.send(text()).result(PATIENCE)
         assert connection.generation == 1
 

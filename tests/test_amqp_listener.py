@@ -149,7 +149,7 @@ def test_tls_and_certificates_of_clients(binding: Binding | None, tmp_path: Path
 
 def test_a_client_that_never_logs_in_is_left() -> None:
     """However slowly it begins."""
-    with listening(patience=0.3) as listener, socket.create_connection(("127.0.0.1", listener.port), PATIENCE) as slow:
+    with listening(patience=1.0) as listener, socket.create_connection(("127.0.0.1", listener.port), PATIENCE) as slow:
         slow.sendall(b"AMQP")
         assert slow.recv(10) == b""
 

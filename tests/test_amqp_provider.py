@@ -293,7 +293,7 @@ def test_the_end_of_a_connection_rolls_back(broker: Broker, listener: Listener) 
 def test_an_idle_transaction_is_rolled_back(broker: Broker) -> None:
     """What it holds goes back, and who comes too late is told; one that is used goes on."""
     with (
-        Listener(broker, port=0, options=Options(transaction_idle=1.0)) as listening,
+        Listener(broker, port=0, options=Options(transaction_idle=2.0)) as listening,
         Raw(listening.port) as raw,
         Raw(listening.port) as other,
     ):
@@ -312,11 +312,11 @@ def test_an_idle_transaction_is_rolled_back(broker: Broker) -> None:
         assert raw.discharge(control, idle, fail=True).state == ACCEPTED  # AT-23
         assert raw.discharge(control, idle, fail=True).condition == "amqp:transaction:unknown-id"
         used, link = raw.declare(control), raw.attach(None)
-        for number in range(12):  # longer than that
+        for number in range(24):  # longer than that
             raw.outcome(raw.send(link, to("used", str(number)), transaction=used))
             raw.settle_down()
         assert raw.discharge(control, used, fail=False).state == ACCEPTED
-        assert broker.depth(queue("used")) == 12
+        assert broker.depth(queue("used")) == 24
 
 
 def test_transactions_are_bounded(broker: Broker) -> None:

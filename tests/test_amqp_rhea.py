@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from calling_kit import eventually
 
 import brokers
 from brokers import Destination, Message, MessageType, properties, queue
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.peer
 
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = ROOT / "build/rhea/node_modules"
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 WAYS = [
     pytest.param(None, None, id="tcp"),
@@ -115,5 +116,6 @@ def test_our_client_beside_it() -> None:
             )
             connection.send(request).result(PATIENCE)
             talk(listener, None)  # its service takes ours first: it came first
+            eventually(lambda: got, "it was answered")
             consumer.close()
     assert [delivery.message.body for delivery in got] == ["ours!"]

@@ -379,7 +379,7 @@ def test_ws39_signs_of_life_are_amqps() -> None:
     """WS-39: empty frames of eight octets keep the connection, each a message of its own."""
     script = Script()
     with (
-        serving(script, idle=0.2) as (_, url),
+        serving(script, idle=0.2, notices_silence=False) as (_, url),
         brokers.connect(url, timeout=PATIENCE, reconnect=False) as connection,
     ):
         wait_until(lambda: script.messages.count(b"\0\0\0\x08\x02\0\0\0") >= 2)

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import trustme
+from ports import nobody
 from smqp_kit import CREATED, PATIENCE, Listener, Running, Wire, eventually, running
 from smqp_kit import QUICK as SERVER_QUICK
 
@@ -382,25 +383,24 @@ def test_smqps(server: Running) -> None:
 # Connections that are lost
 
 
-def test_the_connection_is_renewed(server: Running, tmp_path: Path) -> None:
+def test_the_connection_is_renewed(server: Running, kept_port: int, tmp_path: Path) -> None:
     """After the server was away the client logs in again; subscriptions go on, calls meanwhile fail and say so."""
     inbox, states = Inbox(), Inbox()
     store = tmp_path / "store"
     with ExitStack() as stack:
-        first = stack.enter_context(running(store))
+        first = stack.enter_context(running(store, port=kept_port))
         first.accounts("alice")
         first.topics("/t")
         client = stack.enter_context(connected(first.address))
         client.watch(states)
         client.subscribe("/t", inbox)
         guid = client.welcome.guid
-        port = first.address[1]
         first.close()
         assert states.next() is False
         with pytest.raises(ConnectionLostError):
             client.publish("/t", "lost")
         second = stack.enter_context(Server(store, SERVER_QUICK))
-        second.listen("127.0.0.1", port)
+        second.listen("127.0.0.1", kept_port)
         assert states.next() is True
         assert client.welcome.guid != guid
         client.publish("/t", "again")
@@ -409,9 +409,11 @@ def test_the_connection_is_renewed(server: Running, tmp_path: Path) -> None:
 
 def test_nobody_is_there() -> None:
     """The first connection is not tried again."""
-    closed = Listener()
-    closed.close()
-    with pytest.raises(ConnectionFailedError, match="no server of SMQP"), connected(("127.0.0.1", closed.port)):
+    with (
+        nobody() as port,
+        pytest.raises(ConnectionFailedError, match="no server of SMQP"),
+        connected(("127.0.0.1", port)),
+    ):
         pass
 
 
@@ -493,7 +495,7 @@ def test_wrong_replies_end_the_connection(reply: bytes) -> None:
     """A code that SMQP has not, a reply that is none or does not end: the call fails, and the client does not hang."""
     with (
         FakeServer(replies={"COUNT": reply}) as fake,
-        connected(fake.address, options={"timeout": 0.5, "renew": None}) as client,
+        connected(fake.address, options={"timeout": 2.0, "renew": None}) as client,
     ):
         client.noop()
         with pytest.raises(ConnectionLostError):
@@ -515,7 +517,7 @@ def test_SM_132_a_publisher_without_an_answer_fails() -> None:
     """It has to take the message for not published."""
     with (
         FakeServer(replies={"PUB": b""}) as fake,
-        connected(fake.address, options={"timeout": 0.3, "renew": None}) as client,
+        connected(fake.address, options={"timeout": 2.0, "renew": None}) as client,
     ):
         with pytest.raises(ConnectionLostError):
             client.publish("/t", "x")

@@ -201,19 +201,18 @@ def test_temporary_destinations_end_with_their_connection(broker: ReachedByUrl) 
             connection.consume(mine, Inbox())
 
 
-def test_a_queue_survives_its_server(tmp_path: Path) -> None:
+def test_a_queue_survives_its_server(kept_port: int, tmp_path: Path) -> None:
     """What was sent is there after a restart; consumers go on by themselves."""
     store = tmp_path / "store"
     destination, inbox = queue("orders"), Inbox(accept=False)
     options = ClientOptions(renew=(0.02, 0.1), keepalive=0.2)
-    with running(store) as server:
+    with running(store, port=kept_port) as server:
         connection = connect(prepared(server), options=options)
         consumer = connection.consume(destination, inbox)
         send(connection, text(destination, "first"), text(destination, "second"))
         assert inbox.next().message.body == "first"
-        port = server.address[1]
     with Server(store, QUICK) as again, connection:
-        again.listen("127.0.0.1", port)
+        again.listen("127.0.0.1", kept_port)
         first = inbox.next()
         assert (first.message.body, first.message.redelivered) == ("first", True)
         first.accept()

@@ -179,13 +179,14 @@ def test_smqps_the_newest_notify_connection_counts(
         ("/stocks/*", "/stocks/acme", ["/stocks/ibm"]),
     ],
 )
-def test_what_was_unsubscribed_from_stays_so(own: str, ended: str, left: list[str], tmp_path: Path) -> None:
+def test_what_was_unsubscribed_from_stays_so(
+    own: str, ended: str, left: list[str], kept_port: int, tmp_path: Path
+) -> None:
     """A connection that is made anew subscribes to nothing that was ended in other words than it was begun with."""
     inbox, states = Inbox(), Inbox()
-    with running(tmp_path / "store") as first:
+    with running(tmp_path / "store", port=kept_port) as first:
         first.accounts("alice", "bob")
         first.topics("/stocks/acme", "/stocks/ibm")
-        port = first.address[1]
         client = Client(*first.address, account="alice", password="pw")
         client.watch(states)
         client.subscribe(own, inbox)
@@ -193,9 +194,9 @@ def test_what_was_unsubscribed_from_stays_so(own: str, ended: str, left: list[st
         first.close()
         assert states.next() is False
     with client, Server(tmp_path / "store", QUICK) as second:
-        second.listen("127.0.0.1", port)
+        second.listen("127.0.0.1", kept_port)
         assert states.next() is True
-        with connected(("127.0.0.1", port), "bob") as bob:
+        with connected(("127.0.0.1", kept_port), "bob") as bob:
             counts = {topic: bob.count_subscribers(topic) for topic in ("/stocks/acme", "/stocks/ibm")}
     assert [topic for topic, count in counts.items() if count] == left
 

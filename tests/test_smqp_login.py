@@ -237,7 +237,7 @@ def test_a_client_that_does_not_log_in_is_sent_away() -> None:
 
 def test_a_client_that_says_nothing_is_sent_away() -> None:
     """If the operator wants it so; every command begins the time anew."""
-    with running(idle_timeout=0.3) as server:
+    with running(idle_timeout=2.0) as server:
         server.accounts("alice")
         client = server.client("alice", listen=False)
         for _ in range(3):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pytest
+from ports import nobody
 from smqp_kit import Clock, Listener, Running, attribute, eventually, running
 
 from brokers.smqp.server import Right
@@ -285,9 +286,8 @@ def test_SM_121_SM_122_the_client_moves_to_another_port(server: Running) -> None
 def test_SM_123_a_port_that_nobody_listens_at(server: Running) -> None:
     """404; the next command is answered as ever. One that never answers: 408."""
     client = server.client("alice", listen=False)
-    closed = Listener()
-    closed.close()
-    assert client.code(f"SET NOTIFY PORT {closed.port}") == 404
+    with nobody() as port:
+        assert client.code(f"SET NOTIFY PORT {port}") == 404
     assert client.code("NOOP") == 200
     server.server.administer(lambda admin: admin.set_options(connect_timeout=0.2))
     with socket.socket() as full:  # takes no connection beyond those that wait in it already
