@@ -1,13 +1,18 @@
-"""A TCP proxy between a test and a real broker: it can fall silent, cut what goes through it, and be away."""
+"""A TCP proxy between a test and a real broker: it can fall silent, cut what goes through it, and be away.
+
+Nobody else gets its port while it is away.
+"""
 
 from __future__ import annotations
 
 import socket
 import struct
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from threading import Event, Lock, Thread
 from types import TracebackType
 from typing import Final, Self
+
+from ports import nobody
 
 RESET: Final = struct.pack("ii", 1, 0)
 """SO_LINGER so that `close` resets the connection, as a broker that was killed does."""
@@ -23,8 +28,9 @@ class Proxy:
         self._threads: list[Thread] = []
         self._forwarding = Event()
         self._forwarding.set()
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
+        self._stack = ExitStack()
+        self.port = self._stack.enter_context(nobody())
+        self._listener = socket.create_server(("127.0.0.1", self.port))
         self.accepted = 0
 
     @property
@@ -74,6 +80,7 @@ class Proxy:
         for thread in self._threads:
             thread.join()
         self.cut()
+        self._stack.close()
 
     def _start(self, target: object, *arguments: object) -> None:
         thread = Thread(target=target, args=arguments, name="proxy")  # type: ignore[arg-type]
@@ -92,8 +99,14 @@ class Proxy:
                 client.close()
                 continue
             with self._lock:
-                self.accepted += 1
-                self._sockets |= {client, broker}
+                is_away = listener.fileno() < 0
+                if not is_away:
+                    self.accepted += 1
+                    self._sockets |= {client, broker}
+            if is_away:
+                client.close()
+                broker.close()
+                return
             self._start(self._forward, client, broker)
             self._start(self._forward, broker, client)
 

@@ -151,8 +151,8 @@ def captured(mirrored: RealBroker, tmp_path_factory: pytest.TempPathFactory) -> 
     logs = [folder / "client.jsonl", folder / "service.jsonl.gz", folder / "tap.jsonl"]
     with ExitStack() as opened:
 
-        def connect() -> StompConnection:
-            connection = opened.enter_context(soapjms.connect(mirrored.stomp_url))
+        def connect(**options: bool) -> StompConnection:
+            connection = opened.enter_context(soapjms.connect(mirrored.stomp_url, **options))
             assert isinstance(connection, StompConnection)
             return connection
 
@@ -161,7 +161,7 @@ def captured(mirrored: RealBroker, tmp_path_factory: pytest.TempPathFactory) -> 
         calls = Calls(mirrored.stomp_url, clients, services)
         asking, serving = connect(), connect()
         calls.plain(asking, serving)
-        calls.redelivered(asking, connect(), serving)
+        calls.redelivered(asking, connect(reconnect=False), serving)  # or the first would get it again, too
         calls.late(asking, serving)
         calls.missing(connect(), serving)
         total = sum(RECORDS.values())

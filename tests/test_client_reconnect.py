@@ -38,7 +38,7 @@ from brokers.stomp.annex import ROOM
 from soapjms import CallFailedError, CallTimeoutError, Client, Dispatcher, Request, Service, UsageError
 from soapjms.protocol import names
 
-HEARTBEAT = 1.2
+HEARTBEAT = 2.4
 """Seconds; Artemis promises no sign of life within less than half a second, and we ask for two in that time."""
 
 NOT_KNOWN = "was lost.*whether the service works on the request is not known"
@@ -185,7 +185,7 @@ class TestFaults(OnEachBroker):
             began = time.monotonic()
             with pytest.raises(CallFailedError, match=NOT_KNOWN):
                 future.result(PATIENCE)
-            assert time.monotonic() - began < 2 * heartbeat
+            assert time.monotonic() - began < 2 * heartbeat + 3  # seconds that a busy machine may take to notice
             proxy.speak()
             following = client.submit(envelope("again"))
             other.send(answer_to(found.next(), "in time"))
@@ -229,7 +229,7 @@ class TestFaults(OnEachBroker):
             return not [each for each in gone if each() is not None]
 
         eventually(are_gone, "nothing refers to them")
-        assert name not in real.counters().consumers
+        eventually(lambda: name not in real.counters().consumers, "the broker has no consumer of theirs")
         connection.close()
         eventually(lambda: real.counters().temporaries == [], "no temporary destination is left")
 
@@ -256,7 +256,7 @@ class TestFaults(OnEachBroker):
         ):
             waiting = client.submit(envelope())
             request = found.next()
-            calls = [client.submit(envelope(), timeout=0.5) for _ in range(120)]
+            calls = [client.submit(envelope(), timeout=2.0) for _ in range(120)]
             for each in calls:
                 with pytest.raises(CallTimeoutError):
                     each.result(PATIENCE)
@@ -418,7 +418,7 @@ class TestFaults(OnEachBroker):
                 time.sleep(0.2)
                 began = time.monotonic()
                 connection.close(0.5)
-                assert time.monotonic() - began < 1.5
+                assert time.monotonic() - began < 5
                 with pytest.raises(CallFailedError):
                     stuck.result(PATIENCE)
             client.close()

@@ -13,7 +13,7 @@ import pytest
 from brokers import crew as module
 from brokers.crew import Crew, Turns, at_once
 
-PATIENCE = 10.0
+PATIENCE = 30.0
 
 
 def threads_of(name: str) -> list[str]:

@@ -83,7 +83,7 @@ class TestWorkers(Peers):
             for number in range(20):
                 assert text_of(client.call(envelope(str(number)))) == str(number)
             assert not slow.done()
-            assert dispatcher.counts["answered"] == 20
+            eventually(lambda: dispatcher.counts["answered"] == 20, "the others were counted")
             ready.set()
             assert text_of(slow.result(PATIENCE)) == "slow"
 
@@ -101,7 +101,7 @@ class TestWorkers(Peers):
             client.call(envelope())
             client.call(envelope())
             assert calls == [GREET, GREET]
-            assert dispatcher.counts["answered"] == 2
+            eventually(lambda: dispatcher.counts["answered"] == 2, "both were counted")
             assert client.counts == {}
 
     def test_jndi(self, connection: Connection, other: Connection) -> None:

@@ -133,7 +133,7 @@ class TestPolicies(Kit):
             raise ValueError("no")
 
         with Dispatcher(other, URI, service) as dispatcher:
-            message = request_message("greeter", ANSWERS, expiration=time.time_ns() // 1_000_000 + 200)
+            message = request_message("greeter", ANSWERS, expiration=time.time_ns() // 1_000_000 + 1500)
             connection.send(message)
             eventually(lambda: dispatcher.counts["commits"] == 1, "it was accepted")
             assert (dispatcher.counts["retried"], dispatcher.counts["failed"]) == (0, 1)

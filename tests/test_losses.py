@@ -55,15 +55,25 @@ class Greeter:
 class Losing(Wrapped):
     """A connection that is lost with each commit of an answer above the limit."""
 
+    def __init__(self, inner: Connection) -> None:
+        super().__init__(inner)
+        self.lost: list[Delivery] = []
+
     def begin(self) -> Transaction:
-        return LosingTransaction(super().begin())
+        return LosingTransaction(super().begin(), self.lost)
+
+    def come_back(self) -> None:
+        """Have delivered again what was lost."""
+        while self.lost:
+            self.lost.pop().release()
 
 
 class LosingTransaction(Transaction):
-    """A transaction that is lost if it has such an answer: all that it would have accepted comes again."""
+    """A transaction that is lost if it has such an answer, with all that it would have accepted."""
 
-    def __init__(self, inner: Transaction) -> None:
+    def __init__(self, inner: Transaction, lost: list[Delivery]) -> None:
         self._inner = inner
+        self._lost = lost
         self._is_lost = False
         self._deliveries: list[Delivery] = []
 
@@ -82,8 +92,7 @@ class LosingTransaction(Transaction):
         if not self._is_lost:
             return self._inner.commit()
         self._inner.abort()
-        for delivery in self._deliveries:
-            delivery.release()
+        self._lost += self._deliveries
         future: Future[tuple[RefusedSend, ...]] = Future()
         future.set_exception(ConnectionLostError("the connection was lost"))
         return future
@@ -101,8 +110,13 @@ class TestEmbedded(Peers):
     def test_dead_letter(self, client: Client, other: Connection, broker: Broker, store: Path | None) -> None:
         """After so many losses the caller has a fault; with a store the function ran once."""
         greeter = Greeter()
-        with Dispatcher(Losing(other), URI, greeter.service, max_deliveries=3, store=store) as dispatcher:
-            response = client.call(envelope("big"), timeout=PATIENCE)
+        losing = Losing(other)
+        with Dispatcher(losing, URI, greeter.service, max_deliveries=3, store=store) as dispatcher:
+            future = client.submit(envelope("big"), timeout=PATIENCE)
+            for losses in (1, 2, 3):
+                eventually(lambda: dispatcher.counts["lost"] == losses, "the commit was lost")  # noqa: B023 - at once
+                losing.come_back()
+            response = future.result(PATIENCE)
             assert response.fault is not None
             assert UNANSWERABLE in response.fault.reason
             assert text_of(client.call(envelope("Ann"), timeout=PATIENCE)) == "Hello Ann"

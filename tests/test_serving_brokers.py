@@ -227,7 +227,7 @@ class TestServing(OnRealBrokers):
             serving("bank:service", *options, marks=tmp_path) as served,
         ):
             served.until_serving(2)
-            futures = [client.submit(envelope(str(number), operation="work")) for number in range(12)]
+            futures = [client.submit(envelope(str(number), operation="work")) for number in range(24)]
             workers = Counter(text_of(each.result(60)) for each in futures)
             (port,) = [line.split()[3].rstrip(":") for line in served.out if line.startswith("health at port")]
             eventually(lambda: len(ready(port)) == 2, "both tell their health")
@@ -260,7 +260,7 @@ class TestServing(OnRealBrokers):
         """At SIGTERM what is under way is answered; what waits stays for the next; the status is 0."""
         options = ["--connection", url, "--uri", uri, "--workers", "2", "--grace", "20"]
         with Client(connection, uri, timeout=60) as client:
-            with serving("bank:service", *options, marks=tmp_path) as served:
+            with serving("bank:service", *options, marks=tmp_path, BANK_WORK="1.5") as served:
                 served.until_serving()
                 futures = [client.submit(envelope(str(number), operation="work")) for number in range(6)]
                 eventually(lambda: len(list(tmp_path.glob("work-*"))) == 2, "two are under way")
@@ -278,7 +278,7 @@ class TestServing(OnRealBrokers):
         """What is not finished within the grace goes back to the broker, and the status is 1."""
         options = ["--connection", url, "--uri", uri, "--grace", "0"]
         with Client(connection, uri, timeout=60) as client:
-            with serving("bank:service", *options, marks=tmp_path) as served:
+            with serving("bank:service", *options, marks=tmp_path, BANK_WORK="5") as served:
                 served.until_serving()
                 future = client.submit(envelope("slow", operation="work"))
                 eventually(lambda: (tmp_path / "work-slow").exists(), "it is under way")
@@ -326,7 +326,7 @@ class TestPolicies(OnRealBrokers):
         ):
             first = client.submit(envelope("Ann"))
             eventually(lambda: runs == ["Ann"], "the first is worked on")
-            deadline = time.time_ns() // 1_000_000 + 1_000
+            deadline = time.time_ns() // 1_000_000 + 3_000
             connection.send(request_message(name, None, body=envelope("late"), expiration=deadline)).result(PATIENCE)
             eventually(lambda: time.time_ns() // 1_000_000 > deadline, "it expired")
             last = client.submit(envelope("Eve"))

@@ -78,17 +78,17 @@ def answering(*greetings: bytes) -> Iterator[str]:
 def test_server_that_never_answers() -> None:
     """stomp.py alone would wait for ever."""
     with answering(b"") as url, pytest.raises(ConnectionFailedError, match="did not answer"):
-        brokers.connect(url, timeout=0.3)
+        brokers.connect(url, timeout=1.0)
     assert_no_threads()
 
 
 def test_server_that_answers_the_second_time(caplog: pytest.LogCaptureFixture) -> None:
     """Artemis may have locked up one thread of its network: who is given to another is served."""
     greeting = b"CONNECTED\nversion:1.2\nserver:ActiveMQ/6\n\n\0"
-    with answering(b"", greeting) as url, brokers.connect(url, timeout=0.9) as connection:
+    with answering(b"", greeting) as url, brokers.connect(url, timeout=6.0) as connection:
         assert connection.state == "connected"
         connection._link.drop()
-    assert "did not answer within 0.3 s; logging in once more" in caplog.text
+    assert "did not answer within 2.0 s; logging in once more" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_server_that_answers_the_second_time(caplog: pytest.LogCaptureFixture) -
 def test_broker_without_dialect(greeting: bytes) -> None:
     """A broker that is not in the table, or does not say what it is."""
     with answering(greeting) as url, pytest.raises(ConnectionFailedError, match="no STOMP dialect"):
-        brokers.connect(url, timeout=1.0)
+        brokers.connect(url, timeout=PATIENCE)
     assert_no_threads()
 
 
@@ -177,10 +177,10 @@ class TestMortal(Fixtures):
         """Without heart-beats for one and a half intervals the connection counts as lost."""
         states: SimpleQueue[ConnectionState] = SimpleQueue()
         assert mortal.pid is not None
-        with brokers.connect(mortal.stomp_url, heartbeat=1.0) as connection:
+        with brokers.connect(mortal.stomp_url, heartbeat=2.0) as connection:
             connection.watch(states.put)
             with pytest.raises(Empty):
-                states.get(timeout=2.5)
+                states.get(timeout=5.0)
             os.kill(mortal.pid, signal.SIGSTOP)
             assert states.get(timeout=PATIENCE) is ConnectionState.LOST
             os.kill(mortal.pid, signal.SIGCONT)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import re
 import socket
 import time
 import warnings
@@ -226,8 +227,8 @@ class TestReconnecting(OnBoth):
         with ThreadPoolExecutor(1) as waiting:
             waiter = waiting.submit(cut.wait_connected)
             began = time.monotonic()
-            cut.close()
-            assert time.monotonic() - began < 1.0
+            cut.close(3 * PATIENCE)
+            assert time.monotonic() - began < 5.0
             assert states.next() is CLOSED
             with pytest.raises(ClosedError):
                 waiter.result(PATIENCE)
@@ -266,8 +267,8 @@ class TestReconnecting(OnBoth):
         assert states.next() is LOST
         wait_until(lambda: proxy.accepted > 1)
         began = time.monotonic()
-        cut.close()
-        assert time.monotonic() - began < 1.0
+        cut.close(3 * PATIENCE)
+        assert time.monotonic() - began < 5.0
         assert_no_threads()
 
     def test_attempts_end(self, proxy: Proxy, name: str) -> None:
@@ -332,7 +333,7 @@ class TestReconnecting(OnBoth):
         """One that takes the connection and says nothing gets its part of the time only."""
         proxy.silence()
         urls = f"failover:({proxy.stomp_url},{broker.stomp_url})"
-        with brokers.connect(urls, timeout=2.0) as connection:
+        with brokers.connect(urls, timeout=6.0) as connection:
             assert connection.generation == 1
         assert proxy.accepted == 2  # and was asked once more
 
@@ -351,7 +352,7 @@ class TestReconnecting(OnBoth):
                     client.sendall(b"ERROR\nmessage:User name [admin] or password is invalid.\n\n\0")
         proxy.come_back()
         assert (states.next(), states.next()) == (LOST, CONNECTED)
-        assert "attempt 1 failed: stomp://" in caplog.text
+        assert re.search(r"attempt \d failed: stomp://", caplog.text)
         assert "password is invalid" in caplog.text
         assert "passcode" not in caplog.text
 

@@ -1,6 +1,7 @@
 """A bank for tests of `soapjms serve`: it books once what it is told, and dies where a test wants it to.
 
 BANK_MARKS is a folder: a file there says that something was begun, so that the test can wait for it, or has happened.
+BANK_WORK is how many seconds work takes.
 """
 
 from __future__ import annotations
@@ -76,5 +77,5 @@ service.operation(f"{{{NS}}}once", policy=soapjms.Policy(unfinished="fault"))(di
 def work(request: soapjms.Request) -> etree._Element:
     """Work for a while, and say which process did."""
     is_first(f"work-{request.element.text}")
-    time.sleep(0.3)
+    time.sleep(float(os.environ.get("BANK_WORK", "0.3")))
     return answer(str(os.getpid()))
