@@ -307,7 +307,7 @@ def refusal(told: object, version: SoapVersion) -> str:
 @pytest.mark.parametrize("version", list(SoapVersion))
 def test_no_answer_in_time(connection: Connection, version: SoapVersion) -> None:
     """504 with a fault in the version of the request; nothing is left of the call."""
-    with HttpBridge(connection, URI, timeout=0.05) as app, Listener(app, "127.0.0.1:0") as listener:
+    with HttpBridge(connection, URI, timeout=1.0) as app, Listener(app, "127.0.0.1:0") as listener:
         told = ask(listener, envelope("", version), TYPES[version])
         assert told.status == 504
         assert refusal(told, version) == "no correlated response came in time"
@@ -522,7 +522,7 @@ def line_to(listener: Listener) -> socket.socket:
 
 def test_a_body_that_does_not_come(connection: Connection) -> None:
     """408 after a while."""
-    with bridged(connection, URI, read_timeout=0.05) as listener, line_to(listener) as line:
+    with bridged(connection, URI, read_timeout=0.5) as listener, line_to(listener) as line:
         line.sendall(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Type: text/xml\r\nContent-Length: 10\r\n\r\n<")
         assert line.recv(100).startswith(b"HTTP/1.1 408 ")
 
@@ -532,7 +532,7 @@ def test_a_body_that_does_not_come(connection: Connection) -> None:
 )
 def test_a_head_that_does_not_come(connection: Connection, head: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """The connection is closed after a while."""
-    monkeypatch.setattr("soapjms.bridge.listening.HEAD_TIMEOUT", 0.05)
+    monkeypatch.setattr("soapjms.bridge.listening.HEAD_TIMEOUT", 0.5)
     with bridged(connection, URI) as listener, line_to(listener) as line:
         line.sendall(head)
         assert line.recv(100) == b""
