@@ -10,10 +10,11 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
+from uuid import uuid4
 
 import pyarrow as pa
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it ships no types
-from pyspark import StorageLevel
+from pyspark import StorageLevel, TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation names it
@@ -27,15 +28,17 @@ from soapjms.replay.schema import VERDICTS, to_batch
 from soapjms.replay.session import was_interrupted
 from soapjms.replay.summary import REJECTS_SHOWN, Tally
 from soapjms.replay.terms import Terms
+from soapjms.replay.writing import PART, Rows
 
 Batches: TypeAlias = Iterator[pa.RecordBatch]
+Records: TypeAlias = Callable[[Batches], Iterator[tuple[str, Record]]]
 
 LONGEST_ERROR: Final = 4000
 BATCH_ROWS: Final = 1000
 BATCH_OCTETS: Final = 16 << 20
 
-JUDGED: Final = pa.schema([*VERDICTS, ("tally", pa.string())])
-"""A verdict, or the counts of a task and nothing else."""
+JUDGED: Final = pa.schema([("part", pa.int32()), ("records", pa.int64())])
+"""What a task judged: its files are called by the number of the part."""
 
 
 @contextmanager
@@ -78,33 +81,56 @@ def first_rejected(refused: DataFrame) -> list[Rejected]:
 # Judging
 
 
-def judged(together: DataFrame, terms: Terms, records: Callable[[Batches], Iterator[tuple[str, Record]]]) -> DataFrame:
-    """Pair and judge: rows of verdicts, and from each task one row with its tally and nothing else.
+def judge(together: DataFrame, terms: Terms, records: Records, folder: Path) -> Tally:
+    """Pair and judge, write the verdicts as Parquet, and return the counts.
 
     Args:
         together: records, those of a key in one task and one after another.
         terms: what to judge by.
         records: reads them, each with its key.
+        folder: for the verdicts; all machines see it.
     """
-    return together.mapInArrow(partial(_judge_part, terms=terms, records=records), from_arrow_schema(JUDGED))
-
-
-def verdicts(rows: DataFrame) -> DataFrame:
-    """Select the verdicts of what was judged."""
-    return rows.where("tally IS NULL").select(VERDICTS.names)
-
-
-def add_counts(rows: DataFrame, tally: Tally) -> None:
-    """Add the counts of what was judged, a row for each task."""
-    for row in rows.where("tally IS NOT NULL").select("tally").toLocalIterator(prefetchPartitions=True):
-        tally.add(Tally.from_json(row.tally))
-
-
-def _judge_part(batches: Batches, terms: Terms, records: Callable[[Batches], Iterator[tuple[str, Record]]]) -> Batches:
+    folder.mkdir(parents=True)
+    judged(together, terms, records, folder).collect()
+    if not any(folder.glob("*.parquet")):  # there was nothing to judge
+        with Rows(folder / PART, VERDICTS):
+            pass
     tally = Tally()
-    yield from to_batches(((*row, None) for row in judge_all(records(batches), terms, tally)), JUDGED)
+    for counts in folder.glob(f"*{COUNTS}"):  # one after the other: together they may be large
+        tally.add(Tally.from_json(counts.read_text("utf-8")))
+        counts.unlink()
+    return tally
+
+
+def judged(together: DataFrame, terms: Terms, records: Records, folder: Path) -> DataFrame:
+    """Pair and judge; see `judge`. A task writes its verdicts into a file and its counts into one, and gives a row.
+
+    The verdicts of a task do not come back through Java, which would keep them to have them read twice.
+    """
+    task = partial(_judge_part, terms=terms, records=records, folder=str(folder))
+    return together.mapInArrow(task, from_arrow_schema(JUDGED))
+
+
+COUNTS: Final = ".counts.json"
+
+
+def _judge_part(batches: Batches, terms: Terms, records: Records, folder: str) -> Batches:
+    tally, part = Tally(), _number_of_task()
+    path = Path(folder, f"part-{part:05}.parquet")
+    with Rows(path, VERDICTS) as rows:
+        for row in judge_all(records(batches), terms, tally):
+            rows.write(row)
     if tally.counts:
-        yield to_batch([(*(None,) * len(VERDICTS), tally.to_json())], JUDGED)
+        begun = path.with_name(f".{path.name}.{uuid4().hex}")
+        begun.write_text(tally.to_json(), "utf-8")
+        begun.rename(path.with_suffix(COUNTS))
+        yield to_batch([(part, tally.counts["records",])], JUDGED)
+
+
+def _number_of_task() -> int:
+    context = TaskContext.get()
+    assert context is not None
+    return context.partitionId()
 
 
 def to_batches(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> Batches:

@@ -10,11 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from heapq import nsmallest
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final
-
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from soapjms.progress import Phase
 from soapjms.protocol.errors import UsageError
@@ -24,9 +20,10 @@ from soapjms.replay.job import Job, Progress, place
 from soapjms.replay.judging import judge_all
 from soapjms.replay.packing import Unpacker
 from soapjms.replay.read import Packed, read_packed
-from soapjms.replay.schema import REJECTED, VERDICTS, to_batch
+from soapjms.replay.schema import REJECTED, VERDICTS
 from soapjms.replay.summary import REJECTS_SHOWN, Tally
 from soapjms.replay.terms import SHOWN
+from soapjms.replay.writing import PART, Rows
 
 BATCH: Final = 2000
 REPORT_EVERY: Final = 2_000
@@ -58,13 +55,15 @@ def run(job: Job, result: Path, progress: Progress) -> tuple[Tally, list[Rejecte
         raise UsageError(f"{job.elsewhere[0]} is read by Spark only; without it name files of this machine")
     tally = Tally()
     first: list[Rejected] = []
+    for name in ("rejected", "verdicts"):
+        (result / name).mkdir()
     with closing(_Sorter(result.parent / "sorting.sqlite")) as sorter:
-        with _Rows(result / "rejected", REJECTED) as rows:
+        with Rows(result / "rejected" / PART, REJECTED) as rows:
             for found in _read(job, sorter, progress, tally):
                 rows.write(found)
                 tally.count("rejected")
                 first = nsmallest(REJECTS_SHOWN, [*first, found], key=place)
-        with _Rows(result / "verdicts", VERDICTS) as rows:
+        with Rows(result / "verdicts" / PART, VERDICTS) as rows:
             records = _counted(sorter.sorted(), sorter.count, progress)
             for row in judge_all(records, job.terms.decided(tally.counts), tally):
                 rows.write(row)
@@ -129,34 +128,4 @@ class _Sorter:
 
     def _flush(self) -> None:
         self._database.executemany("INSERT INTO staged VALUES (?, ?, ?, ?, ?, ?, ?)", self._waiting)
-        self._waiting.clear()
-
-
-class _Rows:
-    """A folder with one Parquet file, written in batches; also without rows it says its columns."""
-
-    def __init__(self, folder: Path, schema: pa.Schema) -> None:
-        folder.mkdir()
-        self._schema = schema
-        self._writer = pq.ParquetWriter(folder / "part-00000.parquet", schema)
-        self._waiting: list[tuple[Any, ...]] = []
-
-    def __enter__(self) -> _Rows:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self._flush()
-        self._writer.close()
-
-    def write(self, row: tuple[Any, ...]) -> None:
-        """Write one row, its values in the order of the columns."""
-        self._waiting.append(row)
-        if len(self._waiting) >= BATCH:
-            self._flush()
-
-    def _flush(self) -> None:
-        self._writer.write_batch(to_batch(self._waiting, self._schema))
         self._waiting.clear()

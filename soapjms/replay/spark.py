@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from heapq import nsmallest
 from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
@@ -26,31 +27,32 @@ from soapjms.replay import hadoop
 from soapjms.replay.bundles import Bundler, in_order, pack_aliases, rekeyed, used_aliases
 from soapjms.replay.frames import (
     Batches,
-    add_counts,
     failing_as_ours,
     first_rejected,
-    judged,
+    judge,
     kept,
     to_batches,
-    verdicts,
     write,
 )
 from soapjms.replay.inputs import LogFile, Rejected, Split, count_lines, splits, whole
-from soapjms.replay.job import Job, Progress, nothing_to_read
+from soapjms.replay.job import Job, Progress, nothing_to_read, place
 from soapjms.replay.packing import Unpacker
 from soapjms.replay.read import Packed, read_packed
 from soapjms.replay.schema import REJECTED
 from soapjms.replay.session import session
-from soapjms.replay.summary import Tally
+from soapjms.replay.summary import REJECTS_SHOWN, Tally
 from soapjms.replay.terms import SHOWN, Terms
 from soapjms.replay.watching import watched
+from soapjms.replay.writing import PART, Rows
 
 SPLIT: Final = 32 << 20
 """Octets of a log that one task reads, where it can be read in parts."""
-JUDGED_AT_ONCE: Final = 64 << 20
-"""Octets of logs that one task judges. It holds a bucket of them at a time."""
+JUDGED_AT_ONCE: Final = 16 << 20
+"""Octets of logs that one task judges, at most; it holds a bucket of them at a time. Many tasks end close together."""
 SMALLEST_SPLIT: Final = 4 << 20
 """Of a log that is small for the cores there are."""
+TASKS_OF_CORE: Final = 8
+"""Of those that read, and of those that judge, at least, if they have something to do."""
 SHUFFLE: Final = "spark.sql.shuffle.partitions"
 MOST_ALIASES: Final = 100_000
 """Message ids that answers repeat: up to so many go to every task, of more the answers go to the ids."""
@@ -58,7 +60,7 @@ MOST_ALIASES: Final = 100_000
 BUCKET: Final = 2 << 20
 """Octets of logs for each bucket: so many of its records a task holds and sorts at a time."""
 MOST_BUCKETS: Final = 2048
-BUCKETS_OF_TASK: Final = 32
+BUCKETS_OF_TASK: Final = 8
 """How many buckets each judging task has at least, so that all have about the same to do."""
 
 STAGED: Final = pa.schema(
@@ -123,29 +125,33 @@ def _run(
     everything = staged(spark, parts, job.terms, buckets)
     with kept(everything.union(fetched(spark, far, job.terms, buckets)) if far else everything) as found:
         tally, broken = _census(found)
-        refused = _refused(spark, found, parts, broken, job.rejected)
-        write(refused, result / "rejected")
+        torn = [part for part in parts if part.log.number in broken and part.is_counted_anew]
+        refused = rejected(found, first_lines(spark, torn)) if broken else None
+        first = _write_rejected(refused, job.rejected, result / "rejected")
         tally.count("rejected", by=len(job.rejected))
         progress("judging")
         with kept(aliases(found)) as used:
             bundles = keyed(found, used, used.agg(F.sum("number")).collect()[0][0] or 0, buckets)
-            with kept(judged(together(bundles), job.terms.decided(tally.counts), _records)) as rows:
-                write(verdicts(rows), result / "verdicts")
-                progress("counting")
-                add_counts(rows, tally)
-        return tally, first_rejected(refused) if tally.counts["rejected",] else []
+            tasks = int(spark.conf.get(SHUFFLE) or 1)
+            terms = job.terms.decided(tally.counts)
+            tally.add(judge(together(bundles, tasks), terms, _records, result / "verdicts"))
+        return tally, first
 
 
 def _split_size(spark: SparkSession, logs: Iterable[LogFile]) -> int:
-    """Choose the size of the parts that logs are read in: several for each core, so that all are done together."""
-    octets = sum(whole(log).octets for log in logs)
-    return int(min(SPLIT, max(SMALLEST_SPLIT, octets // (4 * spark.sparkContext.defaultParallelism))))
+    """Choose the size of the parts that logs are read in."""
+    return _part_size(spark, sum(whole(log).octets for log in logs), SPLIT)
 
 
 def _shuffle_partitions(spark: SparkSession, logs: Iterable[LogFile]) -> int:
-    """Choose how many tasks judge: the same number for each core, as each begins with an empty memory."""
-    octets, cores = sum(whole(log).octets for log in logs), spark.sparkContext.defaultParallelism
-    return int(cores * max(1, -(-octets // (JUDGED_AT_ONCE * cores))))
+    """Choose how many tasks judge."""
+    octets = sum(whole(log).octets for log in logs)
+    return -(-octets // _part_size(spark, octets, JUDGED_AT_ONCE)) or 1
+
+
+def _part_size(spark: SparkSession, octets: int, most: int) -> int:
+    """Choose how much one task does: several have to be done on each core, so that all cores end together."""
+    return int(min(most, max(SMALLEST_SPLIT, octets // (TASKS_OF_CORE * spark.sparkContext.defaultParallelism))))
 
 
 def _buckets(spark: SparkSession, logs: Iterable[LogFile]) -> int:
@@ -167,15 +173,15 @@ def _census(found: DataFrame) -> tuple[Tally, set[int]]:
     return tally, broken
 
 
-def _refused(
-    spark: SparkSession, found: DataFrame, parts: list[Split], broken: set[int], more: Iterable[Rejected]
-) -> DataFrame:
-    """Return the rows of rejected/: of logs that were read in parts, with the numbers that their lines have there."""
-    unopened = spark.createDataFrame([tuple(each) for each in more], from_arrow_schema(REJECTED))
-    if not broken:
-        return unopened
-    torn = [part for part in parts if part.log.number in broken and part.is_counted_anew]
-    return rejected(found, first_lines(spark, torn)).union(unopened)
+def _write_rejected(refused: DataFrame | None, more: tuple[Rejected, ...], folder: Path) -> list[Rejected]:
+    """Write rejected/, of rows on the workers if there are any, and of some that are here; return the first of all."""
+    if refused is not None:
+        write(refused, folder)
+    folder.mkdir(exist_ok=True)
+    with Rows(folder / PART, REJECTED) as rows:
+        for each in more:
+            rows.write(each)
+    return nsmallest(REJECTS_SHOWN, [*more, *(first_rejected(refused) if refused is not None else ())], key=place)
 
 
 # From DataFrame to DataFrame
@@ -251,9 +257,10 @@ def keyed(found: DataFrame, used: DataFrame, number: int, buckets: int) -> DataF
     return bundles.where("NOT answers").select(BUNDLES.names).union(moved)
 
 
-def together(rows: DataFrame) -> DataFrame:
-    """Put the rows of a bucket into one task, one after another."""
-    return rows.repartition("bucket").sortWithinPartitions("bucket")
+def together(rows: DataFrame, tasks: int | None = None) -> DataFrame:
+    """Put the rows of a bucket into one task, one after another; Spark chooses how many tasks where nobody says."""
+    parted = rows.repartition("bucket") if tasks is None else rows.repartition(tasks, "bucket")
+    return parted.sortWithinPartitions("bucket")
 
 
 def _each(

@@ -27,12 +27,13 @@ from soapjms.replay import MARKED
 from soapjms.replay.following.checkpoint import HELD, Checkpoint, Done, earlier, first_rejects
 from soapjms.replay.following.chunks import Chunk, read_chunk
 from soapjms.replay.following.tail import Plan
-from soapjms.replay.frames import Batches, add_counts, first_rejected, judged, kept, to_batches, verdicts, write
+from soapjms.replay.frames import Batches, first_rejected, judge, kept, to_batches, write
 from soapjms.replay.inputs import Rejected
 from soapjms.replay.packing import EPOCH
 from soapjms.replay.schema import REJECTED, TIMESTAMP
 from soapjms.replay.summary import Tally
 from soapjms.replay.terms import Terms
+from soapjms.replay.writing import PART, Rows
 
 KEPT: Final = pa.schema(
     [
@@ -163,11 +164,7 @@ class Steps:
         together = (
             placed.repartition("place").sortWithinPartitions("place", "time", path, "line").select("place", "raw")
         )
-        tally = Tally()
-        with kept(judged(together, self._terms, _records)) as rows:
-            write(verdicts(rows), folder)
-            add_counts(rows, tally)
-        return tally
+        return judge(together, self._terms, _records, folder)
 
 
 def _write_left_out(found: DataFrame, before: Done, counts: _Counts, folder: Path) -> tuple[Rejected, ...]:
@@ -180,7 +177,8 @@ def _write_left_out(found: DataFrame, before: Done, counts: _Counts, folder: Pat
             write(rows, folder / name)
         else:  # nearly always: not worth a job
             (folder / name).mkdir()
-            parquet.write_table(schema.empty_table(), folder / name / "part-00000.parquet")
+            with Rows(folder / name / PART, schema):
+                pass
     return tuple(first_rejected(_refused(found))) if counts.rejected else ()
 
 
