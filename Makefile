@@ -30,6 +30,7 @@ help:
 	@echo 'make check    the part of the gate that needs no broker, no Java and no Node.js'
 	@echo 'make fuzz     100,000 mutated messages through all that reads messages: some minutes; FUZZ="--seed 1" repeats'
 	@echo 'make soak     brokers and services killed under load, many callers, many calls: about half an hour'
+	@echo "              SOAK='--only kills' runs these steps; SOAK=--small each with next to nothing"
 	@echo 'make demo     a call from end to end; what it makes is in build/demo'
 	@echo 'make bench    calls a second over a real ActiveMQ, safe and unsafe; what URIs, the protocol, attachments and pairing cost'
 	@echo 'make setup    the virtual environment in $(VENV)'
@@ -113,16 +114,9 @@ test-oldest-zeep: $(ZEEP)/.fetched
 	SOAPJMS_TEST_ZEEP=$(OLDEST_ZEEP) PYTHONPATH=$(ZEEP) $(BIN)/python -m pytest -p no:cacheprovider -W "ignore:'cgi'" \
 	  -m 'not soak and not ($(OUTSIDE))' tests/test_zeep_*.py tests/test_signatures.py
 
-# What `make test` does with a tenth of the calls; about half an hour.
+# What `make test` does with a tenth of the calls; about half an hour. SOAK='--small' runs each step with next to nothing.
 soak: setup java brokers hdfs
-	for broker in activemq artemis; do \
-	  PYTHONPATH=tests $(BIN)/python tests/kill_kit.py --broker $$broker || exit 1; \
-	  PYTHONPATH=tests $(BIN)/python tests/many_calls_kit.py --broker $$broker || exit 1; \
-	  PYTHONPATH=tests $(BIN)/python tests/soak_kit.py --broker $$broker || exit 1; \
-	done
-	$(BIN)/python -m pytest -m soak
-	PYTHONPATH=tests $(BIN)/python tests/smqp_soak.py
-	PYTHONPATH=tests $(BIN)/python tests/amqp_soak.py
+	$(BIN)/python tests/soak.py $(SOAK)
 
 fuzz: setup
 	PYTHONPATH=tests $(BIN)/python tests/fuzz_messages.py $(FUZZ)

@@ -23,6 +23,7 @@ from typing import Final
 from call_checker import Story, Verdict, check
 from calling_kit import Wrapped, envelope, eventually, fresh, text_of
 from processes_kit import Child
+from progress_kit import Progress, say
 from real_brokers import STARTERS, RealBroker
 
 import soapjms
@@ -84,6 +85,7 @@ class Drama:
         self._services: list[Child] = []
         self._service_logs: list[Path] = []
         self._lock = Lock()
+        self._progress = Progress("calls are over", requests)
         self._outcomes: dict[int, str | None] = {}
         self._unsent: set[int] = set()
         self._confirmed: set[str] = set()
@@ -128,6 +130,7 @@ class Drama:
             self._outcomes[number] = outcome
             if not was_sent:
                 self._unsent.add(number)
+        self._progress.add()
 
     def _start_service(self) -> None:
         log = self.directory / f"service-{len(self._service_logs)}.jsonl"
@@ -138,11 +141,13 @@ class Drama:
         )
 
     def _kill_service(self) -> None:
+        say(f"  after {len(self._outcomes)} calls a service is killed")
         time.sleep(self._dice.uniform(0, 0.05))
         self._services.pop(self._dice.randrange(len(self._services))).kill()
         self._start_service()
 
     def _kill_broker(self) -> None:
+        say(f"  after {len(self._outcomes)} calls the broker is killed")
         time.sleep(self._dice.uniform(0, 0.05))
         self.broker.kill()
         time.sleep(self._dice.uniform(0, 0.5))

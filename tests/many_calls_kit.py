@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from calling_kit import envelope, fresh, greeter, text_of
+from progress_kit import Progress
 from real_brokers import STARTERS
 
 import soapjms
-from soapjms import Client, Dispatcher
+from soapjms import CallTimeoutError, Client, Dispatcher
 
 CALLERS: Final = 32
 
@@ -36,8 +37,21 @@ PAIRINGS: Final = (
 """A service of the CR repeats the JMSMessageID, which STOMP tells no sender: only the place tells whose it is."""
 
 
+IN_VAIN: Final = (
+    Pairing("cr-2009", "rec-2012", "temporary"),
+    Pairing("cr-2009", "rec-2012", "shared"),
+    Pairing("cr-2009", "cr-2009", "shared"),
+)
+"""Where nothing tells whose an answer is: nobody gets it, and each call fails by itself when its time is over."""
+
+IN_VAIN_SECONDS: Final = 1.0
+
+IN_VAIN_SHARE: Final = 100
+"""The part of the calls that is made so: each takes its whole time."""
+
+
 @contextmanager
-def pair(url: str, pairing: Pairing) -> Iterator[Client]:
+def pair(url: str, pairing: Pairing, timeout: float = 60.0) -> Iterator[Client]:
     """Serve a greeter, and give a client for it."""
     name = fresh("many")
     uri = f"jms:queue:{name}" + (f"?replyToName={name}.answers" if pairing.replies == "shared" else "")
@@ -45,20 +59,50 @@ def pair(url: str, pairing: Pairing) -> Iterator[Client]:
         soapjms.connect(url) as there,
         soapjms.connect(url) as here,
         Dispatcher(there, f"jms:queue:{name}", greeter(), workers=8, profile=pairing.service),
-        Client(here, uri, profile=pairing.client, replies=pairing.replies, timeout=60) as client,
+        Client(here, uri, profile=pairing.client, replies=pairing.replies, timeout=timeout) as client,
     ):
         yield client
 
 
 def call_many(client: Client, calls: int) -> list[str]:
     """Call from many threads at a time; return what was answered wrongly."""
+    return wrong(calls, lambda word: text_of(client.call(envelope(word))) == f"Hello {word}")
+
+
+def call_in_vain(client: Client, calls: int) -> list[str]:
+    """Call likewise where nobody can tell whose an answer is; return what did not end as it must: with a time-out."""
+
+    def is_alone(word: str) -> bool:
+        try:
+            client.call(envelope(word))
+        except CallTimeoutError:
+            return True
+        return False
+
+    return wrong(calls, is_alone)
+
+
+def wrong(calls: int, is_right: Callable[[str], bool]) -> list[str]:
+    """Call from many threads at a time, each call with a word of its own; return the words that went wrong."""
+    progress = Progress("calls", calls // CALLERS * CALLERS)
 
     def ask(caller: int) -> list[str]:
         words = [f"{caller}-{number}" for number in range(calls // CALLERS)]
-        return [word for word in words if text_of(client.call(envelope(word))) != f"Hello {word}"]
+        return [word for word in words if not is_good(word)]
+
+    def is_good(word: str) -> bool:
+        try:
+            return is_right(word)
+        finally:
+            progress.add()
 
     with ThreadPoolExecutor(CALLERS) as callers:
         return [word for found in callers.map(ask, range(CALLERS)) for word in found]
+
+
+def named(pairing: Pairing) -> str:
+    """Say who calls whom."""
+    return f"{pairing.service} service, {pairing.client} client, {pairing.replies} replies"
 
 
 def main() -> int:
@@ -71,10 +115,16 @@ def main() -> int:
     with STARTERS[options.broker]() as broker:
         for pairing in PAIRINGS:
             with pair(broker.stomp_url, pairing) as client:
-                wrong = call_many(client, options.calls // len(PAIRINGS))
-            astray += len(wrong) + sum(client.counts.values())
-            shown = f"{pairing.service} service, {pairing.client} client, {pairing.replies} replies"
-            print(f"{options.broker}: {shown}: {len(wrong)} of {options.calls // len(PAIRINGS)} wrong, {client.counts}")
+                found = call_many(client, options.calls // len(PAIRINGS))
+            astray += len(found) + sum(client.counts.values())
+            shown = f"{options.broker}: {named(pairing)}"
+            print(f"{shown}: {len(found)} of {options.calls // len(PAIRINGS)} wrong, {dict(client.counts)}", flush=True)
+        for pairing in IN_VAIN:
+            with pair(broker.stomp_url, pairing, IN_VAIN_SECONDS) as client:
+                found = call_in_vain(client, calls := max(CALLERS, options.calls // IN_VAIN_SHARE))
+            astray += len(found)
+            shown = f"{options.broker}: {named(pairing)}, which nobody can tell apart"
+            print(f"{shown}: {len(found)} of {calls} ended otherwise than alone, {dict(client.counts)}", flush=True)
     return 1 if astray else 0
 
 

@@ -8,6 +8,7 @@ from collections import Counter
 from contextlib import suppress
 from typing import Final
 
+from progress_kit import Progress
 from smqp_kit import CREATED, Raw, Running, running
 
 from brokers.smqp.replies import NEVER_SENT, Code
@@ -68,6 +69,7 @@ def mutate_sessions(number: int, seed: int) -> Counter[str]:
     """Run so many sessions; between them see that the server is unharmed and nothing was lost."""
     source, parts = random.Random(seed), session()
     tally: Counter[str] = Counter()
+    progress = Progress("mutated sessions", number)
     with running(login_timeout=5.0) as server:
         server.accounts("alice", "bob")
         server.topics("/f/a", "/safe")
@@ -75,6 +77,7 @@ def mutate_sessions(number: int, seed: int) -> Counter[str]:
         witness.data("SUB MESSAGE /safe")
         for each in range(number):
             run_one(server, mutated(parts, source), tally, logged_in=source.random() < 0.9)
+            progress.add()
             if each % 50 == 49:
                 smuid = witness.publish("/safe", f"w{each}", data="safe")
                 assert witness.smuid() == smuid

@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Condition, Lock
 
+from progress_kit import Progress
+
 from brokers.errors import BrokerError
 from brokers.smqp.client import Client, ClientOptions, Received
 from brokers.smqp.server import Options, Right, Server
@@ -145,6 +147,7 @@ def _publish(
 ) -> dict[int, bytes]:
     """Publish all; kill the server at moments in between, when so many deliveries were made."""
     published: dict[int, bytes] = {}
+    progress = Progress("messages published", messages)
     due = [messages * (number + 1) // (kills + 1) for number in range(kills)]
     for number in range(messages):
         if due and number >= due[0]:
@@ -157,6 +160,7 @@ def _publish(
         while True:
             try:
                 published[publisher.publish(TOPICS[number % len(TOPICS)], data, timeout=3600.0).smuid] = data
+                progress.add()
                 break
             except BrokerError:
                 tally["retries"] += 1

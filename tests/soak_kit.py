@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from calling_kit import envelope, eventually, fresh, greeter, text_of
+from progress_kit import Progress
 from real_brokers import STARTERS, RealBroker
 
 import soapjms
@@ -90,12 +91,15 @@ def soak(broker: RealBroker, calls: int, warm: int, path: Path) -> tuple[Held, H
 def call(client: Client, calls: int) -> None:
     """Call so often, several calls at a time, and check each answer."""
     waiting: deque[tuple[int, Future[soapjms.Response]]] = deque()
+    progress = Progress("calls", calls)
     for number in range(calls):
         if len(waiting) == IN_FLIGHT:
             check(*waiting.popleft())
+            progress.add()
         waiting.append((number, client.submit(envelope(str(number)))))
     for number, future in waiting:
         check(number, future)
+        progress.add()
 
 
 def check(number: int, future: Future[soapjms.Response]) -> None:

@@ -15,11 +15,11 @@ from threading import Event
 import pytest
 from calling_kit import NS, PATIENCE, OnEachBroker, element, envelope, eventually, fresh, greeter, text_of
 from lxml import etree
-from many_calls_kit import PAIRINGS, Pairing, call_many, pair
+from many_calls_kit import CALLERS, IN_VAIN, IN_VAIN_SECONDS, PAIRINGS, Pairing, call_in_vain, call_many, pair
 
 import soapjms
 from brokers import Connection
-from soapjms import CallTimeoutError, Client, Dispatcher, Request, Service
+from soapjms import Client, Dispatcher, Request, Service
 
 CALLER = Path(__file__).parent / "data" / "services" / "shared_caller.py"
 ROOT = Path(__file__).parent.parent
@@ -40,12 +40,18 @@ def test_no_mix_up(pairing: Pairing, broker: str, request: pytest.FixtureRequest
 
 
 @BROKERS
-def test_an_answer_that_nobody_can_tell(broker: str, request: pytest.FixtureRequest) -> None:
-    """A service of the 2009 edition repeats an id that this client was never told: its call fails, by itself."""
-    with pair(request.getfixturevalue(broker).stomp_url, Pairing("cr-2009", "rec-2012", "temporary")) as client:
-        with pytest.raises(CallTimeoutError):
-            client.call(envelope(), timeout=1)
-        eventually(lambda: client.counts == {"unknown": 1}, "its answer was counted")
+@pytest.mark.parametrize(("pairing", "counted"), [*zip(IN_VAIN, ("unknown", None, "foreign"), strict=True)])
+def test_answers_that_nobody_can_tell(
+    pairing: Pairing, counted: str | None, broker: str, request: pytest.FixtureRequest
+) -> None:
+    """A service of the 2009 edition repeats an id that this client was never told: nobody gets what is another's.
+
+    Each call fails by itself. The answer is counted, unless a selector leaves it at the shared queue.
+    """
+    with pair(request.getfixturevalue(broker).stomp_url, pairing, IN_VAIN_SECONDS) as client:
+        assert call_in_vain(client, CALLERS) == []
+        wanted = {} if counted is None else {counted: CALLERS}
+        eventually(lambda: client.counts == wanted, "the answers were counted")
 
 
 @BROKERS
