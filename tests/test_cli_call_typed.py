@@ -209,7 +209,7 @@ def test_bad_input_is_one_clear_message(url: str, wsdl: Path, tmp_path: Path) ->
 
 def test_nobody_answers(url: str) -> None:
     """One line, status 2."""
-    done = run("call", "--connection", url, "--timeout", "0.05", ECHO[SOAP_12], "greetMe", "requestType=Bob")
+    done = run("call", "--connection", url, "--timeout", "0.5", ECHO[SOAP_12], "greetMe", "requestType=Bob")
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr.startswith("Error: no correlated response came in time; soapjms doctor --uri URI sees")
     assert done.stderr.count("\n") == 1

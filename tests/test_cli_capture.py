@@ -260,7 +260,7 @@ def test_the_broker_goes_and_comes_back(broker: RealBroker, tmp_path: Path) -> N
 @pytest.mark.broker
 def test_the_end_after_some_time(activemq: RealBroker, tmp_path: Path) -> None:
     """A terminal shows how it goes and how much of its time is over; at the end the command to run, if there is one."""
-    arguments = ["capture", "--connection", activemq.stomp_url, "--no-check", "--for", "1.2"]
+    arguments = ["capture", "--connection", activemq.stomp_url, "--no-check", "--for", "3"]
     status, shown = on_terminal(*arguments, "--source", "somewhere.else", cwd=tmp_path)
     assert status == 0, shown
     assert "0 recorded; connected; capture-" in shown

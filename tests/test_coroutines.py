@@ -63,7 +63,7 @@ def test_deadline() -> None:
             ended.append("cancelled")
 
     begun = time.monotonic()
-    assert said(service, expiration=time.time_ns() // 1_000_000 + 200) == "the service failed"
+    assert said(service, expiration=time.time_ns() // 1_000_000 + 1000) == "the service failed"
     assert ended == ["cancelled"]
     assert time.monotonic() - begun < PATIENCE
 
@@ -126,8 +126,8 @@ def test_end() -> None:
 
     said(service)
     assert begun.is_set()
-    assert len(threads()) == len(before) + 1
+    (ours,) = (each for each in threads() if each not in before)
     del service, greet
     gc.collect()
-    eventually(lambda: threads() == before, "the thread ended")
+    eventually(lambda: not ours.is_alive(), "the thread ended")
     assert begun.tasks[0].cancelled()  # type: ignore[attr-defined]

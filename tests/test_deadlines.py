@@ -28,7 +28,7 @@ def soon(seconds: float = 0.0) -> float:
 def test_in_order_of_time(deadlines: Deadlines) -> None:
     """Functions are called when they are due, the earliest first, on one thread; a tie in order of arrival."""
     called: SimpleQueue[tuple[str, str, float]] = SimpleQueue()
-    base = soon(0.05)
+    base = soon(0.5)
 
     def note(name: str) -> None:
         called.put((name, current_thread().name, time.monotonic()))
@@ -74,8 +74,8 @@ def test_function_that_fails(deadlines: Deadlines, caplog: pytest.LogCaptureFixt
 def test_forget(deadlines: Deadlines) -> None:
     """What was forgotten is not called; forgetting twice, or too late, does nothing."""
     called: SimpleQueue[str] = SimpleQueue()
-    dropped = deadlines.call_at(soon(0.02), lambda: called.put("dropped"))
-    kept = deadlines.call_at(soon(0.03), lambda: called.put("kept"))
+    dropped = deadlines.call_at(soon(0.5), lambda: called.put("dropped"))
+    kept = deadlines.call_at(soon(0.55), lambda: called.put("kept"))
     deadlines.forget(dropped)
     deadlines.forget(dropped)
     assert called.get(timeout=PATIENCE) == "kept"

@@ -319,7 +319,7 @@ class TestFailingStore(WithStore):
     def test_waits(self, client: Client, other: Connection, service: Service, path: Path) -> None:
         """A request waits until it can, and is run then; nothing becomes a dead letter."""
         holder = sqlite3.connect(path, isolation_level=None)
-        with SqliteStore(path, timeout=0.02) as store, Dispatcher(other, URI, service, store=store) as dispatcher:
+        with SqliteStore(path, timeout=0.2) as store, Dispatcher(other, URI, service, store=store) as dispatcher:
             holder.execute("BEGIN IMMEDIATE")
             future = client.submit(envelope("Ann"))
             eventually(lambda: dispatcher.counts["store failed"] > 1, "the store could not be written")

@@ -337,7 +337,7 @@ class TestLostConnection(OnRealBrokers):
             with Dispatcher(other, uri, greeter()):
                 assert text_of(client.call(envelope("Ann"))) == "Hello Ann"
 
-    def test_of_the_dispatcher(self, url: str, connection: Connection, other: Connection, uri: str) -> None:
+    def test_of_the_dispatcher(self, url: str, connection: Connection, uri: str) -> None:
         """A request that was worked on when the connection was lost is delivered again, and answered."""
         begun, lost = Event(), Event()
 
@@ -348,10 +348,10 @@ class TestLostConnection(OnRealBrokers):
         service = Service()
         service.operation(f"{{{NS}}}greetMe")(greet)
         with Client(connection, uri, timeout=PATIENCE) as client:
-            with Dispatcher(other, uri, service) as dispatcher:
+            with soapjms.connect(url, reconnect=False) as first, Dispatcher(first, uri, service) as dispatcher:
                 future = client.submit(envelope("Ann"))
                 assert begun.wait(PATIENCE)
-                cut(other)
+                cut(first)
                 lost.set()
                 eventually(lambda: dispatcher.counts["lost"] == 1, "it was counted")
             assert not future.done()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from threading import Barrier, Event
+from threading import Barrier, Event, Semaphore
 from typing import Any
 
 import pytest
@@ -109,12 +109,14 @@ class TestEdition2009(Peers):
     def test_a_place_for_each_call_under_way(self, client: Client, other: Connection, broker: Broker) -> None:
         """Calls under way have different reply destinations; later calls use them again."""
         with arrivals(other, GREETER) as found:
-            futures = [client.submit(envelope()) for _ in range(3)]
+            free = Semaphore(0)
+            for _ in range(3):  # callbacks run once the destination is free again
+                client.submit(envelope()).add_done_callback(lambda _: free.release())
             requests = found.take(3)
             assert len({request.reply_to for request in requests}) == 3
             for request in requests:
                 other.send(answer_to(request, profile=names.CR_2009))
-            wait(futures, PATIENCE)
+            assert all(free.acquire(timeout=PATIENCE) for _ in range(3))
         with answering_2009(other):
             for _ in range(5):
                 used = client.call(envelope()).request.reply_to

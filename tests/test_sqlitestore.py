@@ -341,10 +341,10 @@ class TestTransaction:
 
     def test_waiting_too_long(self, path: Path) -> None:
         """Nobody waits for ever: not for this process, not for another, and what it says names the file."""
-        with SqliteStore(path, timeout=0.05) as store, SqliteStore(path, timeout=0.05) as other:
+        with SqliteStore(path, timeout=0.5) as store, SqliteStore(path, timeout=0.5) as other:
             claim = begun(store)
             claim.transaction.execute("CREATE TABLE t (a)")
-            with pytest.raises(StoreError, match=r"somebody else has been writing for 0\.05 s"):
+            with pytest.raises(StoreError, match=r"somebody else has been writing for 0\.5 s"):
                 store.begin(b"next")
             with pytest.raises(StoreError, match=r"requests.db: database is locked"):
                 other.begin(b"next")
@@ -355,7 +355,7 @@ class TestTransaction:
             with pytest.raises(StoreError, match=r"requests.db: database is locked"):
                 _ = late.transaction
             with pytest.raises(StoreError, match=r"requests.db: database is locked"):
-                SqliteStore(path, timeout=0.05)
+                SqliteStore(path, timeout=0.5)
             claim.abandon()
             late.transaction.execute("CREATE TABLE u (a)")
             late.finish(None)
@@ -426,7 +426,7 @@ class TestCleaningUp:
     def test_cannot_now(self, path: Path, caplog: pytest.LogCaptureFixture) -> None:
         """Where the file cannot be written, what cannot be removed or shown is logged, and tried again."""
         holder = sqlite3.connect(path, isolation_level=None)
-        with SqliteStore(path, timeout=0.02, lease=0.1, max_entries=1) as store:
+        with SqliteStore(path, timeout=0.3, lease=0.1, max_entries=1) as store:
             begun(store, b"first").finish(None)
             begun(store, b"second").finish(None)
             holder.execute("BEGIN IMMEDIATE")
@@ -494,7 +494,7 @@ class TestTheFile:
         """Several processes may make one file at the same moment."""
         program = f"import sys; from soapjms import SqliteStore; SqliteStore({str(path)!r}).close()"
         processes = [subprocess.Popen([sys.executable, "-c", program], cwd=ROOT) for _ in range(4)]
-        assert [each.wait(PATIENCE) for each in processes] == [0] * 4
+        assert [each.wait(3 * PATIENCE) for each in processes] == [0] * 4
 
     def test_closed(self, store: SqliteStore) -> None:
         """A closed store begins nothing; what was begun before is not finished. Closing twice does nothing."""
