@@ -64,6 +64,45 @@ def test_a_folder_that_is_no_result_is_refused(tmp_path: Path) -> None:
     assert run(out, out, "--tolerance", "nan").exit_code == 2
 
 
+@pytest.mark.parametrize(
+    ("name", "path", "value"),
+    [
+        ("summary.json", ["messages"], "many"),
+        ("summary.json", ["verdict"], ["failed"]),
+        ("summary.json", ["profile"], "none"),
+        ("summary.json", ["assertions"], None),
+        ("summary.json", ["assertions", "Protocol-2010", "failed"], None),
+        ("summary.json", ["assertions", "Protocol-2010"], {}),
+        ("summary.json", ["subcodes"], {"<b>": 5}),
+        ("summary.json", ["time", "first"], "yesterday"),
+        ("summary.json", ["latency", "p50"], 1e300),
+        ("summary.json", ["stacks"], [5]),
+        ("report.json", ["timeline", "level"], 1000),
+        ("report.json", ["timeline", "spans"], [[1e300, {"messages": 1}]]),
+        ("report.json", ["places"], [["x", [["answered", None]]]]),
+        ("report.json", ["findings"], [["Protocol-2010", "failed", 0, [["r", None, [], [], []]]]]),
+    ],
+)
+def test_results_of_other_types_are_refused(tmp_path: Path, name: str, path: list[str], value: Any) -> None:
+    """Whatever stands where something else ought to be: the error says so, and the page is as it was."""
+    out = tmp_path / "out"
+    replay(CXF, out, engine="local")
+    before = (out / "report.html").read_bytes()
+    members = json.loads((out / name).read_text("utf-8"))
+    place = members
+    for each in path[:-1]:
+        place = place[each]
+    place[path[-1]] = value
+    (out / name).write_text(json.dumps(members), "utf-8")
+    done = run(out)
+    assert done.exit_code == 2, done.exception
+    assert "are not as a replay writes them" in " ".join(done.output.split())
+    assert (out / "report.html").read_bytes() == before
+    done = run(out, out)
+    assert done.exit_code in (0, 1, 2), done.exception
+    assert done.exception is None or isinstance(done.exception, SystemExit)
+
+
 # Two runs
 
 

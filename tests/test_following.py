@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import timedelta
+from html import escape
 from pathlib import Path
 from random import Random
 from threading import Event
@@ -23,9 +24,11 @@ from replay_logs import at, request, response, rows, summary, write_log
 
 from soapjms.generate import generate
 from soapjms.protocol.errors import UsageError
-from soapjms.protocol.record import Direction, capture, to_json
+from soapjms.protocol.record import Direction, capture, format_time, to_json
 from soapjms.replay import NoInputError, Summary, replay
 from soapjms.replay.following import follow
+from soapjms.replay.job import Late
+from soapjms.replay.report import load
 from soapjms.replay.session import session
 
 NO_TIME = timedelta(0)
@@ -115,6 +118,17 @@ def test_records_that_come_too_late_are_listed(tmp_path: Path) -> None:
     assert (row["file"], row["line"], row["time"]) == (str(logs / "2.jsonl"), 1, late.time)
     assert json.loads(row["raw"]) == json.loads(to_json(late))
     assert found.members["unpaired"] == {"missingResponses": 1, "responsesWithoutRequest": 0}
+    assert found.late == (Late(row["file"], 1, format_time(late.time)),)
+    page = (out / "report.html").read_text("utf-8")
+    assert "Late records" in page
+    assert f"{escape(row['file'])}</bdi>" in page
+    write_log(logs / "0.jsonl", *[capture(request(n), at(n), Direction.REQUEST) for n in range(30, 60)])
+    found = caught_up(logs, out, disorder=timedelta(seconds=30))
+    assert found.members["late"] == 31
+    assert [(each.file, each.line) for each in found.late] == [(str(logs / "0.jsonl"), n) for n in range(1, 21)]
+    assert load(out) == found
+    (out / "report.json").unlink()
+    assert load(out).late == found.late
 
 
 @pytest.mark.spark

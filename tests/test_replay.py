@@ -575,9 +575,11 @@ def test_an_earlier_result_is_replaced_and_anything_else_is_not(tmp_path: Path) 
         run(log, tmp_path / "out")
     assert summary(tmp_path / "out")["records"] == 26
     (tmp_path / "foreign").mkdir()
-    (tmp_path / "foreign" / "summary.json").write_text("{}")
-    with pytest.raises(UsageError, match="does not look like"):
-        run(log, tmp_path / "foreign")
+    for text in ("{}", "[" * 1000 + "]" * 1000, "[" * 100_000, "\x00"):
+        (tmp_path / "foreign" / "summary.json").write_text(text)
+        with pytest.raises(UsageError, match="does not look like"):
+            run(log, tmp_path / "foreign")
+        assert (tmp_path / "foreign" / "summary.json").read_text() == text
     with pytest.raises(UsageError, match="is no folder"):
         run(log, log)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64encode
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
@@ -19,7 +20,8 @@ from soapjms.protocol.assertions import ASSERTIONS
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.record import Direction, capture
 from soapjms.replay import replay
-from soapjms.replay.report import html, load, visible
+from soapjms.replay.job import Late
+from soapjms.replay.report import html, load, visible, write
 from soapjms.replay.report.charts import charts
 from soapjms.replay.report.data import SAMPLE_OCTETS
 from soapjms.replay.report.links import HEADINGS
@@ -267,6 +269,25 @@ def test_a_page_stays_small(tmp_path: Path) -> None:
     assert "more causes with" in said(found)
     listed = sum(each["n"] for each in found.data["causes"])
     assert sum(sum(each["w"][2::3]) for each in found.data["causes"]) == listed
+
+
+def test_late_records_are_listed_in_the_page(tmp_path: Path) -> None:
+    """Those that following logs left out: how many, and the first of them by file, line and time; also read back."""
+    out = tmp_path / "out"
+    summary = replay(CXF, out, engine="local")
+    assert "Late records" not in said(page(out))
+    late = (Late(ATTACK, 12345, "2026-11-20T12:00:00.000000Z"), Late("b.jsonl", 1, "2026-11-19T12:00:00.000000Z"))
+    summary = replace(summary, members={**summary.members, "late": 25}, late=late)
+    write(summary, out)
+    found = page(out)
+    words = said(found)
+    assert "25 records came too late and were not judged" in words
+    assert re.search(r"Late records ?25|25 ?Late records", words)
+    assert "the first 2 below" in words
+    assert re.search(r"b.jsonl ?1 ?2026-11-19T12:00:00.000000Z", words)
+    assert "12,345" in words
+    assert found.named("img") == []
+    assert load(out) == summary
 
 
 # Reading it back

@@ -196,6 +196,10 @@ def show(summary: Summary, out: Path, console: Console) -> None:
         console.print(Text(f"rejected {visible(where)}: {visible(reject.reason)}"), soft_wrap=True)
     if members["rejected"] > len(summary.rejects):
         console.print(Text(f"and {members['rejected'] - len(summary.rejects)} more under {out / 'rejected'}"))
+    for late in summary.late:
+        console.print(Text(f"late {visible(late.file)}:{late.line}: captured {late.time}"), soft_wrap=True)
+    if members.get("late", 0) > len(summary.late):
+        console.print(Text(f"and {members['late'] - len(summary.late)} more under {out / 'late'}"))
     for each in members["senders"]:
         console.print(Text(_sender(each)), soft_wrap=True)
     for note in members["notes"].values():

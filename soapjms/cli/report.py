@@ -19,6 +19,7 @@ from soapjms.protocol.assertions import Outcome
 from soapjms.protocol.errors import UsageError
 from soapjms.replay.report import load, visible
 from soapjms.replay.report.comparing import Change, Comparison, Share, Turn, compare
+from soapjms.replay.report.stored import as_written
 from soapjms.replay.report.writing import rewrite
 
 STYLES: Final = {Turn.WORSE: "bold red", Turn.BETTER: "green"}
@@ -56,7 +57,8 @@ def command(old: str, new: str | None, tolerance: float, as_json: bool) -> None:
         if new is None:
             summary = rewrite(Path(old))
         else:
-            comparison = compare(load(Path(old)), load(Path(new)), tolerance)
+            with as_written(Path(old), Path(new)):
+                comparison = compare(load(Path(old)), load(Path(new)), tolerance)
     except UsageError as error:
         raise click.UsageError(visible(str(error))) from None
     except OSError as error:

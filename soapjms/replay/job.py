@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from soapjms.replay.errors import NoInputError
 from soapjms.replay.inputs import LogFile, Rejected
@@ -29,6 +29,14 @@ class Job:
     elsewhere: tuple[str, ...] = ()
     rejected: tuple[Rejected, ...]
     terms: Terms
+
+
+class Late(NamedTuple):
+    """A record that came when its time was over already: where it stands, and when it was captured."""
+
+    file: str
+    line: int
+    time: str
 
 
 def place(found: Rejected) -> tuple[str, int, str]:

@@ -84,7 +84,7 @@ def check_replaceable(out: Path) -> None:
 def _is_ours(summary: Path) -> bool:
     try:
         members = json.loads(summary.read_text("utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):  # nested too deep to be ours
         return False
     return isinstance(members, dict) and members.get("producer") == PRODUCER
 

@@ -19,11 +19,14 @@ from soapjms.protocol.record import format_time
 from soapjms.protocol.senders import Sender
 from soapjms.replay.findings import PLACES, Findings
 from soapjms.replay.inputs import Rejected
+from soapjms.replay.job import Late
 from soapjms.replay.scene import Scene
 from soapjms.replay.terms import SHOWN, Choice, Terms
 from soapjms.replay.timeline import BACKWARDS, Timeline, quantiles
 
 REJECTS_SHOWN: Final = 20
+LATE_SHOWN: Final = 20
+"""How many rejected and late records are listed."""
 
 RECONSTRUCTED: Final = (
     "The profile rec-2012 is reconstructed: the Candidate Recommendation of 2009 plus the changes that the working "
@@ -152,6 +155,7 @@ class Summary:
         timeline: what happened when.
         places: what was seen at the first destinations.
         rejects: the first of what could not be read, in order of file and line, without its text.
+        late: of a run that followed logs the first records that came too late to be judged, in the same order.
     """
 
     members: Mapping[str, Any]
@@ -159,6 +163,7 @@ class Summary:
     timeline: Timeline
     places: Mapping[str, Place]
     rejects: tuple[Rejected, ...]
+    late: tuple[Late, ...] = ()
 
     @property
     def exit_status(self) -> int:

@@ -215,7 +215,8 @@ class _Following:
                     _link(path, result / name / f"{path.parents[1].name}-{path.name}")
             summary = summarise(done.tally, done.rejects, self._terms)
             watermark = None if done.watermark is None else format_time(done.watermark)
-            summary = replace(summary, members={**summary.members, "late": done.late, "watermark": watermark})
+            members = {**summary.members, "late": done.late, "watermark": watermark}
+            summary = replace(summary, members=members, late=done.first_late)
             report.write(summary, result)
         return summary
 

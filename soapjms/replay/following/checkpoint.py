@@ -34,8 +34,8 @@ from soapjms.protocol.errors import UsageError
 from soapjms.protocol.record import format_time, parse_time
 from soapjms.replay.following.tail import Plan
 from soapjms.replay.inputs import Rejected
-from soapjms.replay.job import place
-from soapjms.replay.summary import REJECTS_SHOWN, Tally
+from soapjms.replay.job import Late, place
+from soapjms.replay.summary import LATE_SHOWN, REJECTS_SHOWN, Tally
 
 DONE: Final = "done.json"
 RESULTS: Final = ("verdicts", "rejected", "late")
@@ -57,6 +57,7 @@ class Done:
         held: how many records are held.
         tally: counts of what is settled.
         rejects: the first of what could not be read.
+        first_late: the first of the records that came with an earlier time.
     """
 
     number: int = -1
@@ -66,6 +67,7 @@ class Done:
     held: int = 0
     tally: Tally = field(default_factory=Tally)
     rejects: tuple[Rejected, ...] = ()
+    first_late: tuple[Late, ...] = ()
 
     def after(self, number: int, newest: datetime | None, unread: datetime | None, disorder: timedelta) -> Done:
         """Return the state after another step, whose counts are still to be added; time never runs backwards.
@@ -93,6 +95,7 @@ class Done:
                 "held": self.held,
                 "tally": self.tally.to_json(),
                 "rejects": self.rejects,
+                "first_late": self.first_late,
             }
         )
 
@@ -102,7 +105,8 @@ class Done:
         members = json.loads(text)
         times = {name: parse_time(text) if (text := members[name]) else None for name in ("newest", "watermark")}
         tally, rejects = Tally.from_json(members["tally"]), tuple(Rejected(*each) for each in members["rejects"])
-        return cls(**{**members, **times, "tally": tally, "rejects": rejects})
+        late = tuple(Late(*each) for each in members["first_late"])
+        return cls(**{**members, **times, "tally": tally, "rejects": rejects, "first_late": late})
 
 
 class Checkpoint:
@@ -233,6 +237,11 @@ def earlier(time: datetime, span: timedelta) -> datetime:
 def first_rejects(*parts: tuple[Rejected, ...]) -> tuple[Rejected, ...]:
     """Return the first of what several parts could not read."""
     return tuple(nsmallest(REJECTS_SHOWN, (each for part in parts for each in part), key=place))
+
+
+def first_late(*parts: tuple[Late, ...]) -> tuple[Late, ...]:
+    """Return the first of the records that came late in several parts."""
+    return tuple(nsmallest(LATE_SHOWN, (each for part in parts for each in part)))
 
 
 def _join(files: list[Path], folder: Path) -> None:

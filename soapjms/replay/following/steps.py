@@ -22,16 +22,17 @@ from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documenta
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from soapjms.protocol.exchange import keys
-from soapjms.protocol.record import Record, from_json, parse_time, to_json
+from soapjms.protocol.record import Record, format_time, from_json, parse_time, to_json
 from soapjms.replay import MARKED
-from soapjms.replay.following.checkpoint import HELD, Checkpoint, Done, earlier, first_rejects
+from soapjms.replay.following.checkpoint import HELD, Checkpoint, Done, earlier, first_late, first_rejects
 from soapjms.replay.following.chunks import Chunk, read_chunk
 from soapjms.replay.following.tail import Plan
 from soapjms.replay.frames import Batches, first_rejected, judge, kept, to_batches, write
 from soapjms.replay.inputs import Rejected
+from soapjms.replay.job import Late
 from soapjms.replay.packing import EPOCH
 from soapjms.replay.schema import REJECTED, TIMESTAMP
-from soapjms.replay.summary import Tally
+from soapjms.replay.summary import LATE_SHOWN, Tally
 from soapjms.replay.terms import Terms
 from soapjms.replay.writing import PART, Rows
 
@@ -99,7 +100,7 @@ class Steps:
             counts = self._count(found, before)
             unread = None if plan.unread is None else parse_time(plan.unread) if plan.unread else EPOCH
             after = before.after(plan.number, counts.newest, unread, self._patience.disorder)
-            rejects = first_rejects(before.rejects, _write_left_out(found, before, counts, folder))
+            rejects, late = _write_left_out(found, before, counts, folder)
             records = self._with_held(_timely(found, before), before.number)
             with kept(_with_newest(_placed(records))) as placed:
                 over = self._over(after)
@@ -108,7 +109,7 @@ class Steps:
         tally.add(before.tally)
         _note(tally, counts, plan.chunks)
         held = sum(parquet.read_metadata(each).num_rows for each in (folder / HELD).glob("*.parquet"))
-        done = replace(after, late=before.late + counts.late, held=held, tally=tally, rejects=rejects)
+        done = replace(after, late=before.late + counts.late, held=held, tally=tally, rejects=rejects, first_late=late)
         self._checkpoint.commit(folder, done)
         self._checkpoint.merge()
 
@@ -125,11 +126,11 @@ class Steps:
         done, chunks = self._checkpoint.done(), tuple(rests)
         with kept(self._found(chunks)) as found:
             counts = self._count(found, done)
-            rejects = first_rejects(done.rejects, _write_left_out(found, done, counts, result))
+            rejects, late = _write_left_out(found, done, counts, result)
             tally = self._judge(_placed(self._with_held(_timely(found, done), done.number)), result / "verdicts")
         tally.add(done.tally)
         _note(tally, counts, chunks)
-        return replace(done, late=done.late + counts.late, tally=tally, rejects=rejects)
+        return replace(done, late=done.late + counts.late, tally=tally, rejects=rejects, first_late=late)
 
     def _found(self, chunks: tuple[Chunk, ...]) -> DataFrame:
         """Read chunks, each in a task of its own."""
@@ -167,8 +168,10 @@ class Steps:
         return judge(together, self._terms, _records, folder)
 
 
-def _write_left_out(found: DataFrame, before: Done, counts: _Counts, folder: Path) -> tuple[Rejected, ...]:
-    """Write what could not be read and what came late; return the first of what could not be read."""
+def _write_left_out(
+    found: DataFrame, before: Done, counts: _Counts, folder: Path
+) -> tuple[tuple[Rejected, ...], tuple[Late, ...]]:
+    """Write what could not be read and what came late; return the first of each, also of the steps before."""
     for rows, number, schema, name in (
         (_refused(found), counts.rejected, REJECTED, "rejected"),
         (_late(found, before), counts.late, LATE, "late"),
@@ -179,7 +182,16 @@ def _write_left_out(found: DataFrame, before: Done, counts: _Counts, folder: Pat
             (folder / name).mkdir()
             with Rows(folder / name / PART, schema):
                 pass
-    return tuple(first_rejected(_refused(found))) if counts.rejected else ()
+    rejects = tuple(first_rejected(_refused(found))) if counts.rejected else ()
+    late = _first_late(_late(found, before)) if counts.late else ()
+    return first_rejects(before.rejects, rejects), first_late(before.first_late, late)
+
+
+def _first_late(late: DataFrame) -> tuple[Late, ...]:
+    first = late.orderBy("file", "line").limit(LATE_SHOWN).select("file", "line", F.unix_micros("time").alias("time"))
+    return tuple(
+        Late(row.file, row.line, format_time(EPOCH + timedelta(microseconds=row.time))) for row in first.collect()
+    )
 
 
 def _note(tally: Tally, counts: _Counts, chunks: tuple[Chunk, ...]) -> None:

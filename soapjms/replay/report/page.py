@@ -62,6 +62,8 @@ def html(summary: Summary) -> str:
             peers=tables.peers(summary),
             charts=charts(summary.timeline),
             rejects=summary.rejects,
+            late=summary.late,
+            number_late=summary.members.get("late", 0),
             names=NAMES,
             rest=tables.REST,
             nameless=tables.NAMELESS,

@@ -10,21 +10,24 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from heapq import nsmallest
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow.parquet as pq
+from jinja2 import UndefinedError
 
 from soapjms.protocol.assertions import Outcome
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.record import format_time
 from soapjms.replay.findings import PLACES, Findings, Found, Sample
 from soapjms.replay.inputs import Rejected
+from soapjms.replay.job import Late
 from soapjms.replay.job import place as place_of
 from soapjms.replay.report.texts import visible
-from soapjms.replay.summary import PRODUCER, REJECTS_SHOWN, Summary, places_from_members, places_to_members
+from soapjms.replay.summary import LATE_SHOWN, PRODUCER, REJECTS_SHOWN, Summary, places_from_members, places_to_members
 from soapjms.replay.timeline import Timeline
 
 REPORT: Final = "report.json"
@@ -36,6 +39,8 @@ COLUMNS: Final = (
     "exchange_id message_id time destination assertion verdict reason expected_subcodes observed_subcode".split()
 )
 
+LATE_COLUMNS: Final = ["file", "line", "time"]
+
 
 def to_json(summary: Summary) -> str:
     """Write what report.json holds."""
@@ -46,6 +51,7 @@ def to_json(summary: Summary) -> str:
         "timeline": summary.timeline.to_members(),
         "places": places_to_members(dict(summary.places)),
         "rejects": [[each.file, each.line, each.reason] for each in summary.rejects],
+        "late": summary.late,
     }
     return json.dumps(members, ensure_ascii=False, separators=(",", ":")) + "\n"
 
@@ -59,14 +65,30 @@ def load(folder: Path) -> Summary:
     members = _read(folder / SUMMARY)
     if members.get("producer") != PRODUCER:
         raise UsageError(f"{folder / SUMMARY} is not by {PRODUCER}; name the folder that --out of a replay named")
-    try:
+    with as_written(folder):
         if (folder / REPORT).exists():
             return _whole(members, _read(folder / REPORT))
         return _from_rows(members, folder)
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        if isinstance(error, UsageError):
-            raise
-        raise UsageError(f"the results in {folder} are not as a replay writes them: {error!r}; replay again") from None
+
+
+@contextmanager
+def as_written(*folders: Path) -> Iterator[None]:
+    """Have what is wrong with the files of result folders leave the block as an error that says so.
+
+    What is in them is not looked at before it is used: whoever changed them changed them anywhere.
+
+    Raises:
+        UsageError: what was read is of another type than a replay writes, or is not there.
+    """
+    try:
+        yield
+    except UsageError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, UndefinedError) as error:
+        where = " and ".join(map(str, folders))
+        raise UsageError(
+            f"the results in {where} are not as a replay writes them: {visible(repr(error))}; replay again"
+        ) from None
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -90,6 +112,7 @@ def _whole(members: dict[str, Any], more: dict[str, Any]) -> Summary:
         timeline=Timeline.from_members(more["timeline"]),
         places=places_from_members(more["places"]),
         rejects=tuple(Rejected(*each) for each in more["rejects"]),
+        late=tuple(Late(*each) for each in more.get("late", ())),
     )
 
 
@@ -102,6 +125,7 @@ def _from_rows(members: dict[str, Any], folder: Path) -> Summary:
         findings.take(row["assertion"], row["verdict"], found, sample.time, sample.exchange_id, partial(_same, sample))
         if row["verdict"] in (Outcome.FAILED, Outcome.WARNING):
             timeline.count(row["time"], f"{row['verdict']}/{row['assertion']}")
+    late = (Late(row["file"], row["line"], format_time(row["time"])) for row in _rows(folder / "late", LATE_COLUMNS))
     refused = (Rejected(*row.values()) for row in _rows(folder / "rejected", ["file", "line", "reason"]))
     return Summary(
         members={"time": {"first": None, "last": None}, "latency": None, **members},
@@ -109,6 +133,7 @@ def _from_rows(members: dict[str, Any], folder: Path) -> Summary:
         timeline=timeline,
         places={name: Counter() for name in nsmallest(PLACES, _places(findings))},
         rejects=tuple(nsmallest(REJECTS_SHOWN, refused, key=place_of)),
+        late=tuple(nsmallest(LATE_SHOWN, late)),
     )
 
 

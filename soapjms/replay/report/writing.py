@@ -8,7 +8,7 @@ from xml.etree.ElementTree import tostring
 
 from soapjms.replay.report.junit import junit
 from soapjms.replay.report.page import html
-from soapjms.replay.report.stored import load, to_json
+from soapjms.replay.report.stored import as_written, load, to_json
 from soapjms.replay.summary import Summary
 
 
@@ -28,7 +28,9 @@ def rewrite(folder: Path) -> Summary:
         OSError: it cannot be written.
     """
     summary = load(folder)
-    for name, text in _made(summary).items():
+    with as_written(folder):
+        made = _made(summary)
+    for name, text in made.items():
         beside = folder / f".{name}.new"
         try:
             beside.write_text(text, "utf-8")
