@@ -37,6 +37,7 @@ def both(logs: Any, folder: Path, profile: str = "rec-2012", **options: Any) -> 
     results = [replay(logs, folder / engine, profile, engine, **options) for engine in ("spark", "local")]
     for name in ("verdicts", "rejected"):
         assert rows(folder / "spark", name) == rows(folder / "local", name)
+    assert [path.name for path in (folder / "spark" / "verdicts").iterdir() if path.suffix != ".parquet"] == []
     assert results[0] == results[1]
     for name in ("summary.json", "report.json", "report.html", "junit.xml"):
         assert (folder / "spark" / name).read_bytes() == (folder / "local" / name).read_bytes()

@@ -91,15 +91,20 @@ def judge(together: DataFrame, terms: Terms, records: Records, folder: Path) -> 
         folder: for the verdicts; all machines see it.
     """
     folder.mkdir(parents=True)
-    judged(together, terms, records, folder).collect()
-    if not any(folder.glob("*.parquet")):  # there was nothing to judge
+    parts = [row.part for row in judged(together, terms, records, folder).collect()]
+    if not parts:  # there was nothing to judge
         with Rows(folder / PART, VERDICTS):
             pass
     tally = Tally()
-    for counts in folder.glob(f"*{COUNTS}"):  # one after the other: together they may be large
-        tally.add(Tally.from_json(counts.read_text("utf-8")))
-        counts.unlink()
+    for part in parts:  # by their names: on a file system of several machines a listing may be an old one
+        tally.add(Tally.from_json(_counts_of(folder, part).read_text("utf-8")))
+    for left in folder.glob(".*"):  # the counts, and what tasks that were killed had begun
+        left.unlink(missing_ok=True)
     return tally
+
+
+def _counts_of(folder: Path, part: int) -> Path:
+    return folder / f".part-{part:05}.counts"
 
 
 def judged(together: DataFrame, terms: Terms, records: Records, folder: Path) -> DataFrame:
@@ -111,9 +116,6 @@ def judged(together: DataFrame, terms: Terms, records: Records, folder: Path) ->
     return together.mapInArrow(task, from_arrow_schema(JUDGED))
 
 
-COUNTS: Final = ".counts.json"
-
-
 def _judge_part(batches: Batches, terms: Terms, records: Records, folder: str) -> Batches:
     tally, part = Tally(), _number_of_task()
     path = Path(folder, f"part-{part:05}.parquet")
@@ -123,7 +125,7 @@ def _judge_part(batches: Batches, terms: Terms, records: Records, folder: str) -
     if tally.counts:
         begun = path.with_name(f".{path.name}.{uuid4().hex}")
         begun.write_text(tally.to_json(), "utf-8")
-        begun.rename(path.with_suffix(COUNTS))
+        begun.rename(_counts_of(path.parent, part))
         yield to_batch([(part, tally.counts["records",])], JUDGED)
 
 
