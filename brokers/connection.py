@@ -4,7 +4,8 @@ Adapters implement the abstract classes below; the SOAP side uses nothing else o
 thread-safe. Four rules hold for every adapter, and the contract tests check them:
 
 * A consumer calls `on_delivery` for one delivery at a time, in order, never on the thread that reads the socket (but
-  for `inline`), and not always on the same one: it may block, send, wait for futures, and open further consumers.
+  for `inline` and `quick`), and not always on the same one: it may block, send, wait for futures, and open further
+  consumers.
 * A `Future` may be completed by any thread, but its callbacks run on the connection's executor (see `Completion`).
 * A delivery is the consumer's until `accept`, `release` or `reject`, or until its consumer or connection ends; then
   the broker delivers it again.
@@ -307,6 +308,7 @@ class Connection(ABC):
         durable_name: str | None = None,
         auto_accept: bool = False,
         inline: bool = False,
+        quick: bool = False,
     ) -> Consumer:
         """Subscribe, and return once the broker confirmed it.
 
@@ -322,6 +324,9 @@ class Connection(ABC):
                 the way than `prefetch`, of which some hundreds make it quick.
             inline: `on_delivery` neither waits for this connection nor blocks, so an adapter may call it on the thread
                 that reads the socket, and save the way to another.
+            quick: `on_delivery` is seldom at one message for more than a few milliseconds, so an adapter may call it on
+                the thread that reads the socket. It may do what others may: where it takes longer, another thread
+                reads within 0.01 s, and the next are called elsewhere for a while.
 
         Raises:
             UnsupportedError: the broker lacks a capability asked for.

@@ -5,6 +5,10 @@ on the messages. Here one thread goes on taking tasks while there are any; a *wa
 where tasks wait though none was taken since, it calls up as many threads again as are at work. Where all goes well, it
 sends one home. A thread that was at one task for a few looks is *stuck*, and counts for nothing until it is done: with
 one slow task on its way the next finds a thread as quickly as without.
+
+A thread that has something else to do, as one that reads a socket, may run quick tasks in between as a *guest*: that
+saves the change of threads, which costs more than many a task. Where they are not as quick as was thought, the watcher
+has another thread do what the guest should be doing.
 """
 
 from __future__ import annotations
@@ -35,6 +39,9 @@ Task = Callable[[], None]
 STUCK: Final = 3
 """Looks of the watcher after which a task is a slow one."""
 
+BEHIND: Final = 5
+"""Looks of the watcher after which a guest is relieved: at one task, or at several, beyond one look for each."""
+
 
 class _Member:
     """One thread, and the lock that it sleeps on.
@@ -52,6 +59,49 @@ class _Member:
         self.looks: int | None = None
 
 
+class Guest:
+    """A thread that runs quick tasks in between; see `Crew.admit`. The crew's lock is held but for `is_relieved`.
+
+    Attributes:
+        relieve: what another thread is to do when this one takes long.
+        is_relieved: another thread does so.
+    """
+
+    __slots__ = ("_behind", "_looks", "is_relieved", "relieve")
+
+    def __init__(self, relieve: Task) -> None:
+        self.relieve = relieve
+        self.is_relieved = False
+        self._looks: int | None = None  # of the watcher, that its task has seen; None while it has no task
+        self._behind = 0  # looks that earlier tasks saw, beyond one for each
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it is at a task."""
+        return self._looks is not None
+
+    def begin(self) -> None:
+        """Note that it begins a task."""
+        self._looks = 0
+
+    def end(self) -> None:
+        """Note that it is done."""
+        self._behind = max(0, self._behind + (self._looks or 0) - 1)
+        self._looks = None
+
+    def come_back(self) -> None:
+        """Note that it does again what it should."""
+        self.is_relieved, self._behind = False, 0
+
+    def look(self) -> bool:
+        """Have the watcher look; True if another thread is to take over now."""
+        if self._looks is None or self.is_relieved:
+            return False
+        self._looks += 1
+        self.is_relieved = self._behind + self._looks >= BEHIND
+        return self.is_relieved
+
+
 class Crew:
     """Runs tasks in the order in which they were handed in, on daemon threads of its own.
 
@@ -64,6 +114,7 @@ class Crew:
         self._tasks: deque[Task] = deque()
         self._asleep: list[_Member] = []
         self._working: set[_Member] = set()
+        self._guests: dict[int, Guest] = {}  # by thread
         self._stuck = 0
         self._taken = 0
         self._spare = 0
@@ -84,8 +135,43 @@ class Crew:
             self._tasks.append(task)
             if not self._at_work:
                 self._call_up()
-            if not self._is_watched:
-                self._begin_watch()
+            self._be_watched()
+
+    def admit(self, relieve: Task) -> Guest:
+        """Let the calling thread run quick tasks, with `run`, until it says `dismiss`.
+
+        Args:
+            relieve: does what that thread should be doing, once it is at a task for long; on another thread.
+        """
+        self._guests[get_ident()] = guest = Guest(relieve)
+        return guest
+
+    def dismiss(self) -> None:
+        """End what `admit` began for the calling thread."""
+        with self._lock:
+            self._guests.pop(get_ident(), None)
+
+    def resume(self, guest: Guest) -> None:
+        """Let a guest run tasks again: it does what it should."""
+        with self._lock:
+            guest.come_back()
+
+    def run(self, task: Task) -> None:
+        """Run a task at once if the calling thread is a guest, with no task and not relieved; else as `submit` does.
+
+        Raises:
+            RuntimeError: the crew was closed.
+        """
+        guest = self._guests.get(get_ident())
+        if guest is None or guest.is_busy or guest.is_relieved:
+            self.submit(task)
+            return
+        with self._lock:
+            guest.begin()
+            self._be_watched()
+        self._carry_out(task)
+        with self._lock:
+            guest.end()
 
     @property
     def waiting(self) -> int:
@@ -118,7 +204,9 @@ class Crew:
         self._working.add(member)
         Thread(target=self._work, args=(member,), name=f"{self._name} crew", daemon=True).start()
 
-    def _begin_watch(self) -> None:
+    def _be_watched(self) -> None:
+        if self._is_watched:
+            return
         self._is_watched = True
         if self._watcher is None:
             self._watcher = Thread(target=self._look, name=f"{self._name} watcher", daemon=True)
@@ -152,10 +240,13 @@ class Crew:
                 if member.has_left or not self._sleep(member):
                     return
                 continue
-            try:
-                task()
-            except BaseException:  # SystemExit too: it must not end the thread of others
-                log.exception("a task of %s failed", self._name)
+            self._carry_out(task)
+
+    def _carry_out(self, task: Task) -> None:
+        try:
+            task()
+        except BaseException:  # SystemExit too: it must not end the thread of others
+            log.exception("a task of %s failed", self._name)
 
     def _sleep(self, member: _Member) -> bool:
         """Wait to be called up; False if that did not happen for long, or the crew was closed."""
@@ -179,13 +270,21 @@ class Crew:
                     quiet = 0
                 self._watch.wait(TICK)
                 self._count_stuck()
+                self._relieve_guests()
                 if self._tasks and self._taken == taken:
                     for _ in range(min(len(self._tasks), max(1, self._at_work))):
                         self._call_up()
                 elif self._at_work > 1:
                     self._spare = 1
-                quiet = 0 if self._tasks or self._working else quiet + 1
+                is_busy = self._tasks or self._working or any(each.is_busy for each in self._guests.values())
+                quiet = 0 if is_busy else quiet + 1
                 taken = self._taken
+
+    def _relieve_guests(self) -> None:
+        for guest in list(self._guests.values()):
+            if guest.look():
+                self._tasks.appendleft(guest.relieve)
+                self._call_up()
 
     def _count_stuck(self) -> None:
         for member in self._working:

@@ -118,6 +118,7 @@ class LastingConnection(Connection, Generic[SessionT, ConsumerT]):
         durable_name: str | None = None,
         auto_accept: bool = False,
         inline: bool = False,
+        quick: bool = False,
     ) -> Consumer:
         """Subscribe. What a prefetch above 1 costs, and how `auto_accept` is told, depends on the protocol.
 
@@ -134,6 +135,7 @@ class LastingConnection(Connection, Generic[SessionT, ConsumerT]):
             durable_name=durable_name,
             auto_accept=auto_accept,
             inline=inline,
+            quick=quick,
         )
         wishes.check(self.capabilities)
         if destination.kind.is_temporary:

@@ -41,7 +41,8 @@ class LastingConsumer(Consumer, Generic[SessionT, ArrivalT, DeliveryT]):
         self.owner = owner
         self.wishes = wishes
         self._on_delivery = on_delivery
-        self._turns: Turns[ArrivalT] = Turns(at_once if wishes.inline else crew.submit, self._take)
+        submit = at_once if wishes.inline else crew.run if wishes.quick else crew.submit
+        self._turns: Turns[ArrivalT] = Turns(submit, self._take)
         self._is_stopped = False
 
     @property

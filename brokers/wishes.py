@@ -19,6 +19,7 @@ class Wishes:
     durable_name: str | None = None
     auto_accept: bool = False
     inline: bool = False
+    quick: bool = False
 
     def check(self, capabilities: Capabilities) -> None:
         """See that this can be asked of the broker.

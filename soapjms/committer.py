@@ -52,6 +52,7 @@ class Committer:
             the broker has its answer.
 
     Attributes:
+        transactional: as it was given, and the broker has transactions.
         too_late: set when nothing more is to be committed.
         tally, recorder: as they were given.
         losses: requests whose commit was lost with the connection; each of them is committed alone after that.
@@ -74,7 +75,7 @@ class Committer:
         self._dead_letters = dead_letters
         self._on_done = on_done
         self.losses = Losses(stable_message_id=connection.capabilities.stable_message_id)
-        self._transactional = transactional and connection.capabilities.transactions
+        self.transactional = transactional and connection.capabilities.transactions
         self._finished: SimpleQueue[Finished] = SimpleQueue()
         self._turn = Lock()  # of who settles
         self._calls: SimpleQueue[bool] = SimpleQueue()  # for the thread: True, something waits; False, the end
@@ -104,7 +105,7 @@ class Committer:
             self.lose([finished], TOO_LATE)
             self._on_done(1)
             return
-        if not self._transactional and not finished.waits:
+        if not self.transactional and not finished.waits:
             self._settle_all([finished])
             return
         self._finished.put(finished)
@@ -157,7 +158,7 @@ class Committer:
                 self._settle([finished], self._commit_group)
             else:
                 together.append(finished)
-        if self._transactional:
+        if self.transactional:
             self._settle(together, self._commit_group)
         else:
             self._settle_each(together)
@@ -218,7 +219,7 @@ class Committer:
 
     def _commit(self, group: list[Finished]) -> dict[int, SendFailedError]:
         """Accept the requests with their answers; return the answers that the broker refused, by their position."""
-        if not self._transactional:
+        if not self.transactional:
             with self._noting_losses(group):
                 return self._send_then_accept(group[0])
         transaction = self._connection.begin()

@@ -186,7 +186,11 @@ class Dispatcher:
 
     def _subscribe(self) -> Consumer:
         return self._connection.consume(
-            self.destination, self._on_delivery, prefetch=self._prefetch, durable_name=self._durable
+            self.destination,
+            self._on_delivery,
+            prefetch=self._prefetch,
+            durable_name=self._durable,
+            quick=not self._committer.transactional,
         )
 
     def ping(self, timeout: float = DEFAULT_TIMEOUT) -> float:

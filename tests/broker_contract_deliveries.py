@@ -67,6 +67,20 @@ class DeliveryContract(Fixtures):
         self.assert_redelivered(connection, first, destination)
         first.accept()  # it is void, and says nothing
 
+    def test_quick(self, connection: Connection) -> None:
+        """What says that it is quick may block all the same: send, wait, and open a further consumer."""
+        destination, others, inbox, seen = queue(fresh()), queue(fresh()), Inbox(), SimpleQueue[object]()
+
+        def look(delivery: Delivery) -> None:
+            send(connection, text(others, "b"))
+            with connection.consume(others, inbox):
+                seen.put(inbox.next().message.body)
+            delivery.accept()
+
+        with connection.consume(destination, look, quick=True):
+            send(connection, text(destination, "a"))
+            assert seen.get(timeout=PATIENCE) == "b"
+
     @pytest.mark.parametrize("mode", DeliveryMode)
     def test_answer(self, connection: Connection, mode: DeliveryMode) -> None:
         """An answer is delivered; its request is accepted then, whether the adapter did that before or not."""

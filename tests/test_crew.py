@@ -80,6 +80,50 @@ def test_a_slow_task_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     wait_until_gone("patient")
 
 
+def test_a_guest_runs_quick_tasks_itself() -> None:
+    """A task is run before `run` returns; one that is handed in by a task, or by nobody's guest, goes to another."""
+    crew, done = Crew("host"), SimpleQueue[int]()
+    crew.run(partial(note_thread, done))
+    assert done.get(timeout=PATIENCE) != threading.get_ident()
+    guest = crew.admit(lambda: None)
+    crew.run(partial(note_thread, done))
+    assert done.get_nowait() == threading.get_ident()
+    crew.run(lambda: crew.run(partial(note_thread, done)))
+    assert done.get(timeout=PATIENCE) != threading.get_ident()
+    assert not guest.is_relieved
+    crew.dismiss()
+    crew.run(partial(note_thread, done))
+    assert done.get(timeout=PATIENCE) != threading.get_ident()
+    crew.close()
+
+
+def test_what_a_guest_runs_may_fail(caplog: pytest.LogCaptureFixture) -> None:
+    """It is logged, as with any task, and the guest goes on."""
+    crew = Crew("lenient")
+    crew.admit(lambda: None)
+    crew.run(partial(note_thread, None))  # type: ignore[arg-type]
+    crew.close()
+    assert "a task of lenient failed" in caplog.text
+
+
+@pytest.mark.parametrize("tasks", [1, 20])
+def test_a_guest_at_slow_tasks_is_relieved(tasks: int) -> None:
+    """Be it one that takes long or some that take a few milliseconds each; then tasks go elsewhere until it is back."""
+    crew, relieved, done = Crew("fair"), Event(), SimpleQueue[int]()
+    guest = crew.admit(relieved.set)
+    for _ in range(tasks):
+        crew.run(lambda: relieved.wait(PATIENCE if tasks == 1 else 3 * module.TICK) and None)
+        if guest.is_relieved:
+            break
+    assert relieved.wait(PATIENCE)
+    crew.run(partial(note_thread, done))
+    assert done.get(timeout=PATIENCE) != threading.get_ident()
+    crew.resume(guest)
+    crew.run(partial(note_thread, done))
+    assert done.get_nowait() == threading.get_ident()
+    crew.close()
+
+
 def test_threads_are_sent_home_when_work_is_quick_again() -> None:
     """After a stretch of blocking, quick work goes on with fewer threads."""
     crew, together, over = Crew("homebound"), threading.Barrier(8), Event()

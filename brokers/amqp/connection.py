@@ -111,6 +111,7 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
             durable_name=wishes.durable_name,
             auto_accept=wishes.auto_accept,
             inline=wishes.inline,
+            quick=wishes.quick,
         )
 
     def _settling(self, login: Login, message: Message, future: Completion[SendResult]) -> Settle:

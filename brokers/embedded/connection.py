@@ -245,8 +245,7 @@ class EmbeddedConnection(Connection):
     def send(self, message: Message, transaction: Transaction | None = None) -> Completion[SendResult]:
         """Send; the future is done when this returns, with the message id.
 
-        The future raises DestinationGoneError for a temporary destination that ended, SendFailedError for one that
-        is full.
+        The future raises DestinationGoneError for a temporary destination that ended, SendFailedError for a full one.
         """
         self._require_open()
         future: Completion[SendResult] = self.completion()
@@ -272,6 +271,7 @@ class EmbeddedConnection(Connection):
         durable_name: str | None = None,
         auto_accept: bool = False,
         inline: bool = False,
+        quick: bool = False,
     ) -> Consumer:
         """Subscribe. Messages stay in the broker until `on_delivery` is called, so a consumer hoards none.
 

@@ -222,6 +222,8 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
         subscription = self._replace(before, link, generation)
         if subscription is None:
             return False
+        if self.wishes.quick:
+            link.lead(self._shared.crew)
         receipt = self._shared.new_id(SUBSCRIBE)
         with link.writing:
             if self._is_stopped or not subscription.is_live:

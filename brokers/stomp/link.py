@@ -16,6 +16,7 @@ from threading import Event, Lock, current_thread
 from time import monotonic
 from typing import Any, Final, TypeAlias
 
+from brokers.crew import Crew
 from brokers.errors import BrokerError, ConnectionFailedError, ConnectionLostError, LoginRefusedError
 from brokers.stomp.dialect import ACTIVEMQ_CLASSIC, Dialect, dialect_of
 from brokers.stomp.frames import refusal
@@ -175,6 +176,10 @@ class Link:
     def _abandon(self) -> None:
         self.drop()
         self._join(monotonic() + BROKER_CLOSES)
+
+    def lead(self, crew: Crew) -> None:
+        """Have the thread that reads run quick tasks of a crew too; see `Wire.lead`."""
+        self._wire.lead(crew)
 
     @property
     def is_up(self) -> bool:

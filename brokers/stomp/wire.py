@@ -1,9 +1,14 @@
 """The socket under a STOMP session: dialling, reading, writing, heart-beats. The only file that touches stomp.py.
 
-stomp.py reads in a loop and parses frames, one at a time and whole; but for messages and receipts, which come by the
-thousand and are read by `brokers.stomp.parsing`. The socket is ours, and no write to it blocks. So three things hold
-that stomp.py leaves open: a session that nobody answers on ends in time even while a write waits; ending it waits for
-nothing; and TLS is used by one thread at a time. What frames mean does not belong here.
+stomp.py parses frames, one at a time and whole; but for messages and receipts, which come by the thousand and are read
+by `brokers.stomp.parsing`. The socket is ours, and no write to it blocks. So three things hold that stomp.py leaves
+open: a session that nobody answers on ends in time even while a write waits; ending it waits for nothing; and TLS is
+used by one thread at a time. What frames mean does not belong here.
+
+The thread that reads may run quick tasks of a crew, see `lead`. What they write while further frames wait that came
+together with theirs is *kept*, and goes out in one piece after the last. Where a task takes long, another thread stands
+in: it reads and leaves all tasks to the crew, and hands the lead back when the reader is there again and some time is
+over, as one slow task is seldom alone.
 """
 
 from __future__ import annotations
@@ -16,17 +21,19 @@ from collections.abc import Callable
 from contextlib import suppress
 from math import inf
 from selectors import EVENT_WRITE, DefaultSelector
-from threading import Lock, RLock, Thread
+from threading import Lock, RLock, Semaphore, Thread, get_ident
 from time import monotonic
 from typing import Any, Final, Protocol
 
 from stomp.transport import BaseTransport
+from stomp.utils import parse_frame
 
+from brokers.crew import Crew, Guest
 from brokers.errors import ConnectionLostError
 from brokers.stomp.cutting import Cutter
 from brokers.stomp.login import Login
 from brokers.stomp.parsing import Frame, read
-from brokers.stomp.sockets import NOT_NOW, Polled, Waited
+from brokers.stomp.sockets import CHUNK, NOT_NOW, Polled, Waited
 from brokers.stomp.sockets import of as use_of
 
 log = logging.getLogger(__name__)
@@ -37,6 +44,9 @@ LOOK: Final = 0.5
 BEAT: Final = b"\n"
 
 COMMAND: Final = len(b"MESSAGE\n")
+
+STAND_IN: Final = 0.5
+"""Seconds for which another thread reads at least, once the reader was at a task for long."""
 
 
 class Listener(Protocol):
@@ -75,6 +85,12 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         self._cutter = Cutter()
         self._frames: deque[bytes] = deque()
         self._told = {b"MESSAGE\n": listener.on_message, b"RECEIPT\n": listener.on_receipt}
+        self._kept: list[bytes] = []  # to be written; `writing` is held
+        self._crew: Crew | None = None
+        self._guest: Guest | None = None
+        self._reader_id = 0
+        self._lead = Semaphore(0)  # handed back
+        self._is_waiting = False  # the reader, for the lead
         self._send_every = self._silence = 0.0
         self._heard = self._sent = 0.0
         self.override_threading(self._start_reader)
@@ -110,6 +126,11 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
             OSError: the socket is closed, or the time is over.
         """
         assert self._use is not None
+        if self._keeps(encoded_frame):
+            return
+        if self._kept:
+            encoded_frame = b"".join((*self._kept, encoded_frame))
+            self._kept.clear()
         rest = memoryview(encoded_frame)
         while rest:
             try:
@@ -158,9 +179,12 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
 
     def _start_reader(self, loop: Callable[[], None]) -> Thread:
         def read() -> None:
+            self._reader_id = get_ident()
             try:
                 loop()
             finally:
+                if self._crew is not None:
+                    self._crew.dismiss()
                 self.cleanup()  # stomp.py forgets it where `drop` came before its first look
 
         self.reader = Thread(target=read, name=f"{self._login} reader", daemon=True)
@@ -179,43 +203,115 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
                 raise ConnectionAbortedError("the socket is closed") from None
             selector.select(min(LOOK, left))
 
-    # What stomp.py calls, on its reading thread.
+    # Reading
 
     def receive(self) -> bytes:
-        """Return the next frame that is left to stomp.py, whole; nothing at the end. Gives signs of life meanwhile.
+        """Read and tell the listener, until the end; return nothing then. stomp.py calls it, on the reading thread.
 
         Raises:
             ConnectionLostError: the peer was silent for too long, or sends what is no frame.
         """
-        assert self._use is not None
         while not self._is_down:
-            frame = self._tell()
-            if frame is not None:
-                return frame
-            try:
-                data = self._use.receive(self._keep_alive())
-            except NOT_NOW:
-                continue
-            except OSError as error:
-                self.failure = error
-                raise
-            else:
-                if not data:
-                    return data
-                self._heard = monotonic()
-                self._frames.extend(self._cutter.cut(data))
+            if self._crew is not None and self._guest is None:
+                self._guest = self._crew.admit(self._stand_in)
+            self._tell()
+            if self._guest is not None and self._guest.is_relieved:
+                self._wait_for_lead(self._guest)
+            elif not self._take():
+                break
         return b""
 
-    def _tell(self) -> bytes | None:
-        """Tell the listener of what was cut; return the first frame that is left to stomp.py."""
+    def lead(self, crew: Crew) -> None:
+        """From now on have the thread that reads run tasks that `crew.run` is called with there."""
+        self._crew = crew
+
+    def _take(self) -> bool:
+        """Take what arrives, and give signs of life meanwhile; False at the end."""
+        assert self._use is not None
+        try:
+            data = self._use.receive(self._keep_alive())
+        except NOT_NOW:
+            return True
+        except OSError as error:
+            self.failure = error
+            raise
+        if data:
+            self._heard = monotonic()
+            self._frames.extend(self._cutter.cut(data))
+        return bool(data)
+
+    def _tell(self) -> None:
+        """Tell the listener of what was cut, as long as this thread has the lead."""
+        guest = None if self._guest is None or get_ident() != self._reader_id else self._guest
         while self._frames and not self._is_down:
-            frame = self._frames.popleft()
-            tell = self._told.get(frame[:COMMAND])
-            found = None if tell is None else read(frame)
-            if tell is None or found is None:
-                return frame
+            self._tell_of(self._frames.popleft())
+            if guest is not None and guest.is_relieved:
+                return
+        if self._kept:
+            assert self._crew is not None
+            self._crew.run(self._write_kept)
+
+    def _tell_of(self, frame: bytes) -> None:
+        tell = self._told.get(frame[:COMMAND])
+        found = None if tell is None else read(frame)
+        if tell is not None and found is not None:
             tell(found)
-        return None
+        else:
+            self._leave_to_stomp_py(frame)
+
+    def _leave_to_stomp_py(self, frame: bytes) -> None:
+        try:
+            found = parse_frame(frame[:-1])
+            if found is not None:
+                self.process_frame(found, frame)
+        except Exception as error:
+            log.warning("%s: a frame could not be read: %s", self._login, error)
+            raise
+
+    def _keeps(self, frames: bytes) -> bool:
+        """Keep what is to be written, if the reader writes it and goes on to what arrived with it."""
+        guest = self._guest
+        if guest is None or guest.is_relieved or not self._frames or get_ident() != self._reader_id:
+            return False
+        if sum(map(len, self._kept)) + len(frames) > CHUNK:
+            return False
+        self._kept.append(frames)
+        return True
+
+    def _write_kept(self) -> None:
+        with self.writing, suppress(OSError):  # who reads learns of it too, after what the broker said before
+            self.send(b"")
+
+    def _stand_in(self) -> None:
+        """Read for the reader, on a thread of the crew."""
+        assert self._crew is not None
+        until = monotonic() + STAND_IN
+        try:
+            self._crew.submit(self._write_kept)  # which may wait
+            self._tell()
+            while not (self._is_waiting and monotonic() >= until):
+                if self._is_down or not self._take():
+                    self._end()
+                    break
+                self._tell()
+        except Exception as error:
+            log.warning("%s", error)
+            self._end()
+        finally:
+            self._lead.release()
+
+    def _end(self) -> None:
+        self.cleanup()
+        self.notify("disconnected")
+
+    def _wait_for_lead(self, guest: Guest) -> None:
+        assert self._crew is not None
+        self._is_waiting = True
+        self._lead.acquire()
+        self._is_waiting = False
+        self._crew.resume(guest)
+
+    # Ending
 
     def cleanup(self) -> None:
         """Close the socket. Idempotent."""

@@ -202,6 +202,7 @@ class SmqpConnection(Connection):
         durable_name: str | None = None,
         auto_accept: bool = False,
         inline: bool = False,
+        quick: bool = False,
     ) -> Consumer:
         """Subscribe, by a session of its own. A consumer holds one message at a time, whatever the prefetch.
 
