@@ -23,12 +23,14 @@ from typing import Any
 import pytest
 from calling_kit import (
     PATIENCE,
+    Gate,
     OnRealBrokers,
     arrivals,
     assert_one_answer_each,
     element,
     envelope,
     eventually,
+    greeter,
     request_message,
     take_one,
     text_of,
@@ -373,6 +375,38 @@ class TestRedelivered(OnRealBrokers):
             assert serving.counts["answered"] == 1
         is_told = lost or other.capabilities.tells_redelivery
         assert seen == [(True, None, True) if is_told else (False, None, None)]
+
+
+class TestClientGone(OnRealBrokers):
+    """Answers to clients that have left."""
+
+    def test_aborts_nothing_else(
+        self, url: str, connection: Connection, other: Connection, name: str, uri: str
+    ) -> None:
+        """Such an answer is counted and logged, and the others of its commit arrive. Artemis lets it vanish untold."""
+        gate = Gate(other)
+        with (
+            Dispatcher(gate, uri, greeter(), workers=5) as dispatcher,
+            Client(connection, uri, timeout=PATIENCE) as client,
+        ):
+            first = client.submit(envelope("first"))
+            assert gate.reached.wait(PATIENCE)
+            with soapjms.connect(url) as leaving:
+                for _ in range(2):
+                    leaving.send(request_message(name, leaving.temporary())).result(PATIENCE)
+                futures = [client.submit(envelope(each)) for each in ("Ann", "Eve")]
+                eventually(lambda: dispatcher._committer.waiting == 4, "all are worked on, and wait for their commit")
+            gate.open.set()
+            assert [text_of(each.result(PATIENCE)) for each in (first, *futures)] == [
+                "Hello first",
+                "Hello Ann",
+                "Hello Eve",
+            ]
+            eventually(lambda: dispatcher.counts["commits"] == 2, "the second commit was all that was left")
+            gone = 2 if other.capabilities.tells_gone else 0
+            assert (dispatcher.counts["client gone"], dispatcher.counts["answered"]) == (gone, 5 - gone)
+            assert text_of(client.call(envelope("next"))) == "Hello next"
+        assert_nothing_left(connection, name)
 
 
 class TestReplyTopic(OnRealBrokers):
