@@ -23,6 +23,7 @@ from proton import (
     Terminus,
     Transport,
     symbol,
+    uint,
     ulong,
 )
 
@@ -181,6 +182,10 @@ class Raw:
             self.pump()
         return tag
 
+    def write(self, octets: bytes) -> None:
+        """Write what proton would not."""
+        self._socket.sendall(octets)
+
     def outcome(self, tag: str) -> Outcome:
         """Wait for what became of a delivery."""
         self.until(lambda: tag in self.outcomes)
@@ -304,6 +309,15 @@ class Raw:
     def _name(self) -> str:
         self._numbers += 1
         return f"link-{self._numbers}"
+
+
+def transfer(handle: int, number: int, payload: bytes, *, more: bool) -> bytes:
+    """Write the frame of a settled transfer on the first session; its tag is its number."""
+    data = Data()
+    tag = number.to_bytes(4, "big")
+    data.put_object(Described(ulong(0x14), [uint(handle), uint(number), tag, uint(0), True, more]))
+    body = bytes(data.encode()) + payload
+    return (len(body) + 8).to_bytes(4, "big") + b"\2\0\0\0" + body
 
 
 def log_in(connected: socket.socket, user: str, password: str) -> bytes:

@@ -30,7 +30,9 @@ from brokers import (
 from brokers.amqp import Reconnect, sasl
 from brokers.amqp.address import Given, login_of
 from brokers.amqp.login import Mechanism
+from brokers.amqp.provider import Listener
 from brokers.credentials import Credentials
+from brokers.embedded import Broker
 
 AT_ONCE = Reconnect(initial=0.02, maximum=0.1)
 
@@ -295,6 +297,26 @@ def test_a_message_that_is_too_large_ends_its_consumer(caplog: pytest.LogCapture
         deliver(peer, "small", "y")
         wait_until(lambda: got)
         assert [each.message.body for each in got] == ["y"]
+
+
+def test_what_follows_a_message_that_is_too_large(caplog: pytest.LogCaptureFixture) -> None:
+    """Tens of megabytes that are on their way when the link is ended: they are dropped, it is told once, and the
+    connection lasts."""
+    got: list[Any] = []
+    broker = Broker()
+    with Listener(broker, port=0) as listener, broker.connect() as inside:
+        for size in (30_000_000, *[60_000] * 20):
+            inside.send(text(queue("large"), "x" * size)).result()
+        with brokers.connect(listener.url, timeout=PATIENCE, max_message=100_000) as connection:
+            connection.consume(queue("small"), got.append)
+            connection.consume(queue("large"), got.append, prefetch=100)
+            wait_until(lambda: "more than 100000 octets" in caplog.text)
+            inside.send(text(queue("small"), "y")).result()
+            wait_until(lambda: got)
+            assert [each.message.body for each in got] == ["y"]
+            assert caplog.text.count("more than 100000 octets") == 1
+            assert connection.generation == 1
+        assert broker.depth(queue("large")) == 21
 
 
 def test_a_consumer_that_the_broker_ends(caplog: pytest.LogCaptureFixture) -> None:

@@ -6,11 +6,13 @@ The names AT-xx are those of `docs/conformance-amqp.md`.
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from amqp_raw import ACCEPTED, MODIFIED, REJECTED, RELEASED, Raw
+from amqp_raw import ACCEPTED, MODIFIED, REJECTED, RELEASED, Raw, transfer
 from proton import Described, Message, Terminus, byte, symbol, ulong
 
 from brokers import Destination, queue, topic
@@ -195,17 +197,41 @@ def test_at09_at14_the_first_bad_message_ends_the_link(
     assert broker.depth(queue("good")) == 1
 
 
-def test_nothing_is_taken_after_an_oversized_message() -> None:
-    """The link has ended, and the session goes on."""
+@pytest.mark.parametrize("size", [5_000, 3_000_000])
+def test_nothing_is_taken_after_an_oversized_message(size: int) -> None:
+    """The link has ended, and the session goes on; also where more than a session's window comes in one write."""
     broker = Broker()
     with Listener(broker, port=0, options=Options(max_message=1000)) as listening, Raw(listening.port) as raw:
         link, other = raw.attach(None), raw.attach(None)
-        raw.send(link, to("q", "x" * 5_000), now=False)
+        raw.send(link, to("q", "x" * size), now=False)
         raw.send(link, to(GONE), settled=True, now=False)
-        raw.send(link, to("q"), now=False)
+        for _ in range(50):
+            raw.send(link, to("q", "y" * 900), now=False)
         assert raw.end_of(link).condition == "amqp:link:message-size-exceeded"
         assert raw.outcome(raw.send(other, to("other"))).state == ACCEPTED
         assert broker.depth(queue("q")) == 0
+        assert raw.outcome(raw.send(raw.attach("again"), to(None))).state == ACCEPTED
+
+
+def resident() -> int:
+    """Return the memory of this process, in octets."""
+    return int(Path("/proc/self/statm").read_text("ascii").split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
+def test_what_comes_on_a_refused_link_is_dropped(raw: Raw, broker: Broker) -> None:
+    """A client that does not wait for the answer to its attach, and sends without credit, costs no memory."""
+    raw.attach("q")
+    refused = raw.session.sender("refused")
+    refused.target.address = GONE
+    refused.open()
+    raw.pump()
+    before = resident()
+    for number in range(1600):
+        raw.write(transfer(1, number // 8, bytes(60_000), more=number % 8 != 7))
+    raw.write(transfer(0, 200, bytes(to(None).encode() or b""), more=False))
+    assert raw.end_of(refused).condition == "amqp:not-found"
+    raw.until(lambda: broker.depth(queue("q")))
+    assert resident() - before < 32 << 20
 
 
 def test_at23_a_rollback_always_succeeds(raw: Raw) -> None:

@@ -21,10 +21,6 @@ from brokers.errors import BrokerError, ConnectionFailedError
 
 REDIRECT: Final = "amqp:connection:redirect"
 
-WINDOW: Final = 1 << 20
-"""Octets that the peer may send before they are taken, beside a message as large as may be: Qpid Broker-J looks at a
-session's window only between messages."""
-
 
 class Engine(Driver):
     """One connection with one broker, from `open` until it ends; it is never opened again.
@@ -44,7 +40,6 @@ class Engine(Driver):
         self.version = ""
         self.login = login
         self._on_end = on_end
-        self._window = login.max_message + WINDOW
         self._dial = Dial(login)
         self._links: dict[str, Link] = {}
         self._sessions: dict[Session, Callable[[Condition | None], None]] = {}
@@ -85,7 +80,6 @@ class Engine(Driver):
             machine = client_machine(self.login)
             machine.connection.open()
             self._session = machine.connection.session()
-            self._session.incoming_capacity = self._window
             self._session.open()
             self._start(machine, connected)
             self._await_greeting(until, timeout)
@@ -135,10 +129,14 @@ class Engine(Driver):
         self._links[name] = link
 
     def begin_session(self, ended: Callable[[Condition | None], None]) -> Session:
-        """Begin another session, and have `ended` told when it has ended. With the lock held."""
+        """Begin another session, and have `ended` told when it has ended. With the lock held.
+
+        Sessions have no window of their own: credit says what may come, and it is taken at once. Qpid Broker-J looks at
+        a window only between messages; and one that is used up by what follows the end of a link proton opens again in
+        the name of that link, which ends the connection (seen with 0.40).
+        """
         assert self._machine is not None
         session = self._machine.connection.session()
-        session.incoming_capacity = self._window
         session.open()
         self._sessions[session] = ended
         return session

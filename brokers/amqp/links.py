@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from proton import Condition, Delivery, Receiver, Sender
 
 from brokers.errors import BrokerError
+
+
+def discard(delivery: Any) -> None:
+    """Take what came of a delivery, and drop it: for links that nobody takes from any more, as proton would keep it."""
+    link = delivery.link
+    if delivery.pending and not delivery.aborted:
+        link.recv(delivery.pending)
+    if delivery.aborted or not delivery.partial:
+        link.advance()
+        delivery.settle()
 
 
 class Link(Protocol):

@@ -20,6 +20,7 @@ from proton import Delivery as Transfer
 
 from brokers.amqp.dialect import CAPABILITIES, Dialect, spell
 from brokers.amqp.engine import Engine
+from brokers.amqp.links import discard
 from brokers.amqp.outcomes import LINK_REDIRECT, TRANSACTIONAL, RedirectedError, says_gone, text_of
 from brokers.amqp.sending import OUTCOMES, put_symbols
 from brokers.errors import BrokerError, NoDestinationError
@@ -54,6 +55,7 @@ class Inlet:
         self.wishes = wishes
         self._limit = limit
         self._is_let_in = False
+        self._has_refused = False
         self._name = ""
         self._link: Receiver | None = None
         self._session: Session | None = None
@@ -205,6 +207,9 @@ class Inlet:
         link = self._link
         if link is None or not (delivery.readable or delivery.aborted):
             return
+        if self._has_refused:
+            discard(delivery)
+            return
         if delivery.aborted:
             self._buffer.clear()
             delivery.settle()
@@ -230,6 +235,7 @@ class Inlet:
 
     def _refuse_oversized(self, link: Receiver) -> None:
         self._buffer.clear()
+        self._has_refused = True
         link.condition = Condition(OVERSIZED, f"more than {self._limit} octets")
         self.is_live = False
         link.close()

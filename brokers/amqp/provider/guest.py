@@ -15,6 +15,7 @@ from proton import Condition, Connection, Endpoint, Event, Transport, symbol
 
 from brokers.amqp.dialect import PRODUCT
 from brokers.amqp.driver import Driver
+from brokers.amqp.links import discard
 from brokers.amqp.machine import RELAY, Handlers, Machine
 from brokers.amqp.provider.attaching import Attaching, refuse
 from brokers.amqp.provider.incoming import Incoming
@@ -28,9 +29,6 @@ from brokers.embedded import Broker
 from brokers.errors import BrokerError, ConnectionFailedError
 
 log = logging.getLogger(__name__)
-
-WINDOW: Final = 1 << 20
-"""Octets that a client may send on a session before they are taken."""
 
 MAX_CHANNEL: Final = 63
 """The highest number of a session."""
@@ -201,7 +199,8 @@ class Guest(Driver):
         raise ConnectionFailedError(f"{self}: {'no reason given' if condition is None else condition.description}")
 
     def _on_session_open(self, event: Any) -> None:
-        event.session.incoming_capacity = WINDOW
+        # Without a window of its own: what arrives is taken at once, and when one is used up by what follows the end of
+        # a link, proton opens it again in the name of that link, which ends the connection (seen with 0.40).
         event.session.open()
 
     def _on_session_close(self, event: Any) -> None:
@@ -253,6 +252,8 @@ class Guest(Driver):
     def _on_delivery(self, event: Any) -> None:
         link = self._links.get(event.link)
         if link is None:
+            if event.link.is_receiver:
+                discard(event.delivery)
             return
         try:
             link.delivered(event.delivery)
