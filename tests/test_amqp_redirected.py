@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from queue import SimpleQueue
 from typing import Any
 
@@ -27,13 +28,18 @@ class Home:
         info = {symbol("network-host"): "127.0.0.1", symbol("port"): goal.port, symbol("address"): "there"}
         moved = Condition("amqp:link:redirect", "moved", info)
         self.sent: SimpleQueue[bytes] = SimpleQueue()
+        self.goal_port = goal.port
+        self.refusal: Condition | None = None
         self._discharge = discharge
         self.peer = Peer(refuses={"q": moved}, on_transfer=self._answer)
 
     def _answer(self, delivery: Any, octets: bytes) -> None:
         if delivery.link.remote_target.type != Terminus.COORDINATOR:
-            self.sent.put(octets)
-            settle(delivery, Delivery.ACCEPTED)
+            if self.refusal is None:
+                self.sent.put(octets)
+                settle(delivery, Delivery.ACCEPTED)
+            else:
+                settle(delivery, Delivery.REJECTED, self.refusal)
             return
         command = proton.Message()
         command.decode(octets)
@@ -77,6 +83,36 @@ def test_a_dispatcher_that_is_redirected_answers() -> None:
         eventually(lambda: broker.depth(queue("there")) == 0, "they were accepted")
         assert dispatcher.counts["rejected"] == 0
         assert [each.name for each in broker.destinations() if "DLQ" in each.name] == []
+
+
+@pytest.mark.parametrize("transactional", [True, False])
+@pytest.mark.parametrize("home_says", ["not-found", "redirect"])
+def test_an_answer_to_a_client_of_the_goal_reaches_it(home_says: str, transactional: bool) -> None:
+    """Its temporary queue is there, and not at home: the answer follows, whether home redirects it or knows nothing."""
+    with redirected() as (home, broker, ours, theirs):
+        inbox: SimpleQueue[brokers.Delivery] = SimpleQueue()
+        replies = theirs.temporary()
+        consumer = theirs.consume(replies, inbox.put, auto_accept=True)
+        info = {symbol("network-host"): "127.0.0.1", symbol("port"): home.goal_port, symbol("address"): replies.address}
+        told = {
+            "not-found": Condition("amqp:not-found", "no such node"),
+            "redirect": Condition("amqp:link:redirect", "it is there", info),
+        }
+        home.refusal = told[home_says]
+        with Dispatcher(ours, "jms:queue:q", greeter(), transactional=transactional) as dispatcher:
+            for name in ("Ann", "Bob"):
+                asked = replace(request(name), reply_to=replies)
+                theirs.send(asked).result(PATIENCE)
+            answers = [inbox.get(timeout=PATIENCE).message.body for _ in range(2)]
+            assert sorted(b"Ann" in answer for answer in answers if isinstance(answer, bytes)) == [False, True]
+            eventually(lambda: broker.depth(queue("there")) == 0, "they were accepted")
+            eventually(lambda: dispatcher.counts["answered"] == 2, "both are answered")
+            consumer.close()
+            theirs.end_temporary(replies)
+            eventually(lambda: not broker.has(replies), "it is gone")
+            theirs.send(asked).result(PATIENCE)
+            eventually(lambda: broker.depth(queue("there")) == 0, "it was accepted")
+            eventually(lambda: dispatcher.counts["client gone"] == 1, "nobody was there for it")
 
 
 @pytest.mark.parametrize("sends", [0, 1])

@@ -8,17 +8,29 @@ Spec: AMQP 1.0 part 2, 2.8.18; WebSocket binding 3.2 (WS-26, WS-27).
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from threading import Lock
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from brokers.amqp.detours import MAX_DETOURS, redirected
 from brokers.amqp.login import Login
-from brokers.connection import ConnectionState
+from brokers.amqp.outcomes import RedirectedError
+from brokers.connection import ConnectionState, SendResult
+from brokers.errors import BrokerError, DestinationGoneError, SendFailedError
+from brokers.message import Message
 
 if TYPE_CHECKING:
     from brokers.amqp.connection import AmqpConnection
+
+MAX_ASKING: Final = 1000
+"""Places to answer to of which is remembered where they are."""
+
+Way: TypeAlias = Callable[[float], SendResult]
+"""Sends a message elsewhere within so many seconds, blocking; raises SendFailedError."""
 
 MAX_BRANCHES: Final = 10
 """Places that the links of one connection are followed to."""
@@ -36,6 +48,7 @@ class Branches:
         self._connecting = Lock()  # so that who is sent to the same place takes the same connection
         self._lock = Lock()
         self._made: dict[str, AmqpConnection] = {}
+        self._asking: OrderedDict[str, AmqpConnection] = OrderedDict()
         self._is_closed = False
 
     def to(self, login: Login, info: Any) -> tuple[AmqpConnection, str] | None:
@@ -60,6 +73,47 @@ class Branches:
             if found is None and self._has_room:
                 found = self._keep(key, self._make(there))
             return None if found is None else (found, str(address))
+
+    def note_asked(self, message: Message, by: AmqpConnection) -> None:
+        """Remember by which of them a request came, for its answer; of the last thousand places to answer to."""
+        if message.reply_to is not None:
+            with self._lock:
+                key = f"{message.reply_to}"
+                self._asking[key] = by
+                self._asking.move_to_end(key)
+                while len(self._asking) > MAX_ASKING:
+                    self._asking.popitem(last=False)
+
+    def way_on(self, login: Login, message: Message, error: BrokerError | None) -> Way | None:
+        """Return what sends elsewhere a message that was refused; None if it belongs nowhere else.
+
+        Where it belongs a redirect says; for an answer to what is not there, it is where the request came from.
+
+        Args:
+            login: of the connection that refused it.
+            message: what was to be sent.
+            error: why it was refused; None if it was not.
+        """
+        if isinstance(error, RedirectedError):
+            return partial(self._send_to, login, message, error)
+        if isinstance(error, DestinationGoneError):
+            with self._lock:
+                asking = self._asking.get(f"{message.destination}")
+            return None if asking is None else partial(_send_by, asking, message, error)
+        return None
+
+    def _send_to(self, login: Login, message: Message, error: RedirectedError, timeout: float) -> SendResult:
+        assert message.destination is not None
+        try:
+            elsewhere = self.to(login, error.info)
+        except (BrokerError, TimeoutError) as failed:
+            raise SendFailedError(f"{error}; there: {failed or 'no answer in time'}") from failed
+        if elsewhere is None:
+            raise error
+        connection, address = elsewhere
+        return _send_by(
+            connection, replace(message, destination=replace(message.destination, address=address)), error, timeout
+        )
 
     def close(self, until: float) -> None:
         """Close them, before the monotonic clock shows `until`; one that is being made closes itself."""
@@ -89,3 +143,11 @@ class Branches:
                 return made
         made.close(0.0)
         return None
+
+
+def _send_by(connection: AmqpConnection, message: Message, error: SendFailedError, timeout: float) -> SendResult:
+    try:
+        return connection.send(message).result(timeout)
+    except (BrokerError, TimeoutError) as failed:
+        kind = DestinationGoneError if isinstance(failed, DestinationGoneError) else SendFailedError
+        raise kind(f"{error}; there: {failed or 'no answer in time'}") from failed

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import count
 from uuid import uuid4
 
-from brokers.amqp.branches import Branches
+from brokers.amqp.branches import Branches, Way
 from brokers.amqp.consumer import AmqpConsumer, AmqpDelivery, Shared
 from brokers.amqp.detours import AmqpEndpoints
 from brokers.amqp.dialect import capabilities_of
@@ -22,7 +22,16 @@ from brokers.amqp.sending import Posting, Settle
 from brokers.amqp.session import AmqpSession
 from brokers.amqp.temporary import TemporaryNode
 from brokers.amqp.transaction import AmqpTransaction
-from brokers.connection import Capabilities, Completion, Consumer, Delivery, OnDelivery, SendResult, Transaction
+from brokers.connection import (
+    Capabilities,
+    Completion,
+    Consumer,
+    Delivery,
+    OnDelivery,
+    RefusedSend,
+    SendResult,
+    Transaction,
+)
 from brokers.errors import BrokerError, ConnectionLostError, SendFailedError
 from brokers.lasting import LastingConnection
 from brokers.message import Destination, DestinationKind, Message
@@ -43,15 +52,21 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
         )
         super().__init__(",".join(map(str, logins)), endpoints, timeout, reconnect)
         self._has_client_id = logins[0].client_id is not None
+        self._branches = Branches(partial(_opened, timeout=timeout, reconnect=reconnect))
         self._shared = Shared(
-            timeout, self._crew, self._later, logins[0].max_message, self._consume_elsewhere, self._forget
+            timeout,
+            self._crew,
+            self._later,
+            logins[0].max_message,
+            self._consume_elsewhere,
+            self._note_asked,
+            self._forget,
         )
         self._message_ids = logins[0].message_ids
         self._id_prefix = f"ID:{uuid4()}-"
         self._sent = count(1)
         self._done: Completion[SendResult] = self.completion()  # of every send that is part of a transaction
         self._done.set_result(SendResult())
-        self._branches = Branches(partial(_opened, timeout=timeout, reconnect=reconnect))
 
     @property
     def capabilities(self) -> Capabilities:
@@ -119,29 +134,26 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
         told = partial(future.settle, SendResult(message.message_id))
 
         def decide(error: BrokerError | None) -> None:
-            if not isinstance(error, RedirectedError):
+            way = self._branches.way_on(login, message, error)
+            if way is None:
                 told(error)
                 return
             try:
-                self._crew.submit(partial(self._send_on, login, message, error, future))
+                self._crew.submit(lambda: future.settle(*self._sent_by(way)))
             except RuntimeError:  # closed meanwhile
                 told(error)
 
         return decide
 
-    def _send_on(self, login: Login, message: Message, error: RedirectedError, future: Completion[SendResult]) -> None:
-        """Send what the broker did not take to where it says; may block."""
-        assert message.destination is not None
+    def _sent_by(self, way: Way) -> tuple[SendResult, SendFailedError | None]:
         try:
-            elsewhere = self._branches.to(login, error.info)
-            if elsewhere is None:
-                raise error
-            connection, address = elsewhere
-            sent = connection.send(replace(message, destination=replace(message.destination, address=address)))
-            future.settle(sent.result(self._timeout))
-        except (BrokerError, TimeoutError) as failed:
-            why = failed if failed is error else SendFailedError(f"{error}; there: {failed or 'no answer in time'}")
-            future.settle(SendResult(), why)
+            return way(self._timeout), None
+        except SendFailedError as error:
+            return SendResult(), error
+
+    def _note_asked(self, message: Message, by: object) -> None:
+        if isinstance(by, AmqpConnection):
+            self._branches.note_asked(message, by)
 
     def begin(self) -> Transaction:
         """Begin a transaction; the broker hears of it at the commit."""
@@ -180,6 +192,25 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
     def encode(self, message: Message) -> bytes:
         """Return the octets of a message with an id of its own."""
         return to_amqp_message(self._stamped(message), self._current().dialect)
+
+    def send_on(self, login: Login, refused: Sequence[RefusedSend], then: Callable[[list[RefusedSend]], None]) -> None:
+        """Send elsewhere what belongs there of what a commit could not send, and tell `then` the rest; never blocks."""
+        ways = [self._branches.way_on(login, each.message, each.error) for each in refused]
+
+        def send() -> None:
+            rest = []
+            for each, way in zip(refused, ways, strict=True):
+                error = each.error if way is None else self._sent_by(way)[1]
+                rest += [] if error is None else [each._replace(error=error)]
+            then(rest)
+
+        try:
+            if any(ways):
+                self._crew.submit(send)
+                return
+        except RuntimeError:
+            log.debug("%s was closed before what was refused could be sent elsewhere", self)
+        then(list(refused))
 
     def owns(self, delivery: Delivery) -> bool:
         """Say whether a delivery came to a consumer of this connection, also to one that was redirected."""

@@ -24,6 +24,7 @@ from brokers.connection import Consumer, Delivery, OnDelivery
 from brokers.crew import Crew
 from brokers.deadlines import Later
 from brokers.errors import BrokerError, ConnectionLostError
+from brokers.message import Message
 from brokers.sessions import LastingConsumer
 from brokers.wishes import Wishes
 
@@ -156,13 +157,17 @@ Elsewhere: TypeAlias = Callable[[RedirectedError, Wishes, OnDelivery], Consumer]
 
 
 class Shared(NamedTuple):
-    """What the consumers of a connection share; `on_close` is told when one has no more to do with it."""
+    """What the consumers of a connection share.
+
+    `note_asked` is told which message came by which other connection, `on_close` when one has no more to do with it.
+    """
 
     timeout: float
     crew: Crew
     later: Later
     max_message: int
     elsewhere: Elsewhere
+    note_asked: Callable[[Message, object], None]
     on_close: Callable[[AmqpConsumer], None]
 
 
@@ -258,6 +263,7 @@ class AmqpConsumer(LastingConsumer[AmqpSession, Arrival, AmqpDelivery]):
 
     def _deliver_from_elsewhere(self, delivery: Delivery) -> None:
         if isinstance(delivery, AmqpDelivery):
+            self._shared.note_asked(delivery.message, delivery.owner)
             delivery.owner = self.owner
         with self._in_turn:
             self._on_delivery(delivery)

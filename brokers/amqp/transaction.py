@@ -5,7 +5,8 @@ the commit a transaction is declared at the broker's coordinator, or was with th
 go out with its id, and the discharge after the last of them. A message that the broker refuses fails by itself.
 
 A delivery to a consumer that was redirected is another broker's: it is accepted once the rest is committed. If that is
-lost, it is given back, so it may come twice and never vanishes.
+lost, it is given back, so it may come twice and never vanishes. Before that goes out, elsewhere, what this broker did
+not take because its destination is there.
 
 Spec: AMQP 1.0 part 4.
 """
@@ -13,13 +14,15 @@ Spec: AMQP 1.0 part 4.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from threading import Lock
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from brokers.amqp.consumer import AmqpDelivery, Fate
+from brokers.amqp.login import Login
 from brokers.amqp.sending import Posting
 from brokers.amqp.session import AmqpSession
 from brokers.connection import Completion, Delivery, RefusedSend, Transaction
@@ -40,6 +43,9 @@ class Owner(Protocol):
 
     def completion(self) -> Completion[tuple[RefusedSend, ...]]:
         """Make a future."""
+
+    def send_on(self, login: Login, refused: Sequence[RefusedSend], then: Callable[[list[RefusedSend]], None]) -> None:
+        """Send elsewhere what belongs there, and tell `then` what is refused for good; never blocks."""
 
     def owns(self, delivery: Delivery) -> bool:
         """Say whether a delivery came to a consumer of this connection, also to one that was redirected."""
@@ -105,7 +111,8 @@ class AmqpTransaction(Transaction):
         elif failure is None:
             try:
                 with self._session.working():
-                    failure = _Commit(self._session, self._sends, here, elsewhere, future).begin()
+                    send_on = partial(self.owner.send_on, self._session.login)
+                    failure = _Commit(self._session, self._sends, here, elsewhere, future, send_on).begin()
             except ConnectionLostError as error:
                 failure = error
         if failure is not None and not future.done():
@@ -158,6 +165,9 @@ class _Elsewhere:
                 delivery.consumer.later(0.0, delivery.release)  # the lock of our own engine may be held here
 
 
+SendOn: TypeAlias = Callable[[Sequence[RefusedSend], Callable[[list[RefusedSend]], None]], None]
+
+
 class _Commit:
     """One commit on its way. Everything here happens with the engine's lock held."""
 
@@ -168,7 +178,9 @@ class _Commit:
         deliveries: list[AmqpDelivery],
         elsewhere: _Elsewhere,
         future: Completion[tuple[RefusedSend, ...]],
+        send_on: SendOn,
     ) -> None:
+        self._send_on = send_on
         self._session = session
         self._sends = sends
         self._deliveries = [each for each in dict.fromkeys(deliveries) if not each.is_accepted]
@@ -233,9 +245,15 @@ class _Commit:
         self._session.later(partial(self._settle, error, discharged=discharged))
 
     def _settle(self, error: BrokerError | None, *, discharged: bool) -> None:
-        if not self._future.done():
-            self._elsewhere.conclude(error)
-            self._future.settle(tuple(sorted(self._refused, key=lambda each: each.position)), error)
+        if error is None and self._refused:
+            self._send_on(self._refused, self._end)
+        else:
+            self._end([], error)
         if discharged and isinstance(error, SendFailedError):
             log.error("a commit was refused, so the connection is closed; the broker delivers again: %s", error)
             self._session.drop()
+
+    def _end(self, refused: list[RefusedSend], error: BrokerError | None = None) -> None:
+        if not self._future.done():
+            self._elsewhere.conclude(error)
+            self._future.settle(tuple(sorted(refused, key=lambda each: each.position)), error)
