@@ -18,7 +18,7 @@ from proton import Collector, Condition, Connection, Data, Delivery, Event, Rece
 
 from brokers import Destination, Message, MessageType, queue
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 """Seconds after which something that should happen counts as not happening."""
 
 RELAY = "ANONYMOUS-RELAY"

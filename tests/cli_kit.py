@@ -51,7 +51,7 @@ def process(*arguments: object, cwd: Path, stdin: bytes = b"", **variables: str)
         env=environment(**variables),
         input=stdin,
         capture_output=True,
-        timeout=100,
+        timeout=170,
         check=False,
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from ports import nobody
 from qpid_kit import Qpid, start_qpid
 from real_brokers import RealBroker, start_activemq, start_artemis
@@ -15,8 +15,11 @@ from real_brokers import RealBroker, start_activemq, start_artemis
 KITS = {path.stem for path in Path(__file__).parent.glob("*_kit.py")} | {"broker_contract_deliveries"}
 pytest.register_assert_rewrite(*(KITS - sys.modules.keys()))
 
-# How long an example takes is the machine's business: a busy one is no failure.
-settings.register_profile("tests", deadline=None)
+# How long an example takes is the machine's business: a busy one is no failure. The examples are the same each time: a
+# run that fails says something of what was changed. `pytest --hypothesis-profile=search` looks at others.
+SLOW = [HealthCheck.too_slow]
+settings.register_profile("search", deadline=None, suppress_health_check=SLOW, print_blob=True)
+settings.register_profile("tests", deadline=None, suppress_health_check=SLOW, derandomize=True)
 settings.load_profile("tests")
 
 # A shell that starts the tests in the background has them ignore Ctrl-C, and so would the processes that they start.

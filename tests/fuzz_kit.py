@@ -44,7 +44,7 @@ from soapjms.protocol.requesting import ExchangeFailed, ResponseIgnored, Respons
 from soapjms.protocol.responding import RequestAccepted, RequestRefused, RespondingNode, reaction
 from soapjms.protocol.xml import parse as parse_whole
 
-MOST_SECONDS: Final = 2.0
+MOST_SECONDS: Final = 5.0
 """Processor time that one message may take in all; it takes a few milliseconds."""
 
 # What is mutated: messages that are right

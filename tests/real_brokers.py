@@ -75,7 +75,7 @@ class RealBroker(ABC):
         self._certificates: Certificates | None = None
 
     @abstractmethod
-    def start(self, timeout: float = 60.0) -> None:
+    def start(self, timeout: float = 120.0) -> None:
         """Start the broker and return once a STOMP client can log in; after `kill` on the same ports and data.
 
         Raises:
@@ -282,7 +282,7 @@ class ChildBroker(RealBroker):
         """The process id of the broker while it runs."""
         return None if self._process is None else self._process.pid
 
-    def start(self, timeout: float = 60.0) -> None:
+    def start(self, timeout: float = 120.0) -> None:
         """Start the broker; a new one whose ports were taken by somebody else is started again on others."""
         require(self.recipe)
         is_new = self._ports is None
@@ -363,7 +363,7 @@ class ContainerBroker(RealBroker):
         super().__init__(recipe)
         self._container: Any = None
 
-    def start(self, timeout: float = 60.0) -> None:
+    def start(self, timeout: float = 120.0) -> None:
         """Start the container; pulling the image is not counted in `timeout`."""
         if self._container is not None:
             self._container.get_wrapped_container().start()

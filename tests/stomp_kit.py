@@ -25,7 +25,7 @@ from brokers import (
 )
 from brokers.stomp import StompConnection
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 """Seconds after which something that should happen counts as not happening."""
 
 NUMBERS = count()

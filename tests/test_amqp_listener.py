@@ -39,7 +39,7 @@ from brokers.amqp.websocketstream import is_unit, units
 from brokers.embedded import Broker
 from soapjms import Client, Dispatcher
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 ROOT = Path(__file__).resolve().parent.parent
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from calling_kit import NS, PATIENCE, OnActiveMQ, OnEachBroker, element
+from calling_kit import NS, PATIENCE, OnActiveMQ, OnEachBroker, element, eventually
 from calling_kit import envelope as greeting
 from lxml import etree
 from protocol_kit import changed, endpoint, envelope, started
@@ -303,6 +303,7 @@ class TestCalls(OnEachBroker):
         with Dispatcher(other, uri, service) as dispatcher, Client(connection, uri) as client:
             client.send(greeting(), attachments=[PICTURE])
             client.call(greeting(), attachments=[NOTE], timeout=PATIENCE)
+            eventually(lambda: len(seen) == 2, "both came")
             dispatcher.close()
         assert sorted(seen) == sorted([OCTETS, bytes(NOTE.octets())])
 

@@ -204,7 +204,7 @@ def test_the_boundary_occurs_in_no_part() -> None:
     root = PLAIN.replace("ä".encode(), b"--soapjms_part_5000_--soapjms_part_99999999999_")
     started = process_time()
     body, kind = package(Attachment(hostile + b"--soapjms_part_"), root=root)
-    assert process_time() - started < 1
+    assert process_time() - started < 5
     assert parse_content_type(kind).parameters["boundary"] == "soapjms_part_1234_"
     assert [bytes(each.content) for each in read_back(body, kind).attachments] == [hostile + b"--soapjms_part_"]
 

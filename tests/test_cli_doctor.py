@@ -30,7 +30,7 @@ NAMES = [each.name for each in CHECKS]
 
 def found(*arguments: object, status: int = 0) -> dict[str, dict[str, Any]]:
     """Run it and return what each check found."""
-    checks = said("doctor", "--timeout", "5", *arguments, status=status)["checks"]
+    checks = said("doctor", "--timeout", "20", *arguments, status=status)["checks"]
     assert [each["check"] for each in checks] == NAMES
     for each in checks:
         assert (each["command"] is None) is (each["outcome"] in ("ok", "skipped")), each
@@ -50,7 +50,7 @@ def test_all_is_well(tmp_path: Path) -> None:
     assert re.fullmatch(r"ok +Python +3\.1\d\.\d+.*", lines[0])
     assert "ok      address         jms:queue:greeter leads to queue:greeter" in lines
     assert re.search(r"^ok +round trip +\d+\.\d ms to a temporary queue and back$", done.stdout, re.MULTILINE)
-    assert re.search(r"^ok +clock +the broker's clock is 0\.0 s ", done.stdout, re.MULTILINE)
+    assert re.search(r"^ok +clock +the broker's clock is \d\.\d s ", done.stdout, re.MULTILINE)
 
 
 def test_without_a_broker() -> None:
@@ -87,7 +87,7 @@ def test_no_broker_behind_the_port() -> None:
     """It is open, and nobody speaks."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"stomp://127.0.0.1:{listener.getsockname()[1]}"
-        checks = found("--connection", url, "--timeout", "0.3", status=1)
+        checks = found("--connection", url, "--timeout", "1", status=1)
     assert (checks["broker port"]["outcome"], checks["login"]["outcome"]) == ("ok", "failed")
     assert "did not answer" in checks["login"]["text"]
 
@@ -218,7 +218,7 @@ def test_replies_that_nobody_takes(broker: str, request: pytest.FixtureRequest) 
     """So many that ActiveMQ Classic looks no further are found, and a few are not; nothing is taken."""
     real: RealBroker = request.getfixturevalue(broker)
     name = fresh()
-    arguments = "--connection", real.stomp_url, "--uri", f"jms:queue:a?replyToName={name}", "--timeout", "2"
+    arguments = "--connection", real.stomp_url, "--uri", f"jms:queue:a?replyToName={name}", "--timeout", "5"
 
     def leave(count: int) -> None:
         sent = [connection.send(request_message(name, None, correlation_id=f"gone-{each}")) for each in range(count)]

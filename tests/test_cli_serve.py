@@ -333,7 +333,7 @@ class TestHealthPage:
 
     def test_crowd(self, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
         """Those who connect and say nothing are left after a while; beyond so many they are turned away at once."""
-        monkeypatch.setattr("soapjms.cli.page._Handler.timeout", 0.3)
+        monkeypatch.setattr("soapjms.cli.page._Handler.timeout", 1.0)
         silent = [socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) for _ in range(2 * AT_A_TIME)]
         turned_away = Event()
 
@@ -349,6 +349,7 @@ class TestHealthPage:
             reader.join(PATIENCE)
         for client in silent:
             client.close()
+        monkeypatch.undo()
         assert asked(port, "/live")[0] == 200
 
 

@@ -65,7 +65,7 @@ def test_deadline() -> None:
     begun = time.monotonic()
     assert said(service, expiration=time.time_ns() // 1_000_000 + 1000) == "the service failed"
     assert ended == ["cancelled"]
-    assert time.monotonic() - begun < PATIENCE
+    assert time.monotonic() - begun < 20
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), SystemExit(1), KeyboardInterrupt(), asyncio.CancelledError()])

@@ -62,7 +62,7 @@ class TestFailures(Peers):
             started = time.monotonic()
             with Client(kind(other), URI) as client, pytest.raises(PingFailedError, match=said):
                 client.ping(0.05)
-            assert time.monotonic() - started < PATIENCE
+            assert time.monotonic() - started < 20
 
     def test_closed(self, connection: Connection) -> None:
         """Without a connection it fails at once, with the reason."""

@@ -25,7 +25,7 @@ from soapjms import Client
 
 ROOT = Path(__file__).parent.parent
 SERVICE = ROOT / "tests" / "data" / "services" / "slow_greeter.py"
-CALLS = 200
+CALLS = 400
 
 
 @contextmanager

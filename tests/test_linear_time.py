@@ -24,6 +24,8 @@ from soapjms.protocol.uri import Mode, parse
 LENGTH = 50_000
 MOST_SECONDS = 1.0
 """Processor time, also of a slow machine."""
+TRIES = 3
+"""So often is looked, as now and then what Python collects of other tests counts too."""
 
 UNITS = (
     *("x", " ", "\t", "\r\n", "=", ":", ";", ",", "/", "\\", "'", '"', "(", ")", "&", "%", "%41", "-", "--", "]", "?"),
@@ -96,6 +98,13 @@ READERS: dict[str, tuple[Callable[[str], object], tuple[str, ...]]] = {
 }
 
 
+def seconds(read: Callable[[str], object], text: str) -> float:
+    """Read, and tell the processor time that it took."""
+    began = time.process_time()
+    read(text)
+    return time.process_time() - began
+
+
 @pytest.mark.parametrize(
     ("read", "shape"),
     [pytest.param(read, shape, id=f"{name} {shape!r}") for name, (read, shapes) in READERS.items() for shape in shapes],
@@ -104,6 +113,4 @@ def test_time_is_in_proportion(read: Callable[[str], object], shape: str) -> Non
     """No choice of octets makes a reader look at them again and again."""
     for unit in UNITS:
         text = shape.format(unit * (LENGTH // len(unit)))
-        began = time.process_time()
-        read(text)
-        assert time.process_time() - began < MOST_SECONDS, unit
+        assert any(seconds(read, text) < MOST_SECONDS for _ in range(TRIES)), unit

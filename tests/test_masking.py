@@ -139,7 +139,7 @@ def test_hostile_bodies_take_linear_time(piece: bytes) -> None:
     mask, seconds = Mask(elements=["Card"]), []
     for size in (1 << 17, 1 << 20):
         body = message(piece * (size // len(piece)))
-        begun = time.perf_counter()
+        begun = time.process_time()
         mask.apply(body)
-        seconds.append(time.perf_counter() - begun)
+        seconds.append(time.process_time() - begun)
     assert seconds[1] < 5, seconds

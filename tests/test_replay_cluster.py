@@ -137,7 +137,7 @@ def test_spark_submit(tmp_path: Path) -> None:
     options = ["--master", "local[2]", "--conf", "spark.ui.enabled=false", "--py-files", packages]
     job = [str(ROOT / "examples" / "replay_on_spark.py"), "replay", str(CXF), "--out", str(tmp_path / "spark")]
     with child(str(submit), *options, *job, PYSPARK_PYTHON=sys.executable) as process:
-        said, _ = process.communicate(timeout=120)
+        said, _ = process.communicate(timeout=170)
     assert process.returncode == 1, said  # something in that log failed
     replay(CXF, tmp_path / "local", engine="local")
     equal(tmp_path / "spark", tmp_path / "local")
@@ -252,7 +252,7 @@ def given_up(out: Path) -> str | None:
 
 def wait_for_no_java_of(session_id: int) -> None:
     """Wait until the processes of a session that was killed are gone."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         try:
             os.killpg(session_id, 0)

@@ -103,9 +103,9 @@ def test_client_certificate_of_a_stranger(broker: RealBroker) -> None:
 def test_plain_and_tls_are_not_mixed(broker: RealBroker) -> None:
     """TLS to a plain port, and the other way round, end in time with an error that names the mistake or the address."""
     with pytest.raises(ConnectionFailedError, match="TLS"):
-        brokers.connect(f"stomp+ssl://localhost:{broker.ports.stomp}", timeout=1.0)
+        brokers.connect(f"stomp+ssl://localhost:{broker.ports.stomp}", timeout=3.0)
     with pytest.raises(ConnectionFailedError, match=f"{broker.ports.tls}"):
-        brokers.connect(f"stomp://localhost:{broker.ports.tls}", timeout=1.0)
+        brokers.connect(f"stomp://localhost:{broker.ports.tls}", timeout=3.0)
     assert_no_threads()
 
 

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from calling_kit import NS, PATIENCE, URI, Peers, element, envelope, request_message, take_one, text_of
+from calling_kit import NS, PATIENCE, URI, Peers, element, envelope, eventually, request_message, take_one, text_of
 
 import soapjms
 from brokers import Connection, topic
@@ -18,7 +18,7 @@ from soapjms.testing import StubService, Traffic, UnmetExpectationsError
 
 GREET = f"{{{NS}}}greetMe"
 PING = f"{{{NS}}}pingMe"
-SOON = 0.05
+SOON = 0.5
 """Seconds to wait for what will not come."""
 
 
@@ -122,6 +122,7 @@ class TestStub(Peers):
             stub.expect(GREET).respond(said("Hi"))
             slow = client.submit(envelope("slow"))
             assert text_of(client.call(envelope("quick"))) == "Hi"
+            eventually(lambda: len(stub.requests) == 2, "the slow one is being answered")
             stub.close()
             assert slow.result(PATIENCE).element is None
 
@@ -263,7 +264,7 @@ class TestStub(Peers):
     def call_late(self, stub: StubService, client: Client) -> None:
         """Call a stub that answers late, and expects another call."""
         stub.expect(GREET).delay(600).times(2)
-        client.call(envelope(), timeout=SOON)
+        client.call(envelope(), timeout=0.05)
 
     def test_a_topic(self, other: Connection, connection: Connection) -> None:
         """A stub may stand at a topic."""

@@ -24,10 +24,10 @@ FRAME = '<definitions xmlns="http://schemas.xmlsoap.org/wsdl/" targetNamespace="
 
 @contextmanager
 def at_once() -> Iterator[None]:
-    """Hold what is inside to one second."""
-    start = time.perf_counter()
+    """Hold what is inside to one second of processor time."""
+    start = time.process_time()
     yield
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
 
 
 def write(folder: Path, **texts: str) -> Path:

@@ -16,7 +16,7 @@ service = soapjms.Service()
 @service.operation("{urn:greeter}greetMe")
 def greet(request: soapjms.Request) -> etree._Element:
     """Say hello, after some work."""
-    time.sleep(0.01)
+    time.sleep(0.02)
     response = etree.Element("{urn:greeter}greetMeResponse")
     response.text = f"Hello {request.element.text}"
     return response
