@@ -310,14 +310,16 @@ class Turns(Generic[T]):
         self._submit = submit
         self._function = function
         self._items: deque[T] = deque()
-        self._changed = Condition(Lock())
+        self._lock = Lock()
+        self._changed = Condition(self._lock)
         self._is_busy = False
         self._is_stopped = False
+        self._is_awaited = False
         self._thread: int | None = None
 
     def put(self, item: T) -> None:
         """Add an item; after `stop` it is dropped."""
-        with self._changed:
+        with self._lock:
             if self._is_stopped:
                 return
             self._items.append(item)
@@ -335,16 +337,18 @@ class Turns(Generic[T]):
     def join(self, until: float) -> None:
         """Wait for the call under way, until the monotonic clock shows `until`; not for one's own."""
         with self._changed:
+            self._is_awaited = True
             if self._thread != get_ident():
                 self._changed.wait_for(lambda: self._thread is None, max(0.0, until - monotonic()))
 
     def _run(self) -> None:
         while True:
-            with self._changed:
+            with self._lock:
                 if not self._items:
                     self._is_busy = False
                     self._thread = None
-                    self._changed.notify_all()
+                    if self._is_awaited:
+                        self._changed.notify_all()
                     return
                 item = self._items.popleft()
                 self._thread = get_ident()

@@ -7,12 +7,15 @@ What must not be answered, or cannot be, goes to the dead letters.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
+from time import monotonic
 from typing import Final
 
 from brokers.connection import Completion, Connection, Delivery, SendResult
@@ -32,6 +35,9 @@ MAX_GROUP: Final = 64
 """Requests that may be accepted and answered in one transaction."""
 
 COMMIT_TIMEOUT: Final = 30.0
+
+LOOK: Final = 1.0
+"""Seconds between two looks for answers that the broker does not confirm."""
 
 TOO_LATE: Final = "the dispatcher was closed meanwhile"
 
@@ -77,6 +83,7 @@ class Committer:
         self.losses = Losses(stable_message_id=connection.capabilities.stable_message_id)
         self.transactional = transactional and connection.capabilities.transactions
         self._finished: SimpleQueue[Finished] = SimpleQueue()
+        self._unconfirmed: dict[Future[SendResult], float] = {}  # answers, and when they were sent
         self._turn = Lock()  # of who settles
         self._calls: SimpleQueue[bool] = SimpleQueue()  # for the thread: True, something waits; False, the end
         self._thread = Thread(target=self._commit_all, name="soapjms-committer", daemon=True)
@@ -99,14 +106,15 @@ class Committer:
         """Have a request settled soon, together with others.
 
         One that is alone is settled at once, on this thread: it has nobody to wait for, and a change of threads would
-        take a good part of the time of its call. So is, where there are no transactions, each that waits for nothing.
+        take a good part of the time of its call. Without transactions none waits here: the answer is sent, and who
+        hears that the broker has it goes on.
         """
         if self.too_late:
             self.lose([finished], TOO_LATE)
             self._on_done(1)
             return
-        if not self.transactional and not finished.waits:
-            self._settle_all([finished])
+        if not self.transactional and finished.dead is None:
+            self._answer(finished)
             return
         self._finished.put(finished)
         if not is_alone or not self._turn.acquire(blocking=False):
@@ -116,6 +124,21 @@ class Committer:
             self._settle_next()
         finally:
             self._turn.release()
+
+    def _answer(self, finished: Finished) -> None:
+        """Send an answer by itself, and settle once it is known what became of it."""
+        if finished.response is not None:
+            with suppress(Exception):  # it is raised again when it is sent in its turn
+                finished.sending = sending = self._connection.answer(finished.delivery, finished.response)
+                if not sending.done():
+                    self._unconfirmed[sending] = monotonic()
+                    sending.add_done_callback(partial(self._heard_of, finished))
+                    return
+        self._settle_all([finished])
+
+    def _heard_of(self, finished: Finished, sending: Future[SendResult]) -> None:
+        self._unconfirmed.pop(sending, None)
+        self._settle_all([finished])
 
     def close(self, seconds: float) -> None:
         """End the thread once all that was put is settled; wait so many seconds for it."""
@@ -134,10 +157,19 @@ class Committer:
     def _commit_all(self) -> None:
         goes_on = True
         while goes_on or self.waiting:
-            goes_on = goes_on and self._calls.get()
+            goes_on = goes_on and self._next_call()
             with self._turn:
                 while self._settle_next():
                     pass
+
+    def _next_call(self) -> bool:
+        """Wait for a call; meanwhile give up on answers that the broker does not confirm."""
+        while True:
+            with suppress(Empty):
+                return self._calls.get(timeout=None if self.transactional else LOOK)
+            for sending, sent in list(self._unconfirmed.items()):
+                if sent + COMMIT_TIMEOUT <= monotonic():
+                    sending.cancel()
 
     def _settle_next(self) -> bool:
         """Settle what is finished, as much as goes together; False if nothing is."""
@@ -161,19 +193,9 @@ class Committer:
         if self.transactional:
             self._settle(together, self._commit_group)
         else:
-            self._settle_each(together)
+            for finished in together:
+                self._settle([finished], self._commit_group)
         self._on_done(len(group))
-
-    def _settle_each(self, group: list[Finished]) -> None:
-        """Settle without transactions: all answers are sent before the first of them is waited for."""
-        if len(group) > 1 and not self.too_late:
-            for finished in group:
-                if finished.response is not None:
-                    with suppress(Exception):  # it is raised again when it is sent in its turn
-                        finished.sending = self._connection.send(finished.response)
-            _wait_for_last(group)
-        for finished in group:
-            self._settle([finished], self._commit_group)
 
     def _settle(self, group: list[Finished], how: Callable[[list[Finished]], None]) -> None:
         """Settle a group; whatever comes of it, this thread goes on."""
@@ -219,9 +241,15 @@ class Committer:
 
     def _commit(self, group: list[Finished]) -> dict[int, SendFailedError]:
         """Accept the requests with their answers; return the answers that the broker refused, by their position."""
-        if not self.transactional:
-            with self._noting_losses(group):
-                return self._send_then_accept(group[0])
+        carry_out = self._together(group) if self.transactional else partial(self._send_then_accept, group[0])
+        try:
+            return carry_out()
+        except ConnectionLostError:
+            self.losses.note(finished.delivery.message for finished in group)
+            raise
+
+    def _together(self, group: list[Finished]) -> Callable[[], dict[int, SendFailedError]]:
+        """Prepare a transaction; return what commits it."""
         transaction = self._connection.begin()
         try:
             for finished in group:
@@ -231,16 +259,7 @@ class Committer:
         except BaseException:
             transaction.abort()
             raise
-        with self._noting_losses(group):
-            return {each.position: each.error for each in transaction.commit().result(COMMIT_TIMEOUT)}
-
-    @contextmanager
-    def _noting_losses(self, group: list[Finished]) -> Iterator[None]:
-        try:
-            yield
-        except ConnectionLostError:
-            self.losses.note(finished.delivery.message for finished in group)
-            raise
+        return lambda: {each.position: each.error for each in transaction.commit().result(COMMIT_TIMEOUT)}
 
     def _send_then_accept(self, finished: Finished) -> dict[int, SendFailedError]:
         """Do without transactions: accept the request once the broker has its answer, or refused it by itself."""
@@ -320,15 +339,9 @@ def _confirmed(sending: Completion[SendResult]) -> DestinationGoneError | None:
         sending.result(COMMIT_TIMEOUT)
     except DestinationGoneError as error:
         return error
+    except CancelledError:  # by `_next_call`
+        raise FutureTimeoutError from None
     return None
-
-
-def _wait_for_last(group: Sequence[Finished]) -> None:
-    """Wait once for all: the broker confirms in the order of sending, and each time that a thread wakes costs."""
-    last = next((finished.sending for finished in reversed(group) if finished.sending is not None), None)
-    if last is not None:
-        with suppress(FutureTimeoutError):  # each is asked in its turn
-            last.exception(COMMIT_TIMEOUT)
 
 
 def _letter(finished: Finished, dead_letters: Destination, reason: str) -> Message:

@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from threading import Condition, Thread
+from threading import Condition, Lock, Thread
 from types import MappingProxyType, TracebackType
 from typing import Final, Self
 
@@ -142,7 +142,8 @@ class Dispatcher:
         used = self._own_store or store_to_use(store)
         self._worker = Worker(to_run, self.setting, self._committer, used, replies, max_deliveries=deliveries)
         self._pinger, self._consumers = Pinger(connection), list[Consumer]()
-        self._idle, self._under_way, self._is_started, self._stopping = Condition(), 0, False, False
+        self._lock, self._under_way, self._is_started, self._stopping = Lock(), 0, False, False
+        self._idle = Condition(self._lock)
 
     @property
     def under_way(self) -> int:
@@ -272,7 +273,7 @@ class Dispatcher:
 
     def _on_delivery(self, delivery: Delivery) -> None:
         """Work on one request, on the thread of its worker's consumer."""
-        with self._idle:
+        with self._lock:
             if self._stopping:
                 return  # the consumer is about to close, and gives it back
             self._under_way += 1
@@ -288,9 +289,10 @@ class Dispatcher:
         self._committer.put(finished, is_alone=self._under_way == 1 and not self._connection.backlog)
 
     def _done(self, number: int) -> None:
-        with self._idle:
+        with self._lock:
             self._under_way -= number
-            self._idle.notify_all()
+            if self._stopping:
+                self._idle.notify_all()
 
 
 def store_to_use(store: object) -> Store | None:

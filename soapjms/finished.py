@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from brokers.connection import Completion, Delivery, SendResult
-from brokers.message import DeliveryMode, Message
+from brokers.message import Message
 from soapjms.observing import Observed, Outcome
 from soapjms.protocol.responding import RespondingNode
 
@@ -21,7 +21,7 @@ class Finished:
         dead: why the request goes to the dead letters instead of being accepted; None if it does not.
         skipped: what it came to, if it was not worked on: expired, or refused without anybody to tell.
         observed: tells the observers how it ends; None if there are none.
-        sending: what becomes of the response, where it was sent ahead of its turn.
+        sending: what becomes of the response, where it was sent before it is settled.
     """
 
     delivery: Delivery
@@ -31,11 +31,6 @@ class Finished:
     skipped: Outcome | None = None
     observed: Observed | None = None
     sending: Completion[SendResult] | None = None
-
-    @property
-    def waits(self) -> bool:
-        """Whether the broker has to confirm its answer before it can be accepted."""
-        return self.response is not None and self.response.delivery_mode != DeliveryMode.NON_PERSISTENT
 
     def observe(self, observed: Observed) -> None:
         """Have observers follow the request to its end, and its answer carry what they want."""

@@ -97,6 +97,31 @@ class Match(NamedTuple):
     route: Route | None
     problem: str = ""
 
+    @property
+    def policy(self) -> Policy:
+        """What holds for the request."""
+        return self.service._policy if self.route is None else self.route.policy
+
+    @property
+    def operation(self) -> str:
+        """The name of the operation; empty if there is none."""
+        return "" if self.route is None else self.route.name
+
+    @property
+    def reply_action(self) -> str | None:
+        """What WS-Addressing calls the answer; None to make it of the action of the request."""
+        return None if self.route is None else self.route.reply_action
+
+    def addressing_of(self, accepted: RequestAccepted) -> Addressing | AddressingFault | None:
+        """Return the addressing headers of the request, or what is wrong with them; None if nobody looks at them."""
+        service = self.service
+        if not service._addressing:
+            return None
+        found = read_addressing(accepted.envelope, service._roles)
+        if found is None:
+            return missing(WSA_2005, "Action") if service._addressing == REQUIRED else None
+        return found if isinstance(found, AddressingFault) else mismatch(found, accepted.soap_action) or found
+
 
 class Service:
     """Functions by what they answer: SOAP action and element. Register them before a dispatcher runs the service.
@@ -239,31 +264,6 @@ class Service:
     def knows_action(self, action: str | None) -> bool:
         """Say whether an operation is registered with this SOAP action."""
         return self._routes.knows_action(action)
-
-    def policy_for(self, asked: Asking) -> Policy:
-        """Return what holds for a request."""
-        service, route, _ = self.find(asked)
-        return service._policy if route is None else route.policy
-
-    def operation_of(self, asked: Asking) -> str:
-        """Return the name of the operation that a request is for; empty if there is none."""
-        route = self.find(asked).route
-        return "" if route is None else route.name
-
-    def addressing_of(self, accepted: RequestAccepted) -> Addressing | AddressingFault | None:
-        """Return the addressing headers of a request, or what is wrong with them; None if nobody looks at them."""
-        service = self.find(accepted).service
-        if not service._addressing:
-            return None
-        found = read_addressing(accepted.envelope, service._roles)
-        if found is None:
-            return missing(WSA_2005, "Action") if service._addressing == REQUIRED else None
-        return found if isinstance(found, AddressingFault) else mismatch(found, accepted.soap_action) or found
-
-    def reply_action(self, accepted: RequestAccepted) -> str | None:
-        """Return what WS-Addressing calls the answer; None to make it of the action of the request."""
-        route = self.find(accepted).route
-        return None if route is None else route.reply_action
 
     def answer(self, accepted: RequestAccepted, context: Context | None = None) -> Prepared:
         """Run the function for a request and return the envelope to answer with and what goes along; never raises."""

@@ -31,7 +31,7 @@ from soapjms.protocol.responding import RequestAccepted, RequestRefused, Respond
 from soapjms.protocol.wsa import Addressing, AddressingFault
 from soapjms.recorder import record
 from soapjms.request import Context
-from soapjms.service import Outcome, Service
+from soapjms.service import Match, Outcome, Service
 
 log = logging.getLogger("soapjms.dispatcher")
 
@@ -106,7 +106,8 @@ class Worker:
         event = node.receive(message)
         direction, role = (Direction.ONE_WAY, Node.RECEIVING) if event.one_way else (Direction.REQUEST, Node.RESPONDING)
         record(self._recorder, message, direction, role)
-        node, event, said = self._addressed(node, event)
+        match = None if isinstance(event, RequestRefused) else self._service.find(event)
+        node, event, said = self._addressed(node, event, match)
         refusal = None if event.one_way else self._replies.refusal(event.message)
         if refusal is not None:
             self._tally.add("reply refused")
@@ -122,25 +123,25 @@ class Worker:
             return Finished(delivery, node, node.respond(event.fault))
         if isinstance(said, AddressingFault):
             return self._refuse_addressing(delivery, node, event, said)
+        assert match is not None  # as the request was not refused
         self._tally.add("accepted")
         if event.tolerated:
             self._tally.add("tolerated")
             log.info("a request was let pass that breaks %s", ", ".join(each.assertion for each in event.tolerated))
         if observed is not None:
-            observed.operation = self._service.operation_of(event)
-        policy = self._service.policy_for(event)
-        return self._serve(Job(delivery, event, node, policy, observed=observed, conversation=said))
+            observed.operation = match.operation
+        return self._serve(Job(delivery, event, node, match.policy, observed=observed, conversation=said))
 
     def _addressed(
-        self, node: RespondingNode, event: RequestAccepted | RequestRefused
+        self, node: RespondingNode, event: RequestAccepted | RequestRefused, match: Match | None
     ) -> tuple[RespondingNode, RequestAccepted | RequestRefused, Conversation | AddressingFault | None]:
         """Have a request go on as if its JMSReplyTo said what its addressing headers say."""
-        if isinstance(event, RequestRefused):
+        if isinstance(event, RequestRefused) or match is None:
             return node, event, None
-        found = self._service.addressing_of(event)
+        found = match.addressing_of(event)
         if not isinstance(found, Addressing):
             return node, event, found
-        said = conversation(found, event.message, self._replies, self._service.reply_action(event))
+        said = conversation(found, event.message, self._replies, match.reply_action)
         if isinstance(said, AddressingFault) or (message := said.applied(event.message)) is event.message:
             return node, event, said
         node = RespondingNode(self._setting)

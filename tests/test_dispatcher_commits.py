@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -35,9 +36,11 @@ from brokers import (
     DestinationKind,
     Message,
     RefusedSend,
+    SendResult,
     Transaction,
     queue,
 )
+from brokers.connection import NearCompletion
 from brokers.embedded import Broker
 from soapjms import Client, Dispatcher, Recorder, Service
 from soapjms.committer import MAX_GROUP
@@ -371,6 +374,20 @@ class WithoutTransactions(NeverBegun):
         return replace(self.inner.capabilities, transactions=False)
 
 
+class ConfirmedLater(NeverBegun):
+    """A connection that sends, and leaves it to the test when the broker confirms that."""
+
+    def __init__(self, inner: Connection) -> None:
+        super().__init__(inner)
+        self.sent: SimpleQueue[NearCompletion[SendResult]] = SimpleQueue()
+
+    def send(self, message: Message, transaction: Transaction | None = None) -> Completion[SendResult]:
+        super().send(message, transaction)
+        future: NearCompletion[SendResult] = NearCompletion(lambda task: task())
+        self.sent.put(future)
+        return future
+
+
 class TestWithoutTransactions(Peers):
     """A request is accepted once the broker has its answer."""
 
@@ -409,3 +426,27 @@ class TestWithoutTransactions(Peers):
         assert "is full" in (take_one(other, DEAD).properties.text("dead_letter_reason") or "")
         assert dispatcher.counts["rejected"] == 1
         assert broker.depth(ANSWERS) == 5
+
+    def test_not_before_it_is_confirmed(self, client: Client, other: Connection, broker: Broker) -> None:
+        """Meanwhile no thread waits: the only worker takes the next request, which is confirmed first."""
+        connection = ConfirmedLater(other)
+        with Dispatcher(connection, URI, greeter(), workers=1, prefetch=2, transactional=False) as dispatcher:
+            assert text_of(client.call(envelope("Ann"))) == "Hello Ann"
+            assert text_of(client.call(envelope("Bob"))) == "Hello Bob"
+            first, second = (connection.sent.get(timeout=PATIENCE) for _ in range(2))
+            assert (dispatcher.under_way, dispatcher.counts["answered"]) == (2, 0)
+            second.settle(SendResult())
+            assert (dispatcher.under_way, dispatcher.counts["answered"], broker.depth(GREETER)) == (1, 1, 1)
+            first.settle(SendResult())
+            assert (dispatcher.under_way, dispatcher.counts["answered"], broker.depth(GREETER)) == (0, 2, 0)
+
+    def test_never_confirmed(self, client: Client, other: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+        """After a time the request counts as lost: the broker delivers it again, once the connection is another."""
+        monkeypatch.setattr("soapjms.committer.COMMIT_TIMEOUT", 0.01)
+        monkeypatch.setattr("soapjms.committer.LOOK", 0.01)
+        connection = ConfirmedLater(other)
+        with Dispatcher(connection, URI, greeter(), transactional=False) as dispatcher:
+            client.call(envelope())
+            eventually(lambda: dispatcher.counts["lost"] == 1, "it was given up")
+            connection.sent.get(timeout=PATIENCE).settle(SendResult())
+            assert (dispatcher.under_way, dispatcher.counts["answered"]) == (0, 0)

@@ -157,11 +157,11 @@ class TestServices:
         """Policies and names of operations are those of the service."""
         patient = Policy(retries=3)
         services = Services({"A": saying("a", (GREET, None)), "B": saying("b", (PING, None), policy=patient)})
-        assert services.policy_for(request(target="B")) is patient  # no such operation, but a service
-        assert services.policy_for(request(operation="pingMe")) is patient
-        assert services.policy_for(request(target="C")) is DEFAULT
-        assert services.operation_of(request()) == GREET
-        assert services.operation_of(request(target="B")) == ""
+        assert services.find(request(target="B")).policy is patient  # no such operation, but a service
+        assert services.find(request(operation="pingMe")).policy is patient
+        assert services.find(request(target="C")).policy is DEFAULT
+        assert services.find(request()).operation == GREET
+        assert services.find(request(target="B")).operation == ""
         assert list(services.operations) == [f"A/{GREET}", f"B/{PING}"]
 
     @pytest.mark.parametrize("given", [{}, "A", {"A": 1}, {"": Service()}, {1: Service()}])

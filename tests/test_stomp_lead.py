@@ -12,7 +12,7 @@ from threading import Event
 import pytest
 from proxy_kit import Proxy
 from real_brokers import RealBroker
-from stomp_kit import PATIENCE, Inbox, OnBoth, accepting, message_to, send, wait_until
+from stomp_kit import PATIENCE, Inbox, OnBoth, accepting, assert_empty, message_to, send, wait_until
 
 import brokers
 from brokers import ConnectionState, Delivery, DeliveryMode, crew, queue
@@ -59,6 +59,21 @@ class TestLead(OnBoth):
             for _ in range(3):
                 send(other, message_to(queue(name)))
                 assert threads.next().endswith("reader")
+
+    def test_a_receipt_is_no_change_of_threads(
+        self, connection: StompConnection, other: StompConnection, name: str
+    ) -> None:
+        """Who waits for what the broker says of an answer is called where that is read."""
+        called = SimpleQueue[str]()
+
+        def answer(delivery: Delivery) -> None:
+            sending = connection.answer(delivery, message_to(queue(f"{name}.answers")))
+            sending.add_done_callback(lambda _: (delivery.accept(), called.put(threading.current_thread().name)))
+
+        with connection.consume(queue(name), answer, quick=True):
+            send(other, message_to(queue(name)))
+            assert called.get(timeout=PATIENCE).endswith("reader")
+        assert_empty(other, name)
 
     def test_it_may_block(self, connection: StompConnection, other: StompConnection, name: str) -> None:
         """It may wait for receipts, for other messages, and for the broker's answer to a further subscription."""

@@ -8,7 +8,7 @@ from itertools import count
 from secrets import token_hex
 from typing import Final
 
-from brokers.connection import Capabilities, Completion, Delivery, OnDelivery, SendResult, Transaction
+from brokers.connection import Capabilities, Completion, Delivery, NearCompletion, OnDelivery, SendResult, Transaction
 from brokers.errors import BrokerError, ConnectionLostError, SendFailedError
 from brokers.lasting import LastingConnection
 from brokers.message import DeliveryMode, Destination, DestinationKind, Message
@@ -72,11 +72,7 @@ class StompConnection(LastingConnection[Link, StompConsumer]):
             return self._written
         headers, body = self.frame(message)
         if is_confirmed(message, body):
-            future: Completion[SendResult] = self.completion()
-            headers["receipt"] = receipt = self.new_id("receipt")
-            future.on_settled(lambda _: link.forget(receipt))
-            link.request(pack("SEND", headers, body, link.dialect.version), {receipt: partial(future.settle, SENT)})
-            return future
+            return self._ask(link, headers, body, self.completion())
         return self._write(link.write, pack("SEND", headers, body, link.dialect.version))
 
     def answer(self, delivery: Delivery, message: Message) -> Completion[SendResult]:
@@ -87,9 +83,18 @@ class StompConnection(LastingConnection[Link, StompConsumer]):
         """
         link = self._usable()
         headers, body = self.frame(message)
-        if is_confirmed(message, body) or not isinstance(delivery, StompDelivery) or not delivery.came_by(link):
+        if is_confirmed(message, body):
+            return self._ask(link, headers, body, NearCompletion(self._crew.run))
+        if not isinstance(delivery, StompDelivery) or not delivery.came_by(link):
             return self.send(message)
         return self._write(delivery.accept_after, pack("SEND", headers, body, link.dialect.version))
+
+    def _ask(self, link: Link, headers: Headers, body: bytes, future: Completion[SendResult]) -> Completion[SendResult]:
+        """Send, and complete a future once the broker confirms it."""
+        headers["receipt"] = receipt = self.new_id("receipt")
+        future.on_settled(lambda _: link.forget(receipt))
+        link.request(pack("SEND", headers, body, link.dialect.version), {receipt: partial(future.settle, SENT)})
+        return future
 
     def _write(self, write: Callable[[bytes], None], frames: bytes) -> Completion[SendResult]:
         """Write what the broker confirms nothing of."""

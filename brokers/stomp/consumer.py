@@ -152,6 +152,8 @@ class StompDelivery(Delivery):
                 self.arrival.subscription.link.write(self.acknowledgement("ACK"))
 
     def _settle(self, fate: Fate, command: str) -> bool:
+        if self.fate is not Fate.HELD:  # as after `accept_after`; it is never held again
+            return False
         link = self.arrival.subscription.link
         with link.writing:
             if not self.is_held:

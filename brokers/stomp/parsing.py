@@ -37,16 +37,17 @@ def read(frame: bytes) -> Frame | None:
     for line in lines:
         name, colon, value = line.partition(":")
         if name and colon:
-            if "\\" in value:
-                value = unescape(value)
-            if "\\" in name:
-                name = unescape(name)
-            headers.setdefault(name, value)
+            if "\\" in line:
+                name, value = unescape(name), unescape(value)
+            if name not in headers:
+                headers[name] = value
     return Frame(command, headers, frame[end + 2 : -1])
 
 
 def unescape(text: str) -> str:
     """Return what a name or a value of a header means."""
+    if "\\" not in text:
+        return text
     if "\\\\" in text:
         return ESCAPED.sub(lambda found: MEANT.get(found[1], found[0]), text)
     return text.replace("\\c", ":").replace("\\n", "\n").replace("\\r", "\r")
