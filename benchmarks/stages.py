@@ -3,8 +3,8 @@
     python benchmarks/stages.py [--rounds 5] [--requests 4000]
 
 Prints microseconds of processor time a request, the least of some rounds. The rest of what `safety.py` prints for a
-service is what one thread without a socket does not have: calls of the system, handing requests from the thread that
-reads to one that may block, threads that wait for Python's lock, and caches that others have used meanwhile.
+service is what a loop without a socket does not have: calls of the system, whose turn it is and what becomes of each
+request, and caches that others have used meanwhile.
 """
 
 from __future__ import annotations

@@ -294,8 +294,10 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
                     self._end()
                     break
                 self._tell()
+        except OSError:
+            self._end()
         except Exception as error:
-            log.warning("%s", error)
+            log.warning("%s: %s", self._login, error)
             self._end()
         finally:
             self._lead.release()
