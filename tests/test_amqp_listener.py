@@ -31,7 +31,7 @@ from websockets.sync.client import ClientConnection
 from websockets.sync.client import connect as open_websocket
 
 import brokers
-from brokers import LoginRefusedError, Message, MessageType, queue
+from brokers import LoginRefusedError, Message, MessageType, TlsError, queue
 from brokers.amqp.login import Binding
 from brokers.amqp.provider import Listener, Options
 from brokers.amqp.sasl import AMQP_HEADER, SASL_HEADER, Performative, pack, unpack
@@ -582,6 +582,39 @@ def test_the_command(tmp_path: Path) -> None:
                     connection.temporary()
             with pytest.raises(LoginRefusedError):
                 send_one(urls[0])
+        finally:
+            process.terminate()
+        assert process.wait(PATIENCE) == 0
+
+
+def test_the_command_over_tls(tmp_path: Path) -> None:
+    """`--amqps` and `--wss` show the certificate of `--cert`, with its key in a file of its own; a client that does not
+    know who made it, or that it is for another host, sends nothing."""
+    authority = trustme.CA()
+    made = authority.issue_cert("localhost")
+    files = {name: tmp_path / f"{name}.pem" for name in ("certificate", "key", "authority", "wrong")}
+    made.cert_chain_pems[0].write_to_path(files["certificate"])
+    made.private_key_pem.write_to_path(files["key"])
+    authority.cert_pem.write_to_path(files["authority"])
+    trustme.CA().cert_pem.write_to_path(files["wrong"])
+    command = [sys.executable, "-m", "soapjms.cli", "broker", "--amqps", "localhost:0", "--wss", "localhost:0"]
+    command += ["--cert", str(files["certificate"]), "--key", str(files["key"])]
+    with subprocess.Popen(command, cwd=ROOT, text=True, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            urls = [process.stdout.readline().split(" listens at ")[1].strip() for _ in range(2)]
+            assert [url.rpartition(":")[0] for url in urls] == ["amqps://localhost", "amqp+wss://localhost"]
+            for number, url in enumerate(urls):
+                with pytest.raises(TlsError, match="not trusted here"):
+                    brokers.connect(f"{url}?caFile={files['wrong']}", timeout=PATIENCE)
+                with pytest.raises(TlsError, match="for another name than 127.0.0.1"):
+                    brokers.connect(
+                        f"{url.replace('localhost', '127.0.0.1')}?caFile={files['authority']}", timeout=PATIENCE
+                    )
+                with brokers.connect(f"{url}?caFile={files['authority']}", timeout=PATIENCE) as connection:
+                    uri = f"jms:queue:q{number}"
+                    with Dispatcher(connection, uri, greeter()), Client(connection, uri, timeout=PATIENCE) as client:
+                        assert text_of(client.call(envelope("Ann"))) == "Hello Ann"
         finally:
             process.terminate()
         assert process.wait(PATIENCE) == 0
