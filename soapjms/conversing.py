@@ -55,9 +55,15 @@ def addressed(content: Content, endpoint: Endpoint, *, one_way: bool) -> tuple[C
     action = stated_action(envelope) or content.action or endpoint.soap_action
     if not action:
         raise UsageError("WS-Addressing needs an action: give soap_action=, or an operation of a WSDL that has one")
-    header_of(root).extend(request_headers(envelope, action, new_id(), endpoint.request_uri, one_way=one_way))
+    add_headers(root, endpoint, action, one_way=one_way)
     ids = [each for edition in EDITIONS for each in header_of(root).iterchildren(edition.tag("MessageID"))]
     return content._replace(envelope=root), (ids[0].text or "").strip()
+
+
+def add_headers(root: etree._Element, endpoint: Endpoint, action: str, *, one_way: bool) -> None:
+    """Add the addressing headers of a request to its envelope, but for those that it has."""
+    made = request_headers(as_envelope(root), action, new_id(), endpoint.request_uri, one_way=one_way)
+    header_of(root).extend(made)
 
 
 def add_action(root: etree._Element, action: str) -> None:

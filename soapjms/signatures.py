@@ -29,7 +29,7 @@ from soapjms.protocol.envelope import Envelope
 from soapjms.protocol.errors import InvalidAttachmentError, UsageError
 from soapjms.protocol.showing import named
 from soapjms.request import Request
-from soapjms.security import WSU, Nonces, check_positive, check_timestamp, only_child, refused
+from soapjms.security import WSU, Nonces, check_positive, check_timestamp, is_among, only_child, refused
 
 DS: Final = "http://www.w3.org/2000/09/xmldsig#"
 _MORE: Final = "http://www.w3.org/2001/04/xmldsig-more#"
@@ -130,7 +130,7 @@ class Signatures:
         if self._needs_timestamp and timestamp not in covered:
             raise refused("InvalidSecurity", "there is no Timestamp that is signed")
         for block in () if envelope.header is None else envelope.header.iterchildren(etree.Element):
-            if self._is_to_be_signed(block) and block not in covered:
+            if is_among(block, self._headers) and block not in covered:
                 raise refused("InvalidSecurity", f"the header block {named(block.tag)} is not signed")
         if any(True for each in signed for _ in each.iter(etree.Comment)):  # it splits texts, and nothing signs it
             raise refused("InvalidSecurity", "a comment is within what is signed")
@@ -143,9 +143,6 @@ class Signatures:
             included = {id(each) for each in found}
             if any(id(part) not in included for part in request.attachments):
                 raise refused("InvalidSecurity", "an attachment is not signed: what is signed does not include it")
-
-    def _is_to_be_signed(self, block: etree._Element) -> bool:
-        return block.tag in self._headers or f"{{{etree.QName(block).namespace or ''}}}*" in self._headers
 
     def _signer(self, request: Request, signature: etree._Element, signed: Sequence[etree._Element]) -> str:
         """Check octets and key.

@@ -607,7 +607,7 @@ def test_the_command_over_tls(tmp_path: Path) -> None:
             for number, url in enumerate(urls):
                 with pytest.raises(TlsError, match="not trusted here"):
                     brokers.connect(f"{url}?caFile={files['wrong']}", timeout=PATIENCE)
-                with pytest.raises(TlsError, match="for another name than 127.0.0.1"):
+                with pytest.raises(TlsError, match=r"for another name than 127\.0\.0\.1"):
                     brokers.connect(
                         f"{url.replace('localhost', '127.0.0.1')}?caFile={files['authority']}", timeout=PATIENCE
                     )

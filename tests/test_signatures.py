@@ -164,18 +164,72 @@ class TestTaken:
         block.text = "urn:elsewhere"
         assert refused(root, headers=[name])[0] == "FailedCheck"
 
+    @pytest.mark.parametrize("kind", [Signature, BinarySignature])
+    @pytest.mark.parametrize("name", [f"{{{WSA}}}*", f"{{{WSA}}}To", etree.QName(WSA, "To")])
+    def test_headers_that_our_client_signs(self, name: Any, kind: Any, tmp_path: Path) -> None:
+        """Signing(headers=...) covers them, whichever signature of zeep's it has: one that is changed is refused."""
+        key, certificate = tmp_path / "key.pem", tmp_path / "ann.pem"
+        key.write_bytes(ANN.key)
+        certificate.write_bytes(ANN.certificate)
+        root = etree.fromstring(envelope())
+        get_security_header(root)
+        block, other = (etree.SubElement(root[0], f"{{{each}}}To") for each in (WSA, "urn:other"))
+        block.text = other.text = "urn:here"
+        Signing(kind(str(key), str(certificate), None, *SHA_256), headers=[name], clock=lambda: NOW).apply(root, {})
+        assert asked(root, headers=[f"{{{WSA}}}To"]) == "ann"
+        assert refused(root, headers=["{urn:other}To"])[1] == "the header block {urn:other}To is not signed"
+        other.text = "urn:elsewhere"
+        assert asked(root, headers=[f"{{{WSA}}}To"]) == "ann"
+        block.text = "urn:elsewhere"
+        assert refused(root, headers=[f"{{{WSA}}}To"])[0] == "FailedCheck"
+        root[0].remove(block)
+        assert refused(root, headers=[f"{{{WSA}}}To"])[0] == "InvalidSecurity"
+
+    @pytest.mark.parametrize(
+        ("headers", "signature", "why"),
+        [
+            (f"{{{WSA}}}To", None, "a list of names"),
+            ([None], None, "a list of names"),
+            ([f"{{{WSSE}}}*"], None, "names the wsse:Security header"),
+            ([f"{{{WSA}}}*"], object(), "which object is not"),
+        ],
+    )
+    def test_headers_that_cannot_be_signed(self, headers: Any, signature: Any, why: str) -> None:
+        """That is said when it is made."""
+        with pytest.raises(soapjms.UsageError, match=why):
+            Signing(signature or MemorySignature(ANN.key, ANN.certificate), headers=headers)
+
     def test_our_own_addressing(self) -> None:
-        """Our client writes WS-Addressing after the signature: a service that wants it signed says so."""
-        signed = Signing(MemorySignature(ANN.key, ANN.certificate, None, *SHA_256))
-        options: dict[str, Any] = {"port": "GreeterPort", "addressing": True}
-        for headers, said in (([], "Hello x"), ([f"{{{WSA}}}*"], "is not signed")):
-            made = soapjms.Service.from_wsdl(WSDL, verify=Signatures(KNOWN, headers=headers), **options)
+        """Our client writes WS-Addressing before it signs, and signs it if it is told to; one on the way that changes a
+        header of it is found out."""
+        signature = MemorySignature(ANN.key, ANN.certificate, None, *SHA_256)
+        everything = [f"{{{WSA}}}*"]
+
+        def change(call: Any, following: Any) -> Any:
+            to = call.envelope.find(f".//{{{WSA}}}To") if isinstance(call.envelope, etree._Element) else None
+            assert to is not None
+            to.text = "jms:queue:elsewhere"
+            return following(call)
+
+        for signed, needed, middleware, said in (
+            ([], [], [], "Hello x"),
+            ([], everything, [], "is not signed"),
+            (everything, everything, [], "Hello x"),
+            (everything, everything, [change], "signature or decryption was invalid"),
+        ):
+            options: dict[str, Any] = {"port": "GreeterPort", "addressing": "required"}
+            made = soapjms.Service.from_wsdl(WSDL, verify=Signatures(KNOWN, headers=needed), **options)
             made.operation("greetMe")(lambda name: f"Hello {name}")
             with (
                 Broker().connect() as connection,
                 Dispatcher(connection, "jms:queue:greeter", made),
                 soapjms.zeep.Client(
-                    WSDL, connection=connection, port_name="GreeterPort", wsse=signed, addressing=True
+                    WSDL,
+                    connection=connection,
+                    port_name="GreeterPort",
+                    wsse=Signing(signature, headers=signed),
+                    addressing=True,
+                    middleware=middleware,
                 ) as client,
             ):
                 try:

@@ -15,10 +15,11 @@ from lxml import etree
 from zeep import plugins
 from zeep.wsdl.bindings import Soap11Binding, Soap12Binding
 
-from soapjms.conversing import add_action
+from soapjms.conversing import add_action, add_headers
 from soapjms.protocol.envelope import Fault, as_envelope, read_fault
 from soapjms.protocol.errors import InvalidAttachmentError, UsageError
 from soapjms.protocol.names import FailureReason
+from soapjms.protocol.wsa import stated_action
 from soapjms.protocol.wsdl import Port
 from soapjms.response import Response
 from soapjms.zeep.checking import misfit
@@ -110,14 +111,19 @@ class JmsBinding:
         if found is not None:
             raise _wrong_arguments(operation, found)
         envelope, headers = plugins.apply_egress(client, envelope, headers, operation, options)
+        one_way = operation.abstract.output_message is None
+        stated = to.endpoint.properties.stated("soapAction") is not None
+        if endpoints.addressing:
+            action = _action(headers, operation, stated=stated)
+            if not action and not stated and operation.abstract.wsa_action:
+                add_action(envelope, operation.abstract.wsa_action)
+            said = stated_action(as_envelope(envelope)) or action or to.endpoint.soap_action
+            if client.wsse and said:  # now, for a signature of them; else at the very end
+                add_headers(envelope, to.endpoint, said, one_way=one_way)
         for each in _security(client):
             envelope, headers = each.apply(envelope, headers)
         enclosed.include(envelope)
-        stated = to.endpoint.properties.stated("soapAction") is not None
         action = _action(headers, operation, stated=stated)
-        if endpoints.addressing and not action and not stated and operation.abstract.wsa_action:
-            add_action(envelope, operation.abstract.wsa_action)
-        one_way = operation.abstract.output_message is None
         return Outgoing(to, envelope, action, enclosed.attachments, one_way, operation.name)
 
     def _created(

@@ -3,31 +3,53 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from lxml import etree
 from zeep import ns
-from zeep.wsse.utils import get_security_header
+from zeep.wsse.utils import ensure_id, get_security_header
+
+from soapjms.protocol.errors import UsageError
+from soapjms.security import is_among
 
 LIFETIME = 300.0
+SECURITY: Final = frozenset({f"{{{ns.WSSE}}}Security", f"{{{ns.WSSE}}}*"})
 
 
 class Signing:
     """A Timestamp before one of zeep's signatures, which signs both: what `soapjms.signatures.Signatures` looks for.
 
-    Body and Timestamp are all that zeep signs: header blocks, such as those of WS-Addressing, are not.
+    Body and Timestamp are all that zeep signs; the header blocks of `headers` are added to its signature.
     zeep's signatures alone want answers that are signed too, with the client's own key, and add no Timestamp.
 
     Args:
         signature: `zeep.wsse.Signature`, `BinarySignature`, `MemorySignature`, or what has their `apply`.
+        headers: names of header blocks to be signed, those that a message has: an `lxml.etree.QName`, or text in Clark
+            notation; `{namespace}*` is any of a namespace. WS-Addressing (`addressing=True`) is written before.
         lifetime: seconds after which the message has expired.
         clock: tells the time in epoch seconds.
+
+    Raises:
+        UsageError: `headers` is no list of such names, names the Security header, or the signature is none of zeep's.
     """
 
-    def __init__(self, signature: Any, *, lifetime: float = LIFETIME, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        signature: Any,
+        *,
+        headers: Collection[str | etree.QName] = (),
+        lifetime: float = LIFETIME,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._signature = signature
+        self._names = _names(headers)
+        if self._names and not hasattr(signature, "key_data"):
+            raise UsageError(
+                f"headers are signed with the key of zeep's Signature, BinarySignature or MemorySignature, which"
+                f" {type(signature).__name__} is not"
+            )
         self._lifetime = lifetime
         self._clock = clock
 
@@ -38,8 +60,41 @@ class Signing:
         for name, at in (("Created", now), ("Expires", now + self._lifetime)):
             said = datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
             etree.SubElement(stamp, f"{{{ns.WSU}}}{name}").text = said
-        return self._signature.apply(envelope, headers)
+        envelope, headers = self._signature.apply(envelope, headers)
+        security = get_security_header(envelope)
+        blocks = [each for each in security.getparent().iterchildren(etree.Element) if is_among(each, self._names)]
+        if blocks:
+            self._sign_again(envelope, security, blocks)
+        return envelope, headers
 
     def verify(self, envelope: etree._Element) -> etree._Element:
         """Take what comes as it is."""
         return envelope
+
+    def _sign_again(self, envelope: etree._Element, security: etree._Element, blocks: list[etree._Element]) -> None:
+        """Add references to zeep's signature, and make its digests and value anew."""
+        import xmlsec  # zeep has it by now
+
+        zeeps = self._signature
+        signature = security.find(f"{{{ns.DS}}}Signature")
+        assert signature is not None, "zeep made one"
+        context = xmlsec.SignatureContext()
+        context.key = xmlsec.Key.from_memory(zeeps.key_data, xmlsec.constants.KeyDataFormatPem, zeeps.password)
+        for block in blocks:
+            reference = xmlsec.template.add_reference(
+                signature, zeeps.digest_method or xmlsec.constants.TransformSha1, uri=f"#{ensure_id(block)}"
+            )
+            xmlsec.template.add_transform(reference, xmlsec.constants.TransformExclC14N)
+        for each in (*envelope.iterchildren(etree.Element), *security.iterchildren(etree.Element), *blocks):
+            if each.get(f"{{{ns.WSU}}}Id") is not None:
+                context.register_id(each, "Id", ns.WSU)
+        context.sign(signature)
+
+
+def _names(headers: Collection[str | etree.QName]) -> frozenset[str]:
+    if isinstance(headers, str | etree.QName) or not all(isinstance(each, str | etree.QName) for each in headers):
+        raise UsageError(f"headers is {headers!r}; it is a list of names, as ['{{{ns.WSA}}}*']")
+    names = frozenset(each.text if isinstance(each, etree.QName) else each for each in headers)
+    if names & SECURITY:
+        raise UsageError("headers names the wsse:Security header, which holds the signature and cannot be signed by it")
+    return names
