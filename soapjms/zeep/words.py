@@ -20,6 +20,9 @@ from soapjms.protocol.errors import UsageError
 
 FORMS: Final = "NAME=VALUE, NAME:=JSON or NAME=@FILE; NAME is a path such as item.article or item.1.article"
 BOOLEANS: Final[Mapping[str, bool]] = {"true": True, "1": True, "false": False, "0": False}
+MAX_DEPTH: Final = 100
+"""Levels of lists and objects in what is given; XML that a parser takes has some 250 levels of elements."""
+
 CONTENT: Final = "_value_1"
 """What zeep calls the text of an element that has attributes."""
 
@@ -34,16 +37,16 @@ def read_words(words: Iterable[str], given: Mapping[str, Any] | None = None) -> 
         given: values that are there already, of which a word replaces none; they stay as they are.
 
     Raises:
-        UsageError: a word is of none of the forms, or contradicts another.
+        UsageError: a word is of none of the forms, or contradicts another; values are nested too deep.
     """
-    found: dict[str, Any] = _copied(given or {})
+    found: dict[str, Any] = _copied(_shallow(given or {}, "what is given", MAX_DEPTH + 1))
     for word in words:
         path, value = _read(word)
         try:
             _put(found, path.split("."), value)
         except (TypeError, AttributeError):
             raise UsageError(f"{word!r} contradicts what was given before it: there {path} has another shape") from None
-    return {name: _listed(value) for name, value in found.items()}
+    return {name: _listed(value) for name, value in _shallow(found, "what the words say", MAX_DEPTH + 1).items()}
 
 
 def _copied(value: Any) -> Any:
@@ -78,11 +81,33 @@ def read_json(text: str | bytes, what: str) -> Any:
         UsageError: it is none, or nested too deep.
     """
     try:
-        return json.loads(text, parse_float=Decimal)
+        return _shallow(json.loads(text, parse_float=Decimal), f"{what} is JSON that")
     except RecursionError:
-        raise UsageError(f"{what} is JSON that is nested too deep") from None
+        raise UsageError(_too_deep(f"{what} is JSON that")) from None
     except ValueError as error:
         raise UsageError(f"{what} is no JSON: {error}") from None
+
+
+def _shallow(value: Any, what: str, levels: int = MAX_DEPTH) -> Any:
+    """Return a value that is not nested too deep for what walks through it.
+
+    Raises:
+        UsageError: it is.
+    """
+    level = [value]
+    for _ in range(levels + 1):
+        level = [each for holder in level if isinstance(holder, Mapping | list) for each in _within(holder)]
+        if not level:
+            return value
+    raise UsageError(_too_deep(what))
+
+
+def _within(holder: Mapping[str, Any] | list[Any]) -> Iterable[Any]:
+    return holder.values() if isinstance(holder, Mapping) else holder
+
+
+def _too_deep(what: str) -> str:
+    return f"{what} is nested too deep: accepted are {MAX_DEPTH} levels of lists and objects"
 
 
 def _put(holder: dict[str, Any], path: Sequence[str], value: Any) -> None:
