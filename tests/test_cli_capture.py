@@ -290,6 +290,55 @@ def test_the_words_at_the_end(activemq: RealBroker, tmp_path: Path) -> None:
     assert record.message.destination == topic(name)
 
 
+@contextmanager
+def virtual(url: str) -> Iterator[tuple[str, soapjms.Client]]:
+    """Serve a virtual topic, by a queue of its consumers; give its name and a client."""
+    name = f"VirtualTopic.{fresh()}"
+    with (
+        soapjms.connect(url) as serving,
+        soapjms.connect(url) as asking,
+        soapjms.Dispatcher(serving, f"jms:queue:Consumer.A.{name}", greeter()),
+        soapjms.Client(asking, f"jms:topic:{name}", timeout=PATIENCE) as client,
+    ):
+        yield name, client
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("source", ["{name}", "VirtualTopic.>"])
+def test_virtual_topics_need_no_setting(activemq: RealBroker, source: str, tmp_path: Path) -> None:
+    """On a broker that mirrors nothing: requests as they were sent to the topic, and no answers."""
+    with (
+        virtual(activemq.stomp_url) as (name, client),
+        tapping(activemq.stomp_url, tmp_path, "--no-check", "--source", source.format(name=name)) as tap,
+    ):
+        assert text_of(client.call(envelope("Ann"))) == "Hello Ann"
+        client.send(envelope("Bob"))
+        eventually(lambda: len(tap.records()) == 2, "both are in the file")
+        tap.end()
+    records = tap.records()
+    assert {record.message.destination for record in records} == {topic(name)}
+    assert [record.message.reply_to is None for record in records] == [False, True]
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("broker", ["activemq"], indirect=True)
+def test_virtual_topics_beside_mirrored_queues(broker: RealBroker, tmp_path: Path) -> None:
+    """Requests are there already, by the queue of who consumes them, and answers; `--topic` has a request once more."""
+    with (
+        virtual(broker.stomp_url) as (name, client),
+        tapping(broker.stomp_url, tmp_path, "--topic", name) as tap,
+    ):
+        assert text_of(client.call(envelope("Ann"))) == "Hello Ann"
+        eventually(lambda: len(tap.records()) == 3, "all is in the file")
+        tap.end()
+    messages = [record.message for record in tap.records()]
+    copies = {each.destination: each.message_id for each in messages if each.reply_to is not None}
+    assert copies.keys() == {queue(f"Consumer.A.{name}"), topic(name)}
+    assert len(set(copies.values())) == 1
+    (answer,) = (each for each in messages if each.reply_to is None)
+    assert answer.destination == messages[0].reply_to
+
+
 @pytest.mark.broker
 def test_a_broker_that_was_not_told(activemq: RealBroker, tmp_path: Path) -> None:
     """It prints what to write and where, and ends with 2; nothing is left behind."""
