@@ -143,7 +143,9 @@ class Crew:
         Args:
             relieve: does what that thread should be doing, once it is at a task for long; on another thread.
         """
-        self._guests[get_ident()] = guest = Guest(relieve)
+        guest = Guest(relieve)
+        with self._lock:
+            self._guests[get_ident()] = guest
         return guest
 
     def dismiss(self) -> None:
@@ -160,7 +162,7 @@ class Crew:
         """Run a task at once if the calling thread is a guest, with no task and not relieved; else as `submit` does.
 
         Raises:
-            RuntimeError: the crew was closed.
+            RuntimeError: the crew was closed, and the task is for another thread.
         """
         guest = self._guests.get(get_ident())
         if guest is None or guest.is_busy or guest.is_relieved:

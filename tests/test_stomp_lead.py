@@ -141,6 +141,7 @@ class TestLead(OnBoth):
     ) -> None:
         """What is written for messages that came together goes out in one piece; but waits for none that takes long."""
         answers, writes, before, usual = accepting(), SimpleQueue[int](), SimpleQueue[int](), crew.BEHIND
+        monkeypatch.setattr(wire, "KEEP", PATIENCE)
         monkeypatch.setattr(crew, "BEHIND", 10_000)  # looks: nobody is relieved, though the first waits for the others
 
         def answer(delivery: Delivery) -> None:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import lru_cache, partial
 from math import inf
 from queue import Empty, SimpleQueue
-from threading import Event, Lock, current_thread
+from threading import Event, Lock
 from time import monotonic
 from typing import Any, Final, TypeAlias
 
@@ -175,7 +175,7 @@ class Link:
 
     def _abandon(self) -> None:
         self.drop()
-        self._join(monotonic() + BROKER_CLOSES)
+        self._wire.join(monotonic() + BROKER_CLOSES)
 
     def lead(self, crew: Crew) -> None:
         """Have the thread that reads run quick tasks of a crew too; see `Wire.lead`."""
@@ -198,7 +198,9 @@ class Link:
             try:
                 self._wire.send(data, until)
             except OSError as error:
-                self._join(monotonic() + BROKER_CLOSES)  # what the broker said before it closed is still to be read
+                self._wire.join(
+                    monotonic() + BROKER_CLOSES
+                )  # what the broker said before it closed is still to be read
                 self.drop()
                 raise self.lost() from error
 
@@ -264,15 +266,10 @@ class Link:
                 self.writing.release()
             gone.wait(max(0.0, until - monotonic()))
             # Then the broker closes the socket; were it closed here first, the broker might log that as a failure.
-            self._join(min(until, monotonic() + BROKER_CLOSES))
+            self._wire.join(min(until, monotonic() + BROKER_CLOSES))
         if self.is_up:
             self.drop()
-        self._join(max(until, monotonic() + BROKER_CLOSES))
-
-    def _join(self, until: float) -> None:
-        reader = self._wire.reader
-        if reader is not None and reader is not current_thread():
-            reader.join(max(0.0, until - monotonic()))
+        self._wire.join(max(until, monotonic() + BROKER_CLOSES))
 
     def drop(self) -> None:
         """End at once, waiting for nothing. Everybody who waits is told."""

@@ -6,9 +6,9 @@ open: a session that nobody answers on ends in time even while a write waits; en
 used by one thread at a time. What frames mean does not belong here.
 
 The thread that reads may run quick tasks of a crew, see `lead`. What they write while further frames wait that came
-together with theirs is *kept*, and goes out in one piece after the last. Where a task takes long, another thread stands
-in: it reads and leaves all tasks to the crew, and hands the lead back when the reader is there again and some time is
-over, as one slow task is seldom alone.
+together with theirs is *kept*, and goes out in one piece after the last, or some milliseconds later. Where a task takes
+long, another thread stands in: it reads and leaves all tasks to the crew, and hands the lead back when the reader is
+there again and some time is over, as one slow task is seldom alone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from math import inf
 from selectors import EVENT_WRITE, DefaultSelector
-from threading import Lock, RLock, Semaphore, Thread, get_ident
+from threading import Event, Lock, RLock, Semaphore, Thread, current_thread, get_ident
 from time import monotonic
 from typing import Any, Final, Protocol
 
@@ -44,6 +44,9 @@ LOOK: Final = 0.5
 BEAT: Final = b"\n"
 
 COMMAND: Final = len(b"MESSAGE\n")
+
+KEEP: Final = 0.005
+"""Seconds after which what is kept goes out though more frames wait, and after which signs of life are thought of."""
 
 STAND_IN: Final = 0.5
 """Seconds for which another thread reads at least, once the reader was at a task for long."""
@@ -85,12 +88,13 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         self._cutter = Cutter()
         self._frames: deque[bytes] = deque()
         self._told = {b"MESSAGE\n": listener.on_message, b"RECEIPT\n": listener.on_receipt}
-        self._kept: list[bytes] = []  # to be written; `writing` is held
+        self._kept = bytearray()  # to be written; `writing` is held
         self._crew: Crew | None = None
         self._guest: Guest | None = None
         self._reader_id = 0
         self._lead = Semaphore(0)  # handed back
         self._is_waiting = False  # the reader, for the lead
+        self._over = Event()  # reading
         self._send_every = self._silence = 0.0
         self._heard = self._sent = 0.0
         self.override_threading(self._start_reader)
@@ -125,13 +129,16 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         Raises:
             OSError: the socket is closed, or the time is over.
         """
+        if not self._keeps(encoded_frame):
+            self._write(encoded_frame, until)
+
+    def _write(self, frames: bytes, until: float = inf) -> None:
+        """Write what was kept, and more frames."""
         assert self._use is not None
-        if self._keeps(encoded_frame):
-            return
         if self._kept:
-            encoded_frame = b"".join((*self._kept, encoded_frame))
+            frames = bytes(self._kept + frames)
             self._kept.clear()
-        rest = memoryview(encoded_frame)
+        rest = memoryview(frames)
         while rest:
             try:
                 rest = rest[self._use.send(rest) :]
@@ -147,6 +154,16 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
             if self._socket is not None:
                 with suppress(OSError):  # was not connected, or not any more
                     socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # TLS would want to say good-bye
+
+    def join(self, until: float) -> None:
+        """Wait until nobody reads any more or the monotonic clock shows `until`; not where the caller should read.
+
+        Where the reader is at a task it is not waited for, but whoever reads meanwhile. The task may be the caller.
+        """
+        if self._guest is not None and self._guest.is_busy:
+            self._over.wait(max(0.0, until - monotonic()))
+        elif self.reader is not None and self.reader is not current_thread():
+            self.reader.join(max(0.0, until - monotonic()))
 
     def _dial(self, until: float) -> Any:
         """Connect to the first address that answers; a socket that is being connected is in reach of `drop`."""
@@ -186,6 +203,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
                 if self._crew is not None:
                     self._crew.dismiss()
                 self.cleanup()  # stomp.py forgets it where `drop` came before its first look
+                self._over.set()
 
         self.reader = Thread(target=read, name=f"{self._login} reader", daemon=True)
         self.reader.start()
@@ -214,7 +232,10 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         while not self._is_down:
             if self._crew is not None and self._guest is None:
                 self._guest = self._crew.admit(self._stand_in)
-            self._tell()
+            if self._guest is None:
+                self._tell()
+            else:
+                self._tell_and_work(self._guest)
             if self._guest is not None and self._guest.is_relieved:
                 self._wait_for_lead(self._guest)
             elif not self._take():
@@ -225,12 +246,14 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         """From now on have the thread that reads run tasks that `crew.run` is called with there."""
         self._crew = crew
 
-    def _take(self) -> bool:
-        """Take what arrives, and give signs of life meanwhile; False at the end."""
+    def _take(self, at_most: float = inf) -> bool:
+        """Take what arrives within so many seconds, and give signs of life meanwhile; False at the end."""
         assert self._use is not None
+        pause = min(at_most, self._keep_alive())
         try:
-            data = self._use.receive(self._keep_alive())
+            data = self._use.receive(None if pause == inf else pause)
         except NOT_NOW:
+            self._require_sign()
             return True
         except OSError as error:
             self.failure = error
@@ -241,15 +264,21 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         return bool(data)
 
     def _tell(self) -> None:
-        """Tell the listener of what was cut, as long as this thread has the lead."""
-        guest = None if self._guest is None or get_ident() != self._reader_id else self._guest
+        """Tell the listener of what was cut."""
         while self._frames and not self._is_down:
             self._tell_of(self._frames.popleft())
-            if guest is not None and guest.is_relieved:
-                return
-        if self._kept:
-            assert self._crew is not None
-            self._crew.run(self._write_kept)
+
+    def _tell_and_work(self, guest: Guest) -> None:
+        """Tell as long as this thread has the lead; signs of life and what is kept do not wait for the last frame."""
+        assert self._crew is not None
+        until = monotonic() + KEEP
+        while self._frames and not self._is_down and not guest.is_relieved:
+            self._tell_of(self._frames.popleft())
+            if not self._frames or monotonic() >= until:
+                self._keep_alive()
+                if self._kept:
+                    self._crew.run(self._write_kept)
+                until = monotonic() + KEEP
 
     def _tell_of(self, frame: bytes) -> None:
         tell = self._told.get(frame[:COMMAND])
@@ -273,24 +302,29 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         guest = self._guest
         if guest is None or guest.is_relieved or not self._frames or get_ident() != self._reader_id:
             return False
-        if sum(map(len, self._kept)) + len(frames) > CHUNK:
+        if len(self._kept) + len(frames) > CHUNK:
             return False
-        self._kept.append(frames)
+        self._kept += frames
         return True
 
     def _write_kept(self) -> None:
-        with self.writing, suppress(OSError):  # who reads learns of it too, after what the broker said before
-            self.send(b"")
+        with self.writing:
+            try:
+                if self._kept:
+                    self._write(b"")
+            except OSError:
+                self.join(monotonic() + LOOK)  # what the broker said before it closed is still to be read
+                self.drop()
 
     def _stand_in(self) -> None:
         """Read for the reader, on a thread of the crew."""
         assert self._crew is not None
         until = monotonic() + STAND_IN
         try:
-            self._crew.submit(self._write_kept)  # which may wait
+            self._crew.submit(self._write_kept)  # which may wait; and the reader may be about to keep some
             self._tell()
             while not (self._is_waiting and monotonic() >= until):
-                if self._is_down or not self._take():
+                if self._is_down or not self._take(LOOK):
                     self._end()
                     break
                 self._tell()
@@ -305,6 +339,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
     def _end(self) -> None:
         self.cleanup()
         self.notify("disconnected")
+        self._over.set()
 
     def _wait_for_lead(self, guest: Guest) -> None:
         assert self._crew is not None
@@ -322,20 +357,24 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         with self._closing:
             self._use.close()
 
-    def _keep_alive(self) -> float | None:
-        """Give a sign of life if one is due, and return the seconds until something is; None for never."""
+    def _keep_alive(self) -> float:
+        """Give a sign of life if one is due, and return the seconds until something is; `inf` for never."""
         if not self._send_every and not self._silence:
-            return None
+            return inf
         now = monotonic()
-        until_silence = self._heard + self._silence - now if self._silence else self._send_every
-        if until_silence <= 0:
-            log.warning("%s: no sign of life from the broker for %.1f s", self._login, now - self._heard)
-            raise ConnectionLostError("the broker gives no sign of life")
+        until_silence = max(0.0, self._heard + self._silence - now) if self._silence else inf
         if not self._send_every:
             return until_silence
         if self._sent + self._send_every <= now:
             self._give_sign(now)
         return min(until_silence, self._sent + self._send_every - now)
+
+    def _require_sign(self) -> None:
+        """End where nothing is there to be read and was not for long. What waits there is a sign, if taken late."""
+        now = monotonic()
+        if self._silence and self._heard + self._silence <= now:
+            log.warning("%s: no sign of life from the broker for %.1f s", self._login, now - self._heard)
+            raise ConnectionLostError("the broker gives no sign of life")
 
     def _give_sign(self, now: float) -> None:
         self._sent = now
