@@ -20,7 +20,7 @@ from soapjms.protocol.record import Direction, Record, capture, from_json, to_js
 from soapjms.replay import NoInputError, replay
 from soapjms.replay.columns import PackedRow, Packer, RefusedRow, as_records, packed_row
 from soapjms.replay.inputs import expand, splits, whole
-from soapjms.replay.packing import Unpacker
+from soapjms.replay.packing import Memory, Unpacker
 from soapjms.replay.read import Captured, Rejected, read
 from soapjms.replay.schema import RECORDS, to_row
 
@@ -211,6 +211,19 @@ def test_what_a_row_said_can_be_said_by_a_line() -> None:
 
 
 # Files
+
+
+def test_what_comes_again_stays_remembered() -> None:
+    """It is worked out once, however much else comes by; what did not come for two pages is forgotten."""
+    worked: list[str] = []
+    memory = Memory(lambda text: worked.append(text) or text.upper(), len, most=3)  # type: ignore[func-returns-value]
+    for number in range(20):
+        assert memory("often") == "OFTEN"
+        assert memory(f"once {number}") == f"ONCE {number}"
+    assert worked.count("often") == 1
+    memory("once 0")
+    assert worked.count("once 0") == 2
+    assert len(worked) == 22
 
 
 def test_rows_are_numbered_however_a_file_is_cut(tmp_path: Path) -> None:

@@ -223,7 +223,7 @@ SHORT: Final = 2048
 """Characters that the properties of a message may have altogether to be remembered."""
 
 
-REMEMBERED: Final = 8192
+REMEMBERED: Final = 16384
 """Properties of different content that are remembered: a broker has many queues, and a service many actions."""
 
 

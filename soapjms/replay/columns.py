@@ -43,8 +43,6 @@ LATEST: Final = microseconds(datetime.max.replace(tzinfo=UTC))
 """The times that Python knows, in microseconds since 1970."""
 LONGEST_REASON: Final = 1000
 SHOWN_OF_ROW: Final = 1 << 16
-MOST: Final = 16384
-"""Properties and destinations that are remembered."""
 
 
 class PackedRow(NamedTuple):
@@ -106,9 +104,9 @@ class Packer:
     """Packs rows. Remembers the properties and destinations of those before, which most messages repeat."""
 
     def __init__(self) -> None:
-        self._properties = Memory(_packed_properties, _characters, MOST)
-        self._meta = Memory(_packed_meta, _characters, MOST)
-        self._destination = Memory(_packed_destination, _characters, MOST)
+        self._properties = Memory(_packed_properties, _characters)
+        self._meta = Memory(_packed_meta, _characters)
+        self._destination = Memory(_packed_destination, _characters)
 
     def rows(self, batch: pa.RecordBatch) -> Iterator[PackedRow | RefusedRow]:
         """Pack the rows of a batch of `RECORDS`."""

@@ -30,8 +30,8 @@ T = TypeVar("T")
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND: Final = timedelta(microseconds=1)
-MOST: Final = 4096
-"""Things that are remembered, where nothing else is said."""
+MOST: Final = 8192
+"""Things on a page of what is remembered: traffic of weeks has some ten thousand different properties."""
 SHORT: Final = 4096
 """Octets or characters of what is remembered."""
 
@@ -124,21 +124,25 @@ class Memory(Generic[K, T]):
     Args:
         work: works it out.
         size: says how long something is.
-        most: how many things are remembered; beyond them all are forgotten, and remembered anew.
+        most: how many things fit on a page. When it is full the next one is begun; from the one before, what comes
+            again is taken over, and the rest is forgotten with the page after.
     """
 
     def __init__(self, work: Callable[[K], T], size: Callable[[K], int], most: int = MOST) -> None:
         self._work, self._size, self._most = work, size, most
         self._known: dict[K, T] = {}
+        self._before: dict[K, T] = {}
 
     def __call__(self, given: K) -> T:
         """Return what the work gives; the same object again for what it gave of late."""
         found = self._known.get(given)
         if found is None:
-            found = self._work(given)
+            found = self._before.get(given)
+            if found is None:
+                found = self._work(given)
             if self._size(given) <= SHORT:
                 if len(self._known) >= self._most:
-                    self._known.clear()
+                    self._before, self._known = self._known, {}
                 self._known[given] = found
         return found
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from itertools import count
 from typing import BinaryIO, Final, NamedTuple, cast
 
@@ -172,8 +173,14 @@ def _read_gzipped(split: Split, stream: BinaryIO) -> Iterator[Captured | Rejecte
 # Rows
 
 
+@lru_cache(maxsize=1)
+def _packer() -> Packer:
+    """Return that of this process: a log is read in parts, and none has to begin with an empty memory."""
+    return Packer()
+
+
 def _read_parquet(split: Split, stream: BinaryIO) -> Iterator[Packed | Rejected]:
-    log, packer = split.log, Packer()
+    log, packer = split.log, _packer()
     line, groups = split.first_line, range(split.start, len(log.groups) if split.end is None else split.end)
     try:
         found = parquet.ParquetFile(stream)

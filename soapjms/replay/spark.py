@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from heapq import nsmallest
 from itertools import chain, groupby
 from operator import itemgetter
@@ -337,8 +337,14 @@ def _rekeyed(batches: Batches, buckets: int) -> Batches:
     return to_batches(rekeyed(_rows(batches), buckets), BUNDLES)
 
 
+@lru_cache(maxsize=1)
+def _unpacker() -> Unpacker:
+    """Return that of this worker: Spark cuts a run into tasks, and none has to begin with an empty memory."""
+    return Unpacker()
+
+
 def _records(batches: Batches) -> Iterator[tuple[str, Record]]:
-    unpack = Unpacker().unpack
+    unpack = _unpacker().unpack
     for _, group in groupby(_rows(batches), key=itemgetter(0)):
         for key, *_, packed in in_order(bundle for _, bundle in group):
             yield key, unpack(packed)
