@@ -18,6 +18,8 @@ import brokers
 from brokers import ConnectionState, Delivery, DeliveryMode, crew, queue
 from brokers.stomp import Reconnect, StompConnection, wire
 
+NUMBER = 200
+
 
 class Threads:
     """An `on_delivery` that accepts, and keeps the name of the thread it ran on."""
@@ -135,6 +137,30 @@ class TestLead(OnBoth):
             assert states.get(timeout=PATIENCE) is ConnectionState.CONNECTED
             gate.set()
             assert inbox.next().generation == 2
+
+    def test_each_gets_an_answer(self, proxy: Proxy, other: StompConnection, name: str) -> None:
+        """Quick ones and slow ones, with receipts and without, and a connection that is cut: each gets its answer."""
+        answers, missing = accepting(), {str(number) for number in range(NUMBER)}
+
+        def answer(delivery: Delivery) -> None:
+            number = int(delivery.message.correlation_id or "")
+            Event().wait((0, 0, 0, 0.003, 0.02)[number % 5])
+            mode = list(DeliveryMode)[number % 2]
+            message = message_to(queue(f"{name}.answers"), correlation_id=str(number), delivery_mode=mode)
+            sending = connection.answer(delivery, message)
+            sending.add_done_callback(lambda _: sending.exception() or delivery.accept())
+
+        other.consume(queue(f"{name}.answers"), answers)
+        with brokers.connect(proxy.stomp_url, reconnect=Reconnect(initial=0.02, maximum=0.1)) as connection:
+            for _ in range(8):
+                connection.consume(queue(name), answer, quick=True)
+            send(other, *(message_to(queue(name), correlation_id=number) for number in missing))
+            cuts = [NUMBER // 4, NUMBER // 2]
+            while missing:
+                missing.discard(answers.next().message.correlation_id or "")
+                if cuts and len(missing) < cuts[-1]:
+                    cuts.pop()
+                    proxy.cut()
 
     def test_answers_leave_together(
         self, connection: StompConnection, other: StompConnection, name: str, monkeypatch: pytest.MonkeyPatch
