@@ -80,8 +80,9 @@ def test_a_slow_task_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     wait_until_gone("patient")
 
 
-def test_a_guest_runs_quick_tasks_itself() -> None:
+def test_a_guest_runs_quick_tasks_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """A task is run before `run` returns; one that is handed in by a task, or by nobody's guest, goes to another."""
+    monkeypatch.setattr(module, "BEHIND", 10_000)  # looks: what is quick is so though the machine has much else to do
     crew, done = Crew("host"), SimpleQueue[int]()
     crew.run(partial(note_thread, done))
     assert done.get(timeout=PATIENCE) != threading.get_ident()
@@ -106,8 +107,8 @@ def test_what_a_guest_runs_may_fail(caplog: pytest.LogCaptureFixture) -> None:
     assert "a task of lenient failed" in caplog.text
 
 
-@pytest.mark.parametrize("tasks", [1, 20])
-def test_a_guest_at_slow_tasks_is_relieved(tasks: int) -> None:
+@pytest.mark.parametrize("tasks", [1, 1000])
+def test_a_guest_at_slow_tasks_is_relieved(tasks: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Be it one that takes long or some that take a few milliseconds each; then tasks go elsewhere until it is back."""
     crew, relieved, done = Crew("fair"), Event(), SimpleQueue[int]()
     guest = crew.admit(relieved.set)
@@ -118,6 +119,7 @@ def test_a_guest_at_slow_tasks_is_relieved(tasks: int) -> None:
     assert relieved.wait(PATIENCE)
     crew.run(partial(note_thread, done))
     assert done.get(timeout=PATIENCE) != threading.get_ident()
+    monkeypatch.setattr(module, "BEHIND", 10_000)
     crew.resume(guest)
     crew.run(partial(note_thread, done))
     assert done.get_nowait() == threading.get_ident()
