@@ -1,5 +1,6 @@
 """What the tests share: the real brokers, each started once a session and only if a test asks for it."""
 
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -53,3 +54,17 @@ def qpid() -> Iterator[Qpid]:
     """Run one Qpid Broker-J for the whole session, likewise."""
     with start_qpid() as broker:
         yield broker
+
+
+@pytest.fixture
+def too_deep(tmp_path: Path) -> Path:
+    """Make a folder with folders in it so deep that their path is longer than any path may be."""
+    folder = tmp_path / "deep"
+    folder.mkdir()
+    inside = os.open(folder, os.O_RDONLY)
+    for _ in range(20):
+        os.mkdir("d" * 255, dir_fd=inside)
+        before, inside = inside, os.open("d" * 255, os.O_RDONLY, dir_fd=inside)
+        os.close(before)
+    os.close(inside)
+    return folder

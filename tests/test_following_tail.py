@@ -181,6 +181,21 @@ def test_parquet_of_any_time_is_taken(tmp_path: Path) -> None:
     assert taken == (2, "call-1")
 
 
+def test_a_folder_that_cannot_be_listed_is_rejected_once(too_deep: Path) -> None:
+    """Its logs are not passed over in silence; those beside it are read."""
+    (too_deep / "a.jsonl").write_bytes(line(1))
+    watched = tail(too_deep)
+    plan = watched.plan()
+    assert plan is not None
+    (refused, taken) = found(plan.chunks)
+    assert "the folder cannot be listed: File name too long" in refused[1]
+    assert taken == (1, "call-1")
+    (too_deep / "b.jsonl").write_bytes(line(2))
+    following = Tail(too_deep, lambda path: False, Plan.from_json(plan.to_json())).plan()
+    assert following is not None
+    assert found(following.chunks) == [(1, "call-2")]
+
+
 def test_what_is_left_out(tmp_path: Path) -> None:
     """Other files, folders of ours, and second names of a file are no logs."""
     log = write_log(tmp_path / "log.jsonl", capture(request(1), at(1), Direction.REQUEST))

@@ -425,6 +425,16 @@ def test_folders_and_globs_are_expanded_once(tmp_path: Path) -> None:
     assert len(logs) == 1
 
 
+def test_a_folder_that_cannot_be_listed_is_rejected(too_deep: Path, tmp_path: Path) -> None:
+    """Nobody knows which logs are in it; those beside it are judged."""
+    write_log(too_deep / "a.jsonl", capture(request(1), at(1)))
+    done = run(too_deep, tmp_path / "out")
+    assert (done.members["messages"], done.members["rejected"]) == (1, 1)
+    (refused,) = done.rejects
+    assert refused.file.startswith(str(too_deep / "ddd"))
+    assert refused.reason == "the folder cannot be listed: File name too long"
+
+
 def test_a_file_that_can_only_be_waited_for_is_rejected(tmp_path: Path) -> None:
     """A pipe is not opened."""
     os.mkfifo(tmp_path / "pipe.jsonl")

@@ -130,8 +130,9 @@ def expand(
     rejected: list[Rejected] = []
     for each in logs:
         argument = os.fspath(each)
-        names = _names(argument, leave_out)
-        if not names:
+        before = len(rejected)
+        names = _names(argument, leave_out, rejected)
+        if not names and len(rejected) == before:
             rejected.append(Rejected(_file_name(argument), None, _why_nothing(argument)))
         for name in names:
             path = os.path.realpath(name)
@@ -195,18 +196,29 @@ def _file_name(name: str) -> str:
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
-def _names(argument: str, leave_out: Path | None) -> list[str]:
-    if os.path.isdir(argument):
-        return _below(argument, leave_out)
-    if os.path.lexists(argument) or not glob.has_magic(argument):
-        return [argument]
-    matches = sorted(glob.glob(argument, recursive=True))
-    return [name for match in matches for name in (_below(match, leave_out) if os.path.isdir(match) else [match])]
+def _names(argument: str, leave_out: Path | None, rejected: list[Rejected]) -> list[str]:
+    is_name = os.path.lexists(argument) or not glob.has_magic(argument)
+    found: list[str] = []
+    for match in [argument] if is_name else sorted(glob.glob(argument, recursive=True)):
+        if os.path.isdir(match):
+            paths, refused = logs_below(match)
+            rejected.extend(refused)
+            inside = (path for path in paths if leave_out is None or not path.resolve().is_relative_to(leave_out))
+            found.extend(map(str, inside))
+        else:
+            found.append(match)
+    return found
 
 
-def _below(folder: str, leave_out: Path | None) -> list[str]:
-    paths = sorted(path for path in Path(folder).rglob("*") if path.name.endswith(SUFFIXES) and not path.is_dir())
-    return [str(path) for path in paths if leave_out is None or not path.resolve().is_relative_to(leave_out)]
+def logs_below(folder: str | Path) -> tuple[list[Path], list[Rejected]]:
+    """Find the logs of a folder and of all folders in it, and the folders among these that cannot be listed."""
+    refused: list[Rejected] = []
+
+    def refuse(error: OSError) -> None:
+        refused.append(Rejected(_file_name(error.filename), None, f"the folder cannot be listed: {error.strerror}"))
+
+    walked = ((Path(at), names) for at, _, names in os.walk(folder, onerror=refuse))
+    return sorted(at / name for at, names in walked for name in names if name.endswith(SUFFIXES)), refused
 
 
 def _why_nothing(argument: str) -> str:

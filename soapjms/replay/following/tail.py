@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from soapjms.replay.following.chunks import Chunk, form_at, next_record, whole_part
-from soapjms.replay.inputs import SUFFIXES, Form
+from soapjms.replay.inputs import Form, Rejected, logs_below
 
 OCTETS: Final = 64 << 20
 """Of lines in a plan, about."""
@@ -120,7 +120,10 @@ class Tail:
     def plan(self) -> Plan | None:
         """Plan what to read next; None if there is nothing new."""
         chunks: list[Chunk] = []
-        sources = [source for path in self._paths() if (source := self._source(path, chunks)) is not None]
+        paths, refused = self._paths()
+        for each in refused:
+            self._refuse(each, chunks)
+        sources = [source for path in paths if (source := self._source(path, chunks)) is not None]
         heapify(sources)
         left = self._octets
         while sources and left > 0:
@@ -142,7 +145,7 @@ class Tail:
     def rests(self) -> list[Chunk]:
         """Return what is behind the whole lines of all files: what it would be if nothing followed."""
         found = []
-        for path in self._paths():
+        for path in self._paths()[0]:
             place = self._places.get(path, Place())
             size = _size(path)
             if place.dead or size is None or size <= place.octets:
@@ -155,11 +158,19 @@ class Tail:
             found.append(Chunk(path, form, place.octets, size, place.line, rest=True, marked=marked))
         return found
 
-    def _paths(self) -> list[str]:
-        """List the logs; one that has several names by the first of them."""
-        paths = sorted(path for path in self._folder.rglob("*") if path.name.endswith(SUFFIXES) and path.is_file())
-        found = {os.path.realpath(path): str(path) for path in reversed(paths) if not self._leave_out(path)}
-        return list(reversed(found.values()))
+    def _paths(self) -> tuple[list[str], list[Rejected]]:
+        """List the logs, one that has several names by the first of them, and the folders that cannot be listed."""
+        paths, refused = logs_below(self._folder)
+        ours = (path for path in reversed(paths) if path.is_file() and not self._leave_out(path))
+        found = {os.path.realpath(path): str(path) for path in ours}
+        return list(reversed(found.values())), refused
+
+    def _refuse(self, folder: Rejected, chunks: list[Chunk]) -> None:
+        """Reject a folder, once; where it can be listed later, its logs are read."""
+        place = self._places.setdefault(folder.file, Place())
+        if not place.dead:
+            chunks.append(Chunk(folder.file, Form.LINES, 0, 0, 0, problem=folder.reason))
+            place.dead = True
 
     def _source(self, path: str, chunks: list[Chunk]) -> _Source | None:
         """Look at a file; None if there is nothing to be read from it now."""
