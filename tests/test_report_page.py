@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ from replay_logs import write_log
 from report_kit import attacks, large, traffic
 
 from soapjms.replay import replay
-from soapjms.replay.report import html
+from soapjms.replay.job import Late
+from soapjms.replay.report import html, write
 
 pytestmark = [pytest.mark.browser, pytest.mark.peer]
 
@@ -66,9 +68,13 @@ def opens(browser: Browser) -> Iterator[Opens]:
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Replay some traffic of two services."""
+    """Replay some traffic of two services, with a line that is no record, as one that came too late is left out."""
     folder = tmp_path_factory.mktemp("report")
-    replay(write_log(folder / "log.jsonl", *traffic()), folder / "out", engine="local")
+    write_log(folder / "log.jsonl", *traffic())
+    (folder / "bad.jsonl").write_text("no record\n")
+    summary = replay(folder, folder / "out", engine="local")
+    late = (Late("late.jsonl", 7, "2026-11-20T12:00:00.000000Z"),)
+    write(replace(summary, members={**summary.members, "late": 1}, late=late), folder / "out")
     return folder / "out" / "report.html"
 
 
@@ -326,6 +332,13 @@ def test_texts_of_a_log_stay_texts(tmp_path: Path, opens: Opens) -> None:
     assert page.locator("img, iframe, object").count() == 0
     assert page.locator("script").count() == 2
     assert "<img src=x onerror=alert(2)>" in page.locator(".sample").first.inner_text()
+    for name, value in zip(page.locator(".sample dt").all(), page.locator(".sample dd").all(), strict=True):
+        beside, box = name.bounding_box(), value.bounding_box()
+        assert beside is not None
+        assert box is not None
+        assert beside["y"] == box["y"]
+        assert beside["x"] + beside["width"] <= box["x"]
+        assert box["width"] > 200
     search(page, "onerror")
     assert lines(page)
     search(page, '"</script>"')
