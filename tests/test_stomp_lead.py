@@ -66,9 +66,10 @@ class TestLead(OnBoth):
                 assert threads.next().endswith("reader")
 
     def test_a_receipt_is_no_change_of_threads(
-        self, connection: StompConnection, other: StompConnection, name: str
+        self, connection: StompConnection, other: StompConnection, name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Who waits for what the broker says of an answer is called where that is read."""
+        monkeypatch.setattr(crew, "BEHIND", 10_000)  # as above
         called = SimpleQueue[str]()
 
         def answer(delivery: Delivery) -> None:
