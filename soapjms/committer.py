@@ -80,7 +80,7 @@ class Committer:
         self.recorder = recorder
         self._dead_letters = dead_letters
         self._on_done = on_done
-        self.losses = Losses(stable_message_id=connection.capabilities.stable_message_id)
+        self.losses = Losses(lambda: connection.capabilities.stable_message_id)
         self.transactional = transactional and connection.capabilities.transactions
         self._finished: SimpleQueue[Finished] = SimpleQueue()
         self._unconfirmed: dict[Future[SendResult], float] = {}  # answers, and when they were sent

@@ -23,6 +23,10 @@ LONGEST_PAUSE: Final = 10.0
 """Seconds before a request is run again whose end could not be stored; its effects elsewhere happen each time."""
 
 
+NOT_NAMED: Final = b""
+"""The name of a request that nobody has asked for yet."""
+
+
 @dataclass(slots=True)
 class Job:
     """One request that keeps the rules.
@@ -33,6 +37,7 @@ class Job:
         tries: how often it was run in this delivery.
         pause: seconds to wait before it is run again.
         observed: tells the observers of it; None if there are none.
+        key: what names it in the store, None if nothing does.
         known: what is known of the delivery, whenever it is run.
         conversation: what WS-Addressing says of the answer; None if the request says nothing, or nobody looks.
     """
@@ -44,6 +49,7 @@ class Job:
     tries: int = 0
     pause: float = 0.0
     observed: Observed | None = None
+    key: bytes | None = NOT_NAMED
     known: dict[object, Any] = field(default_factory=dict)
     conversation: Conversation | None = None
 

@@ -8,7 +8,7 @@ The two look the same from here, so only the count tells.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from threading import Lock
 from typing import Final
 
@@ -25,10 +25,10 @@ class Losses:
     Requests that nothing tells from others (see `key_of`) are not counted.
 
     Args:
-        stable_message_id: the broker's capability.
+        stable_message_id: tells the capability of the broker that there is now: the next may be of another kind.
     """
 
-    def __init__(self, *, stable_message_id: bool) -> None:
+    def __init__(self, stable_message_id: Callable[[], bool]) -> None:
         self._stable_message_id = stable_message_id
         self._lock = Lock()
         self._times: OrderedDict[bytes, int] = OrderedDict()
@@ -57,4 +57,4 @@ class Losses:
 
     def key(self, request: Message) -> bytes | None:
         """Name a request; see `key_of`."""
-        return key_of(request, stable_message_id=self._stable_message_id)
+        return key_of(request, stable_message_id=self._stable_message_id())

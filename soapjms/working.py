@@ -20,7 +20,7 @@ from soapjms.committer import Committer
 from soapjms.conversing import Conversation, conversation, refused
 from soapjms.finished import Finished
 from soapjms.idempotency import NO_KEY, NO_STORE, Answered, Claim, Store, Unstored, UnstoredClaim
-from soapjms.job import FIRST_NAP, Job
+from soapjms.job import FIRST_NAP, NOT_NAMED, Job
 from soapjms.observing import Observed
 from soapjms.observing import Outcome as Ending
 from soapjms.policy import Then, Unfinished
@@ -198,7 +198,7 @@ class Worker:
 
     def _begin(self, job: Job) -> Claim | Answered | None:
         """Begin a request, when nobody else works on it and the store can be written; None because of `closing`."""
-        store, key = self._store_for(job.delivery.message)
+        store, key = self._store_for(job)
         nap = FIRST_NAP
         while True:
             try:
@@ -212,14 +212,20 @@ class Worker:
                 return None
             nap = min(LONGEST_NAP, nap * 2)
 
-    def _store_for(self, message: Message) -> tuple[Store, bytes]:
+    def _store_for(self, job: Job) -> tuple[Store, bytes]:
         if self._store is None:
             return Unstored(NO_STORE), b""
-        key = self._losses.key(message)
+        key = self._key_of(job)
         if key is None:
             self._tally.add("without key")
             return Unstored(NO_KEY), b""
         return self._store, key
+
+    def _key_of(self, job: Job) -> bytes | None:
+        """Name a request by what its own broker keeps: before it is done the connection may be one to another kind."""
+        if job.key == NOT_NAMED:
+            job.key = self._losses.key(job.delivery.message)
+        return job.key
 
     def _answer_again(self, job: Job, response: Message | None) -> Finished:
         """Answer a request that was finished before, with what it was answered then; its function is not run."""
@@ -261,7 +267,7 @@ class Worker:
         if claim.deaths and job.policy.unfinished == Unfinished.FAULT:
             self._tally.add("not run again")
             return self._finish(job, claim, job.fault(NOT_RUN_AGAIN))
-        context = _context(job, claim, partial(self._losses.key, job.delivery.message))
+        context = _context(job, claim, partial(self._key_of, job))
         outcome = self._service.perform(job.event, context) if job.observed is None else self._perform(job, context)
         response, failure = _response_of(job, outcome)
         if isinstance(failure, StoreError):  # of request.transaction: no mistake of the function

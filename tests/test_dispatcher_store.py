@@ -49,13 +49,17 @@ class LosesCommits(Wrapped):
 
 
 class Unstable(Wrapped):
-    """A broker that keeps no JMSMessageID."""
+    """A broker that keeps no JMSMessageID, or that one follows which keeps none."""
+
+    def __init__(self, inner: Connection, *, is_stable: bool = False) -> None:
+        super().__init__(inner)
+        self.is_stable = is_stable
 
     @property
     def capabilities(self) -> Any:
         known: Capabilities = self.inner.capabilities
         fields = {name: getattr(known, name) for name in known.__slots__}
-        return Capabilities(**fields | {"stable_message_id": False})
+        return Capabilities(**fields | {"stable_message_id": self.is_stable})
 
 
 class WithStore(Peers):
@@ -130,6 +134,40 @@ class TestRedelivered(WithStore):
         with broker.connect() as connection, Dispatcher(Unstable(connection), URI, service, store=path):
             assert text_of(future.result(PATIENCE)) == "Hello Ann for the 1. time"
         assert greeted(path) == ["Ann"]
+
+    def test_next_broker_is_of_another_kind(
+        self, client: Client, broker: Broker, service: Service, seen: list[Request], path: Path
+    ) -> None:
+        """What names a request goes by the broker that delivered it, not by the one that was there at the beginning."""
+        turning = Unstable(LosesCommits(broker.connect()), is_stable=True)
+        with Dispatcher(turning, URI, service, workers=1, store=path) as first:
+            turning.is_stable = False
+            future = client.submit(envelope("Ann"))
+            eventually(lambda: first.counts["lost"] == 1, "the commit was lost")
+        with broker.connect() as connection, Dispatcher(Unstable(connection), URI, service, store=path):
+            assert text_of(future.result(PATIENCE)) == "Hello Ann for the 1. time"
+        assert (greeted(path), len(seen)) == (["Ann"], 1)
+
+    def test_another_kind_follows_while_it_is_tried_again(self, client: Client, broker: Broker, path: Path) -> None:
+        """A request keeps its name until it is done: what its own broker delivers again is answered, and not run."""
+        service, runs = Service(policy=Policy(retries=1, pause=0.01)), list[str]()
+        turning = Unstable(LosesCommits(broker.connect()), is_stable=True)
+
+        @service.operation(GREET)
+        def greet(request: Request) -> etree._Element:
+            turning.is_stable = False
+            runs.append("run")
+            if len(runs) == 1:
+                raise ConnectionError("the database is away")
+            write(request)
+            return element("greetMeResponse", f"Hello {request.element.text}")
+
+        with Dispatcher(turning, URI, service, workers=1, store=path) as first:
+            future = client.submit(envelope("Ann"))
+            eventually(lambda: first.counts["lost"] == 1, "the commit was lost")
+        with broker.connect() as connection, Dispatcher(connection, URI, service, store=path):
+            assert text_of(future.result(PATIENCE)) == "Hello Ann"
+        assert (greeted(path), runs) == (["Ann"], ["run"] * 2)
 
     def test_one_way(self, client: Client, broker: Broker, service: Service, path: Path) -> None:
         """A one-way message that comes again is accepted, and not run."""

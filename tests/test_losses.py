@@ -175,7 +175,7 @@ class TestActiveMQ(OnActiveMQ):
 def test_what_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each request by itself, those that nothing tells from others not, and of many the last."""
     monkeypatch.setattr("soapjms.losses.REMEMBERED", 2)
-    losses = Losses(stable_message_id=False)
+    losses = Losses(lambda: False)
     first, second, third = (request_message("greeter", queue("answers"), correlation_id=each) for each in "abc")
     nameless = request_message("greeter", None, correlation_id=None)
     losses.note([first, nameless])
