@@ -40,6 +40,9 @@ def page() -> str:
     lines = ["| broker | else than | |", "|---|---|---|", *(f"| {' | '.join(row[:3])} |" for row in deviations["rows"])]
     text = deviations["text"].replace("{asked}", asked())
     parts.append(f"## {deviations['title']}\n\n{text}\n\n" + "\n".join(lines) + "\n")
+    unasked = told["not_asked"]
+    lines = ["| | why |", "|---|---|", *(f"| {' | '.join(row)} |" for row in unasked["rows"])]
+    parts.append(f"## {unasked['title']}\n\n{unasked['text']}\n\n" + "\n".join(lines) + "\n")
     return "\n".join(parts)
 
 
@@ -62,8 +65,12 @@ def named_in_tests() -> dict[str, list[str]]:
 
 def asked() -> str:
     """List the requirements that other people's brokers were asked for."""
-    found = {each for path in FOREIGN for _, docstring in tests_of(path) for each in identifiers(docstring)}
-    return ", ".join(sorted(found))
+    return ", ".join(sorted(found_asked()))
+
+
+def found_asked() -> set[str]:
+    """Find which requirements the tests of other people's brokers name."""
+    return {each for path in FOREIGN for _, docstring in tests_of(path) for each in identifiers(docstring)}
 
 
 def tests_of(path: Path) -> Iterator[tuple[str, str]]:

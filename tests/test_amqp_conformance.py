@@ -40,3 +40,13 @@ def test_ws36_every_must_is_shown() -> None:
     assert "*server*" in TOLD[1]["text"]
     shown = page.named_in_tests()
     assert [row[0] for row in ROWS if row[3].startswith("MUST") and not shown[row[0]]] == []
+
+
+def test_other_brokers_were_asked_or_it_is_said_why_not() -> None:
+    """Each requirement once: as one of a test at other people's brokers, or with the reason why there is none."""
+    told = tomllib.loads((ROOT / "docs/amqp.toml").read_text("utf-8"))
+    unasked = [each for names, _ in told["not_asked"]["rows"] for each in page.identifiers(names)]
+    asked = page.found_asked()
+    assert len(set(unasked)) == len(unasked)
+    assert not asked & set(unasked)
+    assert {row[0] for row in ROWS if row[3] != "definition"} - asked - set(unasked) == set()

@@ -8,12 +8,14 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 import pytest
 from amqp_foreign import ROOT, ROWS, THREE, TITLES, expect_deviation
+from amqp_kit import symbols
 from amqp_raw import ACCEPTED, REJECTED, Outcome, Raw
 from calling_kit import fresh
 from proton import Message, Terminus
@@ -30,17 +32,19 @@ class Product(NamedTuple):
         user: who logs in; on two of them not everything is allowed.
         good: the address of a queue, but for its own name.
         bad: an address that nothing can be sent to.
+        topic: the address of a topic, but for its own name.
     """
 
     user: str
     good: str
     bad: str
+    topic: str
 
 
 PRODUCTS = {
-    "activemq": Product("limited", "queue://limited.{}", "queue://forbidden.q"),
-    "artemis": Product("limited", "limited.{}", "forbidden.q"),
-    "qpid": Product("admin", "{}", "nowhere"),
+    "activemq": Product("limited", "queue://limited.{}", "queue://forbidden.q", "topic://{}"),
+    "artemis": Product("limited", "limited.{}", "forbidden.q", "{}"),
+    "qpid": Product("admin", "{}", "nowhere", "amq.topic/{}"),
 }
 
 
@@ -58,13 +62,27 @@ def product(request: pytest.FixtureRequest) -> Product:
     return PRODUCTS[request.param]
 
 
-@pytest.fixture
-def raw(product: Product, request: pytest.FixtureRequest) -> Iterator[Raw]:
-    """Log in."""
+@contextmanager
+def logged_in(request: pytest.FixtureRequest, user: str) -> Iterator[Raw]:
+    """Log in at the broker of a test."""
     running: Listening = request.getfixturevalue(request.node.callspec.params["product"])
     port = urlsplit(running.amqp_url).port
     assert port is not None
-    with Raw(port, container=f"foreign-{next(CONTAINERS)}", user=product.user) as client:
+    with Raw(port, container=f"foreign-{next(CONTAINERS)}", user=user) as client:
+        yield client
+
+
+@pytest.fixture
+def raw(product: Product, request: pytest.FixtureRequest) -> Iterator[Raw]:
+    """Log in."""
+    with logged_in(request, product.user) as client:
+        yield client
+
+
+@pytest.fixture
+def admin(product: Product, request: pytest.FixtureRequest) -> Iterator[Raw]:
+    """Log in as somebody who may do everything."""
+    with logged_in(request, "admin") as client:
         yield client
 
 
@@ -107,6 +125,22 @@ def test_at03_one_link_for_all_destinations(raw: Raw, product: Product) -> None:
     for address in addresses:
         assert raw.outcome(raw.send(link, Message(address=address, body=address))).state == ACCEPTED
     assert sorted(raw.take(2)) == sorted(addresses)
+
+
+def test_at04_what_no_node_has_is_not_agreed(raw: Raw) -> None:
+    """AT-04: a capability that no destination has is not in the answer to an attach."""
+    link = raw.attach(None, capabilities=("queue", "x-none"))
+    assert "x-none" not in symbols(link.remote_target.capabilities)
+
+
+def test_at06_a_node_without_what_was_promised(admin: Raw, product: Product) -> None:
+    """AT-06: where a link is for queues, and the answer says so, a message to a topic is an error."""
+    address = product.topic.format(fresh())
+    admin.receive(address, capabilities=("topic",))
+    link = admin.attach(None, capabilities=("queue",))
+    if "queue" in symbols(link.remote_target.capabilities):
+        tag = admin.send(link, Message(address=address, body="x"))
+        assert told(admin, link, tag).state in (REJECTED, "closed", "detached")
 
 
 def test_at08_an_unsettled_message_is_rejected(raw: Raw, product: Product) -> None:

@@ -26,6 +26,11 @@ PERSISTENCE = 10.0
 """Seconds after which a broker that should have ended a connection counts as going on."""
 
 
+CLOSE = b"\0\0\0\x0c\2\0\0\0\0\x53\x18\x45"
+EMPTY = b"\0\0\0\x08\2\0\0\0"
+"""Frames: AMQP's `close`, and one of nothing."""
+
+
 class Listening(Protocol):
     """A broker, as far as it matters here."""
 
@@ -74,7 +79,10 @@ class Reader:
     def next(self) -> bytes:
         """Wait for the next header or frame."""
         while not self._units:
-            got = self._socket.recv(PATIENCE)
+            try:
+                got = self._socket.recv(PATIENCE)
+            except ConnectionClosed as error:
+                raise AssertionError(f"the broker ended the connection: {error}") from error
             assert isinstance(got, bytes)
             self.messages.append(got)
             found = list(units(self._rest + got))
@@ -94,15 +102,26 @@ def log_in(socket: ClientConnection) -> Reader:
     return reader
 
 
-def opening() -> list[bytes]:
-    """Make AMQP's header and an `open`."""
+def opening(idle: float = 0.0) -> list[bytes]:
+    """Make AMQP's header and an `open`, that of who gives up a silent broker after `idle` seconds; 0 for never."""
     connection, transport = Connection(), Transport()
+    transport.idle_timeout = idle
     connection.container, connection.hostname = "foreign", "localhost"
     transport.bind(connection)
     connection.open()
     out = transport.peek(transport.pending())
     assert out is not None
     return list(units(bytes(out)))
+
+
+def opened(socket: ClientConnection, idle: float = 0.0) -> Reader:
+    """Log in and open AMQP; return what is read with."""
+    reader = log_in(socket)
+    for unit in opening(idle):
+        socket.send(unit)
+    for _ in range(2):
+        reader.next()
+    return reader
 
 
 def until_the_end(socket: ClientConnection) -> bytes:
@@ -120,7 +139,7 @@ def until_the_end(socket: ClientConnection) -> bytes:
 
 
 def test_ws05_the_sub_protocol(socket: ClientConnection) -> None:
-    """WS-05: that of the specification of 2016 is echoed."""
+    """WS-01, WS-05: an upgrade as RFC 6455 has it, and the sub-protocol of the specification of 2016 is echoed."""
     assert socket.subprotocol == "amqp"
 
 
@@ -134,6 +153,21 @@ def test_ws04_the_sub_protocol_of_the_draft(broker: Listening, token: str) -> No
         raise AssertionError(str(error)) from error
 
 
+def test_ws11_sasl_or_none(socket: ClientConnection) -> None:
+    """WS-11: who begins without SASL is let in, or told that it is needed."""
+    socket.send(AMQP_HEADER)
+    assert Reader(socket).next() in (AMQP_HEADER, SASL_HEADER)
+
+
+def test_ws12_no_mechanism_that_encrypts(socket: ClientConnection) -> None:
+    """WS-12: none is offered, as that would be for TLS to do."""
+    reader = Reader(socket)
+    socket.send(SASL_HEADER)
+    assert reader.next() == SASL_HEADER
+    offered = unpack(reader.next())[1][0]
+    assert not {"DIGEST-MD5", "GSSAPI", "NTLM"} & {str(each) for each in getattr(offered, "elements", [offered])}
+
+
 def test_ws14_the_sasl_header_is_a_message(socket: ClientConnection) -> None:
     """WS-13, WS-14: it comes first, and alone."""
     assert log_in(socket).messages[0] == SASL_HEADER
@@ -142,6 +176,19 @@ def test_ws14_the_sasl_header_is_a_message(socket: ClientConnection) -> None:
 def test_ws15_each_sasl_frame_is_a_message(socket: ClientConnection) -> None:
     """WS-15."""
     assert all(is_unit(each) for each in log_in(socket).messages)
+
+
+def test_ws16_a_refused_login_is_the_end(socket: ClientConnection) -> None:
+    """WS-16: it is told, and the connection ends."""
+    reader = Reader(socket)
+    socket.send(SASL_HEADER)
+    for _ in range(2):
+        reader.next()
+    socket.send(pack(Performative.INIT, symbol("PLAIN"), b"\0admin\0wrong", "localhost"))
+    performative, fields = unpack(reader.next())
+    assert performative is Performative.OUTCOME
+    assert fields[0] != 0
+    until_the_end(socket)
 
 
 def test_ws18_the_header_is_a_message(socket: ClientConnection) -> None:
@@ -180,6 +227,40 @@ def test_ws22_messages_may_be_cut(socket: ClientConnection) -> None:
     """WS-22: into as many WebSocket frames as one likes."""
     socket.send(bytes([each]) for each in SASL_HEADER)
     assert Reader(socket).next() == SASL_HEADER
+
+
+def test_ws28_amqp_is_closed_first(socket: ClientConnection) -> None:
+    """WS-28: `close` is answered with one, before the WebSocket ends."""
+    reader = opened(socket)
+    socket.send(CLOSE)
+    while reader.next()[8:11] != CLOSE[8:11]:
+        pass
+
+
+def test_ws29_the_websocket_follows(socket: ClientConnection) -> None:
+    """WS-29: it is closed as soon as AMQP is."""
+    opened(socket)
+    socket.send(CLOSE)
+    until_the_end(socket)
+
+
+def test_ws34_no_tls_within_amqp(socket: ClientConnection) -> None:
+    """WS-34: its header is answered with one that is known, and the end."""
+    socket.send(b"AMQP\2\1\0\0")
+    assert until_the_end(socket)[:8] in (SASL_HEADER, AMQP_HEADER)
+
+
+def test_ws37_clients_mask(socket: ClientConnection) -> None:
+    """WS-37: a frame without a mask is the end; what the broker writes has none, or our library would not read it."""
+    socket.socket.sendall(b"\x82\x08" + SASL_HEADER)
+    until_the_end(socket)
+
+
+def test_ws39_signs_of_life(socket: ClientConnection) -> None:
+    """WS-39: empty frames of AMQP for a client that asked for them."""
+    reader = opened(socket, idle=2.0)
+    while reader.next() != EMPTY:
+        pass
 
 
 def test_ws30_a_close_is_answered(socket: ClientConnection) -> None:
