@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyspark
@@ -65,31 +68,51 @@ def archive(folder: Path) -> str:
     return shutil.make_archive(str(folder / "packages"), "zip", folder / "packages")
 
 
-@pytest.mark.parametrize("form", ["jsonl", "parquet"])
-def test_two_executors(tmp_path: Path, form: str) -> None:
-    """Two of one core, a gibibyte for each one's Java: with their Python they stay below two; the results are right."""
-    logs = generate(tmp_path / "made", MESSAGES, form=form, rotation=16 << 20).files[0].parent
+@contextmanager
+def submitted(folder: Path, logs: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Replay logs into spark/ on two executors of one core, a gibibyte for each one's Java; assert how it ends."""
     words = [
         SPARK / "bin" / "spark-submit", "--master", "local-cluster[2,1,1024]", "--conf", "spark.executor.memory=1g",
-        "--conf", "spark.ui.enabled=false", "--py-files", archive(tmp_path), ROOT / "examples" / "replay_on_spark.py",
-        "replay", logs, "--out", tmp_path / "spark",
+        "--conf", "spark.ui.enabled=false", "--py-files", archive(folder), ROOT / "examples" / "replay_on_spark.py",
+        "replay", logs, "--out", folder / "spark",
     ]  # fmt: skip
     known = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment = {**known, "SPARK_HOME": str(SPARK), "PYSPARK_PYTHON": sys.executable}
-    highest: dict[int, int] = defaultdict(int)
     with (
-        (tmp_path / "said").open("wb") as said,
-        subprocess.Popen(words, cwd=tmp_path, env=environment, stdout=said, stderr=said) as submitted,
+        (folder / "said").open("wb") as said,
+        subprocess.Popen(words, cwd=folder, env=environment, stdout=said, stderr=said) as job,
     ):
-        while submitted.poll() is None:
+        yield job
+    assert job.returncode == 1, (folder / "said").read_text("utf-8")[-4000:]  # something failed in that log
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+def test_two_executors(tmp_path: Path, form: str) -> None:
+    """With their Python they stay below two gibibytes; the results are right."""
+    logs = generate(tmp_path / "made", MESSAGES, form=form, rotation=16 << 20).files[0].parent
+    highest: dict[int, int] = defaultdict(int)
+    with submitted(tmp_path, logs) as job:
+        while job.poll() is None:
             below = children()
-            for each in executors(submitted.pid, below):
+            for each in executors(job.pid, below):
                 highest[each] = max(highest[each], memory_of(each, below))
             time.sleep(0.1)
-    assert submitted.returncode == 1, (tmp_path / "said").read_text("utf-8")[-4000:]  # something failed in that log
     print({each: f"{octets >> 20} MiB" for each, octets in highest.items()})
     assert len(highest) == 2
     assert max(highest.values()) < 2 * GIBIBYTE
     replay(logs, tmp_path / "local", engine="local")
     equal(tmp_path / "spark", tmp_path / "local")
     assert summary(tmp_path / "spark")["messages"] == MESSAGES
+
+
+def test_an_executor_is_lost(tmp_path: Path) -> None:
+    """Killed while it judges: what it had done is done again, and no verdict is there twice, or not at all."""
+    logs = generate(tmp_path / "made", 30_000, broken=0.3, rotation=4 << 20).files[0].parent
+    with submitted(tmp_path, logs) as job:
+        while job.poll() is None and not list(tmp_path.glob(".spark.*/result/verdicts/part-*.parquet")):
+            time.sleep(0.01)
+        lost = executors(job.pid, children())[0]
+        os.kill(lost, signal.SIGKILL)
+    replay(logs, tmp_path / "local", engine="local")
+    equal(tmp_path / "spark", tmp_path / "local")
+    assert {path.suffix for path in (tmp_path / "spark" / "verdicts").iterdir()} == {".parquet"}
