@@ -61,11 +61,12 @@ def assert_same(out: Path, batch: Path) -> None:
 
 
 def written(logs: Path, made: list[tuple[str, bytes]], share: float) -> None:
-    """Write the first octets of some logs, as they stand at some time while they are captured."""
+    """Write the first octets of some logs, as they stand at some time while they are captured: files only grow."""
     left = int(share * sum(len(octets) for _, octets in made))
     for name, octets in made:
         if left > 0:
-            (logs / name).write_bytes(octets[:left])
+            with (logs / name).open("ab") as log:
+                log.write(octets[log.tell() : left])
         left -= len(octets)
 
 
