@@ -321,7 +321,7 @@ def main() -> None:
             return
         if options.make:
             for messages in options.messages:
-                for form in FORMS:
+                for form in options.forms:
                     logs_of(folder, messages, form)
             return
         growth({messages: rates(folder, messages, options) for messages in options.messages})
