@@ -244,7 +244,7 @@ class Transaction(ABC):
         """Add the acknowledgement of a delivery, of any consumer of the same connection."""
 
     @abstractmethod
-    def commit(self) -> Future[tuple[RefusedSend, ...]]:
+    def commit(self) -> Completion[tuple[RefusedSend, ...]]:
         """Ask the broker to carry out everything; the future is done when it said so, with the sends that it refused.
 
         The future raises ConnectionLostError if the connection ended before the answer (whether it was carried out is

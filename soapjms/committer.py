@@ -129,7 +129,7 @@ class Committer:
         """Send an answer by itself, and settle once it is known what became of it."""
         if finished.response is not None:
             with suppress(Exception):  # it is raised again when it is sent in its turn
-                finished.sending = sending = self._connection.answer(finished.delivery, finished.response)
+                finished.sending = sending = self._sending(finished, finished.response)
                 if not sending.done():
                     self._unconfirmed[sending] = monotonic()
                     sending.add_done_callback(partial(self._heard_of, finished))
@@ -241,15 +241,9 @@ class Committer:
 
     def _commit(self, group: list[Finished]) -> dict[int, SendFailedError]:
         """Accept the requests with their answers; return the answers that the broker refused, by their position."""
-        carry_out = self._together(group) if self.transactional else partial(self._send_then_accept, group[0])
-        try:
-            return carry_out()
-        except ConnectionLostError:
-            self.losses.note(finished.delivery.message for finished in group)
-            raise
+        return self._together(group) if self.transactional else self._send_then_accept(group[0])
 
-    def _together(self, group: list[Finished]) -> Callable[[], dict[int, SendFailedError]]:
-        """Prepare a transaction; return what commits it."""
+    def _together(self, group: list[Finished]) -> dict[int, SendFailedError]:
         transaction = self._connection.begin()
         try:
             for finished in group:
@@ -259,17 +253,25 @@ class Committer:
         except BaseException:
             transaction.abort()
             raise
-        return lambda: {each.position: each.error for each in transaction.commit().result(COMMIT_TIMEOUT)}
+        commit = transaction.commit()
+        self.losses.watch(commit, [finished.delivery.message for finished in group])
+        return {each.position: each.error for each in commit.result(COMMIT_TIMEOUT)}
 
     def _send_then_accept(self, finished: Finished) -> dict[int, SendFailedError]:
         """Do without transactions: accept the request once the broker has its answer, or refused it by itself."""
         refused: dict[int, SendFailedError] = {}
         if finished.response is not None:
-            error = _confirmed(finished.sending or self._connection.answer(finished.delivery, finished.response))
+            error = _confirmed(finished.sending or self._sending(finished, finished.response))
             if error is not None:
                 refused[0] = error
         finished.delivery.accept()
         return refused
+
+    def _sending(self, finished: Finished, response: Message) -> Completion[SendResult]:
+        """Send an answer by itself."""
+        sending = self._connection.answer(finished.delivery, response)
+        self.losses.watch(sending, [finished.delivery.message])
+        return sending
 
     def _answered(self, finished: Finished, error: SendFailedError | None) -> None:
         assert finished.response is not None

@@ -8,10 +8,14 @@ The two look the same from here, so only the count tells.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
 from threading import Lock
-from typing import Final
+from typing import Any, Final
 
+from brokers.connection import Completion
+from brokers.errors import ConnectionLostError
 from brokers.message import Message
 from soapjms.idempotency import key_of
 
@@ -33,7 +37,18 @@ class Losses:
         self._lock = Lock()
         self._times: OrderedDict[bytes, int] = OrderedDict()
 
-    def note(self, requests: Iterable[Message]) -> None:
+    def watch(self, settling: Completion[Any], requests: Sequence[Message]) -> None:
+        """Count one more loss for each of these if the connection is lost before `settling` is done.
+
+        That is counted before anybody can make the connection again, so before the broker delivers any of them again.
+        """
+        settling.on_settled(partial(self._heard_of, requests))
+
+    def _heard_of(self, requests: Sequence[Message], settling: Future[Any]) -> None:
+        if not settling.cancelled() and isinstance(settling.exception(), ConnectionLostError):
+            self.note(requests)
+
+    def note(self, requests: Sequence[Message]) -> None:
         """Count one more loss for each of these."""
         keys = [key for each in requests if (key := self.key(each)) is not None]
         with self._lock:

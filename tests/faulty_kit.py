@@ -148,11 +148,11 @@ class FaultyTransaction(Transaction):
         assert isinstance(delivery, FaultyDelivery)
         self._owner.run("accept in a transaction", lambda: self._inner.accept(delivery.inner))
 
-    def commit(self) -> Future[tuple[RefusedSend, ...]]:
+    def commit(self) -> Completion[tuple[RefusedSend, ...]]:
         try:
             return self._owner.run("commit", self._inner.commit)
         except ConnectionLostError as error:  # as its future tells it
-            future: Future[tuple[RefusedSend, ...]] = Future()
+            future: Completion[tuple[RefusedSend, ...]] = Completion(no_executor)
             future.set_exception(error)
             return future
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
@@ -352,7 +352,7 @@ class Silent(Transaction):
     def abort(self) -> None:
         self.inner.abort()
 
-    def commit(self) -> Future[tuple[RefusedSend, ...]]:
+    def commit(self) -> Completion[tuple[RefusedSend, ...]]:
         future: Completion[tuple[RefusedSend, ...]] = Completion(lambda: ThreadPoolExecutor(1))
         if self.error is not None:
             future.set_exception(self.error)

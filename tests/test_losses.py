@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from threading import Event
+from typing import Any, Final, TypeAlias
 
 import pytest
 from calling_kit import (
@@ -24,15 +24,18 @@ from calling_kit import (
     take_one,
     text_of,
 )
+from faulty_kit import no_executor
 from lxml import etree
 
-from brokers import Connection, ConnectionLostError, Delivery, Message, RefusedSend, Transaction, queue
+from brokers import Completion, Connection, ConnectionLostError, Delivery, Message, RefusedSend, Transaction, queue
 from brokers.embedded import Broker
 from soapjms import Client, Dispatcher, Request, Service
 from soapjms.losses import Losses
 
 LIMIT = 17 << 20
 """Octets of an answer that the ActiveMQ of these tests does not take."""
+
+LOST: Final = ConnectionLostError("the connection was lost")
 
 UNANSWERABLE = "was carried out, but the connection was lost with each of"
 
@@ -52,15 +55,39 @@ class Greeter:
         return element("greetMeResponse", "x" * LIMIT if text == "big" else f"Hello {text}")
 
 
-class Losing(Wrapped):
-    """A connection that is lost with each commit of an answer above the limit."""
+Commit: TypeAlias = Completion[tuple[RefusedSend, ...]]
 
-    def __init__(self, inner: Connection) -> None:
+
+class Unheard(Commit):
+    """The end of a commit, of which who waits for it hears later than others."""
+
+    def __init__(self) -> None:
+        super().__init__(no_executor)
+        self.asked, self.heard = Event(), Event()
+
+    def result(self, timeout: float | None = None) -> tuple[RefusedSend, ...]:
+        self.asked.set()
+        assert self.heard.wait(PATIENCE)
+        return super().result(timeout)
+
+
+def lost_commit() -> Commit:
+    """Make the end of a commit that was lost."""
+    future: Commit = Completion(no_executor)
+    future.settle((), LOST)
+    return future
+
+
+class Losing(Wrapped):
+    """A connection that is lost with each commit of an answer above the limit, which ends as `end` makes it."""
+
+    def __init__(self, inner: Connection, end: Callable[[], Commit] = lost_commit) -> None:
         super().__init__(inner)
+        self.end = end
         self.lost: list[Delivery] = []
 
     def begin(self) -> Transaction:
-        return LosingTransaction(super().begin(), self.lost)
+        return LosingTransaction(super().begin(), self.lost, self.end)
 
     def come_back(self) -> None:
         """Have delivered again what was lost."""
@@ -71,9 +98,10 @@ class Losing(Wrapped):
 class LosingTransaction(Transaction):
     """A transaction that is lost if it has such an answer, with all that it would have accepted."""
 
-    def __init__(self, inner: Transaction, lost: list[Delivery]) -> None:
+    def __init__(self, inner: Transaction, lost: list[Delivery], end: Callable[[], Commit]) -> None:
         self._inner = inner
         self._lost = lost
+        self._end = end
         self._is_lost = False
         self._deliveries: list[Delivery] = []
 
@@ -88,14 +116,12 @@ class LosingTransaction(Transaction):
     def abort(self) -> None:
         self._inner.abort()
 
-    def commit(self) -> Future[tuple[RefusedSend, ...]]:
+    def commit(self) -> Commit:
         if not self._is_lost:
             return self._inner.commit()
         self._inner.abort()
         self._lost += self._deliveries
-        future: Future[tuple[RefusedSend, ...]] = Future()
-        future.set_exception(ConnectionLostError("the connection was lost"))
-        return future
+        return self._end()
 
 
 @pytest.fixture(params=[False, True], ids=["no store", "store"])
@@ -124,6 +150,24 @@ class TestEmbedded(Peers):
         assert greeter.runs == ["big"] * (3 if store is None else 1) + ["Ann"]
         assert broker.depth(GREETER) == 0
         assert take_one(other, queue("DLQ.greeter")).correlation_id == response.message.correlation_id
+
+    def test_delivered_again_at_once(self, client: Client, other: Connection) -> None:
+        """A loss counts from the moment that the connection is lost, though the request may be back before the thread
+        that waits for the commit hears of it."""
+        greeter, end = Greeter(), Unheard()
+        losing = Losing(other, lambda: end)
+        with Dispatcher(losing, URI, greeter.service, workers=2, max_deliveries=1) as dispatcher:
+            future = client.submit(envelope("big"), timeout=PATIENCE)
+            assert end.asked.wait(PATIENCE)
+            end.settle((), LOST)
+            losing.come_back()
+            eventually(lambda: dispatcher.under_way == 2, "it is back")
+            eventually(lambda: dispatcher.counts["poison"] == 1 or len(greeter.runs) == 2, "it is worked on")
+            end.heard.set()
+            fault = future.result(PATIENCE).fault
+        assert greeter.runs == ["big"]
+        assert fault is not None
+        assert UNANSWERABLE in fault.reason
 
     def test_alone_after_that(self, client: Client, other: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
         """A request that was lost so is in no transaction with others, which it might take along again."""

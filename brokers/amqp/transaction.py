@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from threading import Lock
@@ -88,7 +87,7 @@ class AmqpTransaction(Transaction):
             self._require_open()
             self._deliveries.append(delivery)
 
-    def commit(self) -> Future[tuple[RefusedSend, ...]]:
+    def commit(self) -> Completion[tuple[RefusedSend, ...]]:
         """Carry out everything. A send that the broker refuses fails by itself.
 
         If the broker refuses the commit, the future raises SendFailedError and the connection is closed, so that the

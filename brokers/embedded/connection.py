@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from concurrent.futures import Future
 from functools import partial
 from threading import Lock, Thread, current_thread
 from time import monotonic
@@ -174,7 +173,7 @@ class EmbeddedTransaction(Transaction):
             raise ValueError("the delivery came by another connection")
         self._core.enlist(self._batch, delivery.holding)
 
-    def commit(self) -> Future[tuple[RefusedSend, ...]]:
+    def commit(self) -> Completion[tuple[RefusedSend, ...]]:
         """Carry out everything at once, before this returns.
 
         A send to a temporary destination that ended is refused; the rest stands. When a destination is full the future

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from functools import partial
 from threading import Lock
 from typing import Protocol
@@ -124,7 +123,7 @@ class StompTransaction(Transaction):
             self._require_open()
             self._deliveries.append(delivery)
 
-    def commit(self) -> Future[tuple[RefusedSend, ...]]:
+    def commit(self) -> Completion[tuple[RefusedSend, ...]]:
         """Write everything in one piece.
 
         A send that the broker refuses, as one to the temporary queue of a client that left, fails by itself. If the
