@@ -209,7 +209,8 @@ class TestActiveMQ(OnActiveMQ):
             assert big.fault is not None
             assert UNANSWERABLE in big.fault.reason
             assert [text_of(each) for each in (ann, bob, eve)] == ["Hello Ann", "Hello Bob", "Hello Eve"]
-            assert client.counts == {}
+            # Without transactions an answer may have left whose request was not accepted when the connection was lost.
+            assert set(client.counts) <= (set() if transactional else {"duplicate"})
         assert dispatcher.counts["poison"] == 1
         assert dispatcher.counts["lost"] >= 2
         assert store is None or greeter.runs.count("big") == 1
