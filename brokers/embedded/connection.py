@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from functools import partial
-from threading import Lock, Thread, current_thread
+from threading import Lock
 from time import monotonic
 from typing import Final, TypeVar
 
@@ -23,14 +22,13 @@ from brokers.connection import (
     SendResult,
     Transaction,
 )
+from brokers.embedded.consumer import GENERATION, EmbeddedConsumer, EmbeddedDelivery
 from brokers.embedded.core import Core
-from brokers.embedded.model import Batch, Holding, Subscription
+from brokers.embedded.model import Batch
 from brokers.errors import ClosedError, SendFailedError
 from brokers.life import Life
 from brokers.message import Destination, DestinationKind, Message
 from brokers.wishes import Wishes, temporary_kind
-
-log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -51,89 +49,6 @@ CAPABILITIES: Final = Capabilities(
     selectors=False,
     durable_topics=True,
 )
-
-GENERATION: Final = 1
-"""A connection within one process is never lost, so it never has a second generation."""
-
-
-class EmbeddedDelivery(Delivery):
-    """One message as it reached one consumer of the embedded broker."""
-
-    __slots__ = ("_core", "holding")
-
-    def __init__(self, core: Core, holding: Holding) -> None:
-        super().__init__(holding.message, holding.delivery_count, GENERATION)
-        self._core = core
-        self.holding = holding
-
-    def accept(self) -> None:
-        """Acknowledge. Does nothing if this was settled, is in a transaction, or went back with its consumer."""
-        self._core.accept(self.holding)
-
-    def release(self) -> None:
-        """Give the message back, or to the dead letters if that was its last delivery. Else as `accept`."""
-        self._core.release(self.holding)
-
-    def reject(self, reason: str) -> None:
-        """Put the message on the dead-letter queue, `reason` in its property `dead_letter_reason`. Else as `accept`."""
-        self._core.reject(self.holding, reason)
-
-
-class EmbeddedConsumer(Consumer):
-    """A subscription and the thread that calls `on_delivery`; `on_end` is told when that thread ends."""
-
-    def __init__(
-        self,
-        core: Core,
-        subscription: Subscription,
-        on_delivery: OnDelivery,
-        name: str,
-        on_end: Callable[[EmbeddedConsumer], None],
-    ) -> None:
-        self._core = core
-        self._subscription = subscription
-        self._on_delivery = on_delivery
-        self._on_end = on_end
-        # A daemon, so that a program that forgets to close still ends.
-        self._thread = Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        """End the subscription; what is not accepted goes back at once, from an `on_delivery` under way too."""
-        self.stop()
-        self.leave()
-
-    def stop(self) -> None:
-        """Start no further `on_delivery`; what is held may still be settled."""
-        self._core.stop(self._subscription)
-
-    def allow(self, prefetch: int) -> None:
-        """Hold so many from now on; 0 to pause."""
-        self._core.allow(self._subscription, prefetch)
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether there is nothing to take, or nothing may be taken."""
-        return self._core.is_idle(self._subscription)
-
-    def join(self, deadline: float) -> None:
-        """Wait for the `on_delivery` under way, until the monotonic clock shows `deadline`; not for one's own."""
-        if self._thread is not current_thread():
-            self._thread.join(max(0.0, deadline - monotonic()))
-
-    def leave(self) -> None:
-        """Give back what is held."""
-        self._core.leave(self._subscription)
-
-    def _run(self) -> None:
-        while (holding := self._core.take(self._subscription)) is not None:
-            delivery = EmbeddedDelivery(self._core, holding)
-            try:
-                self._on_delivery(delivery)
-            except BaseException:  # SystemExit too: it must not end the thread and leave the message held
-                log.exception("on_delivery failed, so message %s is released", delivery.message.message_id)
-                delivery.release()
-        self._on_end(self)
 
 
 class EmbeddedTransaction(Transaction):
@@ -279,6 +194,7 @@ class EmbeddedConnection(Connection):
         Raises:
             UnsupportedError: a selector.
             StaleDestinationError: a temporary destination that is not this connection's.
+            BrokerError: there are too many destinations or durable subscriptions, or there is no thread to be had.
             ValueError: a `prefetch` below 1, or a `durable_name` for anything but a topic.
         """
         wishes = Wishes(destination=destination, prefetch=prefetch, selector=selector, durable_name=durable_name)
@@ -294,6 +210,7 @@ class EmbeddedConnection(Connection):
 
         Raises:
             StaleDestinationError: a temporary destination that is not this connection's.
+            BrokerError: as for `consume`.
         """
         return self._subscribe(destination, on_delivery, 0, durable_name)
 

@@ -130,7 +130,13 @@ class Listener:
             except OSError:  # closed, a client that left at once, or there are no more files to be had
                 self._stopped.wait(PAUSE)
                 continue
-            self._welcome(accepted, f"{bracketed(address[0])}:{address[1]}")
+            place = f"{bracketed(address[0])}:{address[1]}"
+            try:
+                self._welcome(accepted, place)
+            except (OSError, RuntimeError) as error:  # there are no more files to be had, or threads
+                accepted.close()
+                log.warning("%s: %s is turned away: %s", self, place, error)
+                self._stopped.wait(PAUSE)
 
     def _welcome(self, accepted: socket.socket, place: str) -> None:
         with self._lock:

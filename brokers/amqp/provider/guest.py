@@ -101,18 +101,30 @@ class Guest(Driver):
         return self._at
 
     def start(self) -> None:
-        """Begin to serve."""
+        """Begin to serve.
+
+        Raises:
+            RuntimeError: there is no thread to be had; the client is gone.
+        """
         self._thread = Thread(target=self._serve, name=f"{self} guest", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:
+            self._thread = None
+            self._turn_away()
+            raise
+
+    def _turn_away(self) -> None:
+        self._accepted.close()
+        self.drop()
+        self._hang_up()
 
     def _serve(self) -> None:
         try:
             connected, certified = self._secure()
         except OSError as error:
             log.info("%s: no TLS: %s", self, error)
-            self._accepted.close()
-            self.drop()
-            self._hang_up()
+            self._turn_away()
             return
         connected.setblocking(False)
         machine = self._make_machine(certified)

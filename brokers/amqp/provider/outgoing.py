@@ -17,7 +17,7 @@ from brokers.amqp.outcomes import ACCEPTED_CODES, is_final
 from brokers.amqp.provider.carried import uncarried
 from brokers.amqp.provider.transactions import Works, transaction_of
 from brokers.connection import Delivery as BrokerDelivery
-from brokers.embedded.connection import EmbeddedConsumer, EmbeddedDelivery
+from brokers.embedded.consumer import EmbeddedConsumer, EmbeddedDelivery
 from brokers.errors import ConnectionLostError
 
 MAX_UNWRITTEN: Final = 1 << 20

@@ -18,7 +18,8 @@ from brokers.amqp.outcomes import TRANSACTIONAL
 from brokers.amqp.provider.nodes import DECODE, LIMIT, NOT_IMPLEMENTED, RefusalError
 from brokers.amqp.sections import MalformedError, Section, decode
 from brokers.connection import Transaction
-from brokers.embedded.connection import EmbeddedConnection, EmbeddedDelivery
+from brokers.embedded.connection import EmbeddedConnection
+from brokers.embedded.consumer import EmbeddedDelivery
 from brokers.errors import SendFailedError
 from brokers.message import Message
 
