@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Iterator
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
-from typing import Final
+from typing import Any, Final
 
 from calling_kit import PATIENCE, eventually
 
@@ -48,18 +52,45 @@ class Served:
         return status
 
 
+def asked(port: int, path: str) -> tuple[int, Any]:
+    """Ask for health; return the status and what it says."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=PATIENCE) as response:
+            return response.status, json.load(response)
+    except urllib.error.HTTPError as error:
+        with error:
+            body = error.read()
+        return error.code, json.loads(body) if error.headers["Content-Type"] == "application/json" else None
+
+
+def port_of(served: Served) -> int:
+    """Return the port where a program tells its health."""
+    found = re.search(r"health at port (\d+)", "".join(served.out))
+    assert found is not None
+    return int(found[1])
+
+
+COMMAND: Final = ("-m", "soapjms.cli")
+
+STALE: Final = 4.0
+IMPATIENT: Final = ("-c", f"from soapjms.cli import healthpage, main; healthpage.STALE = {STALE}; main()")
+"""The same command, to which a process counts as hung after so few seconds."""
+
+
 @contextmanager
-def serving(target: str, *options: str, marks: Path, **environment: str) -> Iterator[Served]:
+def serving(
+    target: str, *options: str, marks: Path, command: Sequence[str] = COMMAND, **environment: str
+) -> Iterator[Served]:
     """Run it from the folder of the tests' services; whatever runs of it at the end is told to end."""
-    with started("serve", target, *options, BANK_MARKS=str(marks), **environment) as served:
+    with started("serve", target, *options, command=command, BANK_MARKS=str(marks), **environment) as served:
         yield served
 
 
 @contextmanager
-def started(*words: str, **environment: str) -> Iterator[Served]:
+def started(*words: str, command: Sequence[str] = COMMAND, **environment: str) -> Iterator[Served]:
     """Run a command that serves until it is told to end, from the same folder."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "soapjms.cli", *words],
+        [sys.executable, *command, *words],
         env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error", **environment},
         cwd=SERVICES,
         stdout=subprocess.PIPE,

@@ -7,23 +7,23 @@ import os
 import re
 import signal
 import socket
-import urllib.error
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any
+from types import SimpleNamespace
 
 import pytest
 from calling_kit import PATIENCE, eventually
 from cli_kit import process
 from click.testing import CliRunner, Result
 from ports import nobody
-from serving_kit import ROOT, SERVICES, Served, serving
+from serving_kit import ROOT, SERVICES, asked, port_of, serving
 
 from soapjms import UsageError
 from soapjms.cli.commands import soapjms
-from soapjms.cli.healthpage import Board, health_answers
+from soapjms.cli.healthpage import STALE, Board, health_answers
 from soapjms.cli.page import AT_A_TIME, Page, Told
 from soapjms.cli.processes import Place
 from soapjms.cli.serving import Serving, find_service
@@ -36,24 +36,6 @@ EMBEDDED = ["--connection", "embedded:", "--uri", "jms:queue:bank"]
 def run(*arguments: str) -> Result:
     """Run the command line in this process, for what ends at once."""
     return CliRunner().invoke(soapjms, ["serve", *arguments], env={"SOAPJMS_URI": None, "SOAPJMS_CONNECTION": None})
-
-
-def asked(port: int, path: str) -> tuple[int, Any]:
-    """Ask for health; return the status and what it says."""
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=PATIENCE) as response:
-            return response.status, json.load(response)
-    except urllib.error.HTTPError as error:
-        with error:
-            body = error.read()
-        return error.code, json.loads(body) if error.headers["Content-Type"] == "application/json" else None
-
-
-def port_of(served: Served) -> int:
-    """Return the port where a program tells its health."""
-    found = re.search(r"health at port (\d+)", "".join(served.out))
-    assert found is not None
-    return int(found[1])
 
 
 class TestUsage:
@@ -311,11 +293,35 @@ class TestHealthPage:
             board.note(pid, Health(is_live, is_ready, "" if is_ready else "why", 0, None))
         assert (asked(port, "/live")[0], asked(port, "/ready?verbose")[0]) == (live, ready)
 
-    def test_stale(self, board: Board, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-        """An old report says nothing; without any other, nobody is known to live."""
+    def test_hung(self, board: Board, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        """One that tells nothing any more is named, and lives no more, whoever else does; once it ended all is well."""
+        now = time.monotonic()
+        monkeypatch.setattr("soapjms.cli.healthpage.time", SimpleNamespace(monotonic=lambda: now))
         board.note(1, WELL)
-        monkeypatch.setattr("soapjms.cli.healthpage.STALE", 0.0)
-        assert asked(port, "/live") == (503, {"live": False, "ready": False, "processes": []})
+        now += STALE
+        board.note(2, WELL)
+        status, said = asked(port, "/live")
+        hung, well = said["processes"]
+        assert (status, said["live"], said["ready"]) == (503, False, True)
+        assert (hung["pid"], hung["live"], hung["ready"], hung["age"]) == (1, False, False, STALE)
+        assert hung["problem"] == "the process told nothing of itself for 15 s: it hangs"
+        assert (well["pid"], well["live"], well["problem"]) == (2, True, "")
+        assert asked(port, "/ready")[0] == 200
+        board.forget(1)
+        assert asked(port, "/live")[0] == 200
+
+    def test_never_started(self, board: Board, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Where no process ever reports, or none any more, nobody is known to live after a while."""
+        now = time.monotonic()
+        monkeypatch.setattr("soapjms.cli.healthpage.time", SimpleNamespace(monotonic=lambda: now))
+        nothing = {"live": False, "ready": False, "processes": []}
+        now += STALE
+        assert asked(port, "/live") == asked(port, "/ready") == (503, nothing)
+        board.note(1, WELL)
+        board.forget(1)
+        assert asked(port, "/live") == (200, nothing | {"live": True})
+        now += STALE
+        assert asked(port, "/live") == (503, nothing)
 
     def test_forgotten(self, board: Board, port: int) -> None:
         """A process that ended is not told of."""

@@ -73,7 +73,7 @@ def metric(port: str, beginning: str) -> float:
     return sum(float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith(beginning))
 
 
-def ready(port: str) -> list[dict[str, Any]]:
+def ready(port: int | str) -> list[dict[str, Any]]:
     """Ask whether it is ready; return what each process tells, nothing while it is not."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/ready", timeout=PATIENCE) as page:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from http import HTTPStatus
 from threading import Lock
@@ -15,7 +15,9 @@ from soapjms.cli.page import Answer, Told
 from soapjms.health import Health
 
 STALE: Final = 15.0
-"""Seconds after which a report says nothing any more."""
+"""Seconds after which a process that reported, and did not end, counts as hung."""
+
+HUNG: Final = "the process told nothing of itself for {:.0f} s: it hangs"
 
 
 class Board:
@@ -40,19 +42,25 @@ class Board:
     def members(self) -> dict[str, Any]:
         """Return the JSON form.
 
-        Ready is who has a process that is. Live is who has a process that is, or may be starting one: after some
-        seconds without any report it is not.
+        Ready is who has a process that is. Live is who has a process that is, or may be starting one (for some seconds
+        after the last report), and has none that hangs: it works on nothing and does not end, so nobody replaces it.
         """
         now = time.monotonic()
         with self._lock:
-            fresh = {pid: each for pid, each in self._reports.items() if now - each[0] < STALE}
-            may_start = not fresh and now - self._changed < STALE
-        processes = [{"pid": pid, **asdict(health), "age": round(now - at, 3)} for pid, (at, health) in fresh.items()]
+            reports = [(pid, now - at, health) for pid, (at, health) in self._reports.items()]
+            may_start = not reports and now - self._changed < STALE
+        hangs = any(age >= STALE for _, age, _ in reports)
+        processes = [{"pid": pid, **asdict(_aged(health, age)), "age": round(age, 3)} for pid, age, health in reports]
         return {
-            "live": may_start or any(each["live"] for each in processes),
+            "live": not hangs and (may_start or any(each["live"] for each in processes)),
             "ready": any(each["ready"] for each in processes),
             "processes": processes,
         }
+
+
+def _aged(health: Health, age: float) -> Health:
+    """Return what a report says after so many seconds."""
+    return health if age < STALE else replace(health, live=False, ready=False, problem=HUNG.format(age))
 
 
 def health_answers(board: Board) -> Mapping[str, Answer]:

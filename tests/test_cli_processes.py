@@ -1,0 +1,81 @@
+"""`soapjms serve --processes N` where something is amiss: no broker at the start, a process that hangs."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from calling_kit import PATIENCE, OnRealBrokers, envelope, eventually, text_of
+from ports import nobody
+from serving_kit import IMPATIENT, asked, port_of, serving
+
+from brokers import Connection
+from brokers.amqp.provider import Listener
+from brokers.embedded import Broker
+from soapjms import Client
+
+
+def test_no_broker_at_the_start(tmp_path: Path) -> None:
+    """It tries again and again, is not ready and soon not live either; once a broker is there all processes serve."""
+    with nobody() as port:
+        options = ["--connection", f"amqp://127.0.0.1:{port}", "--uri", "jms:queue:bank", "--health", "127.0.0.1:0"]
+        with serving("bank:service", *options, "--processes", "2", marks=tmp_path, command=IMPATIENT) as served:
+            eventually(lambda: "health at" in "".join(served.out), "it tells its health")
+            health = port_of(served)
+            assert asked(health, "/ready")[0] == 503
+            eventually(lambda: asked(health, "/live")[0] == 503, "it is not live")
+            assert asked(health, "/ready") == (503, {"live": False, "ready": False, "processes": []})
+            eventually(lambda: "ended with 1; another starts in" in "".join(served.err), "it tries again")
+            assert served.pids() == []
+            with Listener(Broker(), port=port) as listener:
+                served.until_serving(2)
+                eventually(lambda: len(asked(health, "/ready")[1]["processes"]) == 2, "both tell their health")
+                eventually(lambda: asked(health, "/ready")[0] == asked(health, "/live")[0] == 200, "all is well")
+                assert listener.guests >= 2
+                served.process.terminate()
+                assert served.ended() == 0
+
+
+class TestHung(OnRealBrokers):
+    """A process that neither works nor ends."""
+
+    def test_stopped_at_work(self, url: str, connection: Connection, uri: str, tmp_path: Path) -> None:
+        """/live says no, and which it is; what it was working on is answered by another, as the broker notices."""
+        options = ["--connection", with_heartbeat(url), "--uri", uri, "--processes", "2", "--workers", "1"]
+        options += ["--health", "127.0.0.1:0", "--store", str(tmp_path / "requests.db"), "--lease", "1"]
+        with (
+            Client(connection, uri, timeout=PATIENCE) as client,
+            serving("bank:service", *options, marks=tmp_path, command=IMPATIENT, BANK_WORK="2") as served,
+        ):
+            served.until_serving(2)
+            port = port_of(served)
+            eventually(lambda: len(asked(port, "/ready")[1]["processes"]) == 2, "both tell their health")
+            future = client.submit(envelope("Ann", operation="work"))
+            eventually(lambda: busy(port), "one works")
+            (hung,) = busy(port)
+            os.kill(hung, signal.SIGSTOP)
+            try:
+                (other,) = set(served.pids()) - {hung}
+                assert text_of(future.result(PATIENCE)) == f"{other}"
+                eventually(lambda: asked(port, "/live")[0] == 503, "it is not live")
+                said = {each["pid"]: each for each in asked(port, "/live")[1]["processes"]}
+                assert "the process told nothing of itself for" in said[hung]["problem"]
+                assert (said[hung]["live"], said[other]["live"]) == (False, True)
+                assert asked(port, "/ready")[0] == 200
+            finally:
+                os.kill(hung, signal.SIGCONT)
+            eventually(lambda: asked(port, "/live")[0] == 200, "it goes on")
+            assert text_of(client.call(envelope("Eve", operation="work"))) in {f"{hung}", f"{other}"}
+            served.process.terminate()
+            assert served.ended() == 0
+
+
+def with_heartbeat(url: str) -> str:
+    """Have signs of life every second, so that a broker soon notices who gives none."""
+    return f"{url}{'&' if '?' in url else '?'}heartbeat=1000"
+
+
+def busy(port: int) -> list[int]:
+    """List the processes that work on something."""
+    return [each["pid"] for each in asked(port, "/live")[1]["processes"] if each["under_way"]]
