@@ -175,15 +175,18 @@ class Client(Caller):
         *,
         soap_action: str | None = None,
         operation: str | None = None,
+        timeout: float | None = None,
         attachments: Sequence[Attachment] = (),
     ) -> None:
         """Send a one-way message, and return when the broker has it. See `Sender` for its JMSCorrelationID.
+
+        `timeout` is for a lost connection to be made again and for the broker to have it; else see `call`.
 
         Raises:
             InvalidEnvelopeError: `envelope` is no SOAP envelope.
             CallFailedError: it could not be sent.
         """
-        content = self._content(envelope, soap_action, operation, None, attachments, Mep.ONE_WAY)
+        content = self._content(envelope, soap_action, operation, timeout, attachments, Mep.ONE_WAY)
         if not self._middleware:
             return self._send(content)
         self.run(self._outgoing_call(content, operation, one_way=True))

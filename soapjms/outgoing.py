@@ -12,6 +12,7 @@ from lxml import etree
 from brokers.message import Destination, Properties, PropertyValue, queue
 from soapjms.addressing import VARIANTS
 from soapjms.answers import Answer, header_of, prepared
+from soapjms.arguments import finite
 from soapjms.middleware import properties_of
 from soapjms.observing import NOTHING
 from soapjms.protocol.assertions import Setting
@@ -157,10 +158,11 @@ def checked_call(call: object) -> OutgoingCall:
     """Return what middleware went on with.
 
     Raises:
-        UsageError: it is something else than the call.
+        UsageError: it is something else than the call, or its time-out is none.
     """
     if not isinstance(call, OutgoingCall):
         raise UsageError(f"middleware went on with {call!r}; call_next takes the call")
+    finite(call.timeout)
     return call
 
 

@@ -18,10 +18,11 @@ from real_brokers import RealBroker
 from zeep_kit import BINDING, CXF_NS, ECHO, NS, echo, gallery_wsdl, made, written
 
 import soapjms
-from brokers import Connection
+from brokers import Connection, ConnectionLostError, ConnectionState
 from brokers.embedded import Broker
 from soapjms import Dispatcher, Request, Service
-from soapjms.zeep import AsyncClient, JmsFaultError, JmsTimeoutError, JmsTransport, JmsTransportError
+from soapjms.protocol.names import FailureReason
+from soapjms.zeep import AsyncClient, JmsFaultError, JmsTimeoutError, JmsTransport, JmsTransportError, threads
 
 ROOT = Path(__file__).parent.parent
 
@@ -232,9 +233,12 @@ def test_an_attachment_that_cannot_be_read(connection: Connection, path: Path, t
         asyncio.run(call())
 
 
-def test_a_call_that_is_cancelled_before_it_is_sent(connection: Connection, path: Path) -> None:
+def test_a_call_that_is_cancelled_before_it_is_sent(
+    connection: Connection, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """While every thread is at work: it never is."""
-    go, sent = Event(), []
+    monkeypatch.setattr(threads, "THREADS", 1)
+    sending, go, sent = Event(), Event(), []
 
     class Listening(Wrapped):
         def send(self, message: Any, transaction: Any = None) -> Any:
@@ -242,9 +246,9 @@ def test_a_call_that_is_cancelled_before_it_is_sent(connection: Connection, path
             return super().send(message, transaction)
 
     async def calls() -> None:
-        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
-        client = AsyncClient(path, connection=Listening(connection))
-        waiting = asyncio.get_running_loop().run_in_executor(None, go.wait, PATIENCE)
+        client = AsyncClient(path, connection=slow(Listening(connection), sending, go))
+        first = asyncio.ensure_future(client.service.note("first"))
+        await asyncio.to_thread(sending.wait, PATIENCE)
         call = asyncio.ensure_future(client.service.hang({"year": 1}))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
@@ -252,11 +256,95 @@ def test_a_call_that_is_cancelled_before_it_is_sent(connection: Connection, path
         with pytest.raises(asyncio.CancelledError):
             await call
         go.set()
-        assert await waiting
+        await first
         await client.transport.aclose()
 
     asyncio.run(calls())
-    assert sent == []
+    assert len(sent) == 1
+
+
+class Lost(Wrapped):
+    """A connection that was lost, and is not made again."""
+
+    def __init__(self, inner: Connection) -> None:
+        super().__init__(inner)
+        self.is_lost, self.waited_for = Event(), Event()
+
+    @property
+    def state(self) -> Any:
+        return ConnectionState.LOST if self.is_lost.is_set() else super().state
+
+    def wait_connected(self, timeout: float | None = None) -> None:
+        """Wait in vain."""
+        if self.is_lost.is_set():
+            self.waited_for.set()
+            Event().wait(timeout)
+            raise ConnectionLostError("the connection was lost")
+        super().wait_connected(timeout)
+
+
+def test_many_calls_while_the_connection_is_lost(
+    connection: Connection, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each ends when its own time is over, one-way messages too, and the threads of the loop are free meanwhile."""
+    monkeypatch.setattr(threads, "THREADS", 2)
+    lost = Lost(connection)
+
+    async def calls() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(1))
+        async with AsyncClient(path, connection=lost, operation_timeout=0.5) as client:
+            lost.is_lost.set()
+            began = loop.time()
+            asked = [client.service.hang({"year": 1}) for _ in range(20)] + [client.service.note("x") for _ in range(5)]
+            waiting = asyncio.gather(*asked, return_exceptions=True)
+            await asyncio.sleep(0)
+            assert await asyncio.to_thread(lambda: "free") == "free"
+            assert not waiting.done()
+            found = await waiting
+            assert loop.time() - began < 4, "one after the other they would take 6 s and more"
+            assert {type(each) for each in found} <= {JmsTransportError, JmsTimeoutError}
+            assert {each.reason for each in found} == {FailureReason.TRANSMISSION_FAILURE}
+
+    asyncio.run(calls())
+
+
+def test_a_broker_that_takes_nothing(connection: Connection, path: Path) -> None:
+    """The call ends in time though the thread that sends does not; of what it comes to nothing is left."""
+    sending, go = Event(), Event()
+
+    async def calls() -> None:
+        client = AsyncClient(path, connection=slow(connection, sending, go), operation_timeout=0.1)
+        for call in (client.service.hang({"year": 1}), client.service.note("x")):
+            with pytest.raises(JmsTimeoutError, match=r"took nothing within 0\.1 s; whether it has the message is not"):
+                await call
+        assert sending.is_set()
+        go.set()
+        await until(lambda: under_way(client) == 0)
+        await client.transport.aclose()
+
+    asyncio.run(calls())
+
+
+def test_a_close_while_the_connection_is_lost(
+    connection: Connection, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ends calls that wait for the connection, and those behind them, with the same kind of error."""
+    monkeypatch.setattr(threads, "THREADS", 1)
+    lost = Lost(connection)
+
+    async def calls() -> None:
+        client = AsyncClient(path, connection=lost, operation_timeout=PATIENCE)
+        lost.is_lost.set()
+        waiting = asyncio.gather(*(client.service.hang({"year": 1}) for _ in range(3)), return_exceptions=True)
+        await asyncio.to_thread(lost.waited_for.wait, PATIENCE)
+        await client.transport.aclose()
+        async with asyncio.timeout(PATIENCE / 2):
+            found = await waiting
+        assert [type(each) for each in found] == [JmsTransportError] * 3
+        assert all("closed" in str(each) for each in found)
+
+    asyncio.run(calls())
 
 
 def test_time_out(connection: Connection, path: Path) -> None:

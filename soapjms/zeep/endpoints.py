@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from threading import Lock
 from time import monotonic
@@ -38,6 +38,7 @@ from soapjms.recorder import Recorder
 from soapjms.replies import ReplyStrategy
 from soapjms.response import Response
 from soapjms.zeep.errors import failure
+from soapjms.zeep.threads import SendingThreads
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +111,7 @@ class Endpoints:
         }
         self.check_middleware(is_async=self._is_async)  # so all of it is of one kind
         self._lock = Lock()
+        self._threads = SendingThreads()
         self._clients: dict[str | Port, Client] = {}
         self._closed = False
         self._timeout: ContextVar[float] = ContextVar("soapjms.zeep.timeout")
@@ -174,7 +176,7 @@ class Endpoints:
             if self._middleware:
                 return outgoing.client.run(self._outgoing_call(outgoing))
             if outgoing.one_way:
-                _send(outgoing)
+                _send(outgoing, self._seconds)
                 return None
             return outgoing.client.call(
                 outgoing.envelope,
@@ -198,9 +200,9 @@ class Endpoints:
                 last = partial(self._last, outgoing.client)
                 return await around_async(self._middleware, last, checked)(self._outgoing_call(outgoing))
             if outgoing.one_way:
-                await asyncio.to_thread(_send, outgoing)
+                await self._threads.run(partial(_send, outgoing), self._seconds)
                 return None
-            return await self._awaited(partial(_begin, outgoing, self._seconds))
+            return await self._awaited(partial(_begin, outgoing), self._seconds)
         except CallFailedError as error:
             raise failure(error) from error
 
@@ -219,19 +221,13 @@ class Endpoints:
         """Do what is inside of all middleware."""
         call = checked_call(given)
         if call.one_way:
-            await asyncio.to_thread(client.post, call)
+            await self._threads.run(lambda left: client.post(replace(call, timeout=left)), call.timeout)
             return None
-        return await self._awaited(partial(client.begin, call))
+        return await self._awaited(lambda left: client.begin(replace(call, timeout=left)), call.timeout)
 
-    async def _awaited(self, begin: Callable[[], Future[Response]]) -> Response:
-        """Send a request on a thread, as a broker may hold up who sends, and wait for its response."""
-        submitting: Future[Future[Response]] = Future()
-        asyncio.get_running_loop().run_in_executor(None, _submit, begin, submitting)
-        try:
-            submitted = await asyncio.wrap_future(submitting)
-        except asyncio.CancelledError:
-            submitting.add_done_callback(_forget)  # the thread may be at it; what it comes to is nobody's
-            raise
+    async def _awaited(self, begin: Callable[[float], Future[Response]], seconds: float) -> Response:
+        """Send a request, and wait for its response, for so many seconds in all."""
+        submitted = await self._threads.run(begin, seconds, forget=lambda left: left.cancel())
         return await asyncio.wrap_future(submitted)
 
     # Life
@@ -246,6 +242,7 @@ class Endpoints:
             self._closed = True
             clients = list(self._clients.values())
             self._clients.clear()
+        self._threads.close()
         for client in clients:
             client.close(max(0.0, until - monotonic()))
 
@@ -266,27 +263,13 @@ class Endpoints:
         await self.aclose()
 
 
-def _send(outgoing: Outgoing) -> None:
-    outgoing.client.send(outgoing.envelope, soap_action=outgoing.soap_action, attachments=outgoing.attachments)
+def _send(outgoing: Outgoing, seconds: float) -> None:
+    outgoing.client.send(
+        outgoing.envelope, soap_action=outgoing.soap_action, timeout=seconds, attachments=outgoing.attachments
+    )
 
 
 def _begin(outgoing: Outgoing, seconds: float) -> Future[Response]:
     return outgoing.client.submit(
         outgoing.envelope, soap_action=outgoing.soap_action, timeout=seconds, attachments=outgoing.attachments
     )
-
-
-def _submit(begin: Callable[[], Future[Response]], submitting: Future[Future[Response]]) -> None:
-    if not submitting.set_running_or_notify_cancel():
-        return
-    try:
-        submitted = begin()
-    except BaseException as error:
-        submitting.set_exception(error)
-    else:
-        submitting.set_result(submitted)
-
-
-def _forget(submitting: Future[Future[Response]]) -> None:
-    if not submitting.cancelled() and submitting.exception() is None:
-        submitting.result().cancel()
