@@ -77,11 +77,13 @@ class Raw:
         desires: tuple[str, ...] = ("ANONYMOUS-RELAY",),
         container: str = "raw",
         user: str | None = None,
+        idle: float = 0.0,
     ) -> None:
         self.transport, self.connection, self._collector = Transport(), Connection(), Collector()
         self._socket = socket.create_connection(("127.0.0.1", port), PATIENCE)
         early = b"" if user is None else log_in(self._socket, user, user)
         self._socket.settimeout(0.02)
+        self.transport.idle_timeout = idle
         self.connection.container = container
         self.connection.desired_capabilities = [symbol(each) for each in desires] or None
         self.connection.collect(self._collector)

@@ -6,16 +6,26 @@ import logging
 import os
 import resource
 import socket
+import ssl
+import sys
 import threading
+import traceback
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
-from amqp_raw import PATIENCE, Raw
+import trustme
+from amqp_raw import ACCEPTED, PATIENCE, REJECTED, Raw
 from amqp_soak import eventually
+from proton import Data, Described, Message, uint, ulong
 
 from brokers import BrokerError, queue
-from brokers.amqp.provider import Listener
+from brokers.amqp.login import Binding
+from brokers.amqp.provider import Listener, Options
+from brokers.amqp.sasl import AMQP_HEADER
+from brokers.amqp.sections import MAX_SECTIONS
 from brokers.embedded import Broker
 
 
@@ -86,3 +96,133 @@ def test_no_thread_for_a_consumer(caplog: pytest.LogCaptureFixture) -> None:
         assert broker.destinations() == []
         client.receive("topic://t")
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+# Time and memory
+
+
+MASKED_PING = b"\x89\xfd" + bytes(4) + b"x" * 125
+PONG = b"\x8a\x7d" + b"x" * 125
+PINGS = 300_000
+"""Some forty MiB, more than the sockets of both sides hold."""
+
+
+@pytest.mark.parametrize("has_tls", [False, True])
+def test_a_client_that_pings_and_does_not_read(has_tls: bool) -> None:
+    """It is not listened to until it reads; then each ping is answered."""
+    made = trustme.CA()
+    server, trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
+    made.issue_cert("localhost").configure_cert(server)
+    made.configure_trust(trusting)
+    options = Options(binding=Binding.CS01, tls=server if has_tls else None)
+    with (
+        Listener(Broker(), port=0, options=options) as listener,
+        socket.create_connection(("127.0.0.1", listener.port), PATIENCE) as plain,
+        trusting.wrap_socket(plain, server_hostname="localhost") if has_tls else plain as client,
+    ):
+        upgrade(client)
+        sender = threading.Thread(target=client.sendall, args=(MASKED_PING * PINGS,))
+        sender.start()
+        sender.join(STALLED)
+        assert sender.is_alive()
+        left = len(PONG) * PINGS
+        while left:
+            octets = client.recv(1 << 16)
+            assert octets
+            left -= len(octets)
+        sender.join(PATIENCE)
+
+
+STALLED = 3.0
+"""Seconds in which all would have been taken by who takes all."""
+
+
+def upgrade(client: socket.socket) -> None:
+    """Make a WebSocket."""
+    client.sendall(
+        b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n"
+        b"Sec-WebSocket-Protocol: amqp\r\n\r\n"
+    )
+    answer = b""
+    while not answer.endswith(b"\r\n\r\n"):
+        answer += client.recv(1)
+    assert answer.startswith(b"HTTP/1.1 101")
+
+
+def frame(code: int, *fields: Any, channel: int = 0) -> bytes:
+    """Write one frame of AMQP."""
+    data = Data()
+    data.put_object(Described(ulong(code), list(fields)))
+    body = bytes(data.encode())
+    return (len(body) + 8).to_bytes(4, "big") + b"\2\0" + channel.to_bytes(2, "big") + body
+
+
+BEGIN, END = frame(0x11, None, uint(0), uint(100), uint(100), channel=1), frame(0x17, channel=1)
+
+
+def test_sessions_that_begin_and_end_at_once() -> None:
+    """More of them than there are channels come in one piece; each is answered."""
+    with (
+        Listener(Broker(), port=0) as listener,
+        socket.create_connection(("127.0.0.1", listener.port), PATIENCE) as client,
+    ):
+        client.sendall(AMQP_HEADER + frame(0x10, "me") + (BEGIN + END) * 300)
+        heard = b""
+        while heard.count(b"\x00\x53\x17") < 300:
+            octets = client.recv(1 << 16)
+            assert octets
+            heard += octets
+
+
+def test_a_client_that_wants_too_many_signs_of_life() -> None:
+    """It is told how many there may be."""
+    with Listener(Broker(), port=0) as listener:
+        with Raw(listener.port, idle=0.02) as client:
+            client.until(lambda: client.closed)
+            assert client.closed is not None
+            assert client.closed.condition == "amqp:not-allowed"
+            assert client.closed.description == "an idle-time-out is at least 100 ms here"
+        with Raw(listener.port, idle=1.0) as client:
+            client.receive("q")
+
+
+def test_many_links_of_a_client_that_does_not_read() -> None:
+    """A large message waits for all of them as it is, and is not written for each."""
+    size = 4 << 20
+    with Listener(Broker(), port=0) as listener, Raw(listener.port, container="deaf") as deaf:
+        for _ in range(40):
+            deaf.receive("topic://t", credit=1)
+        with Raw(listener.port) as sender:
+            link = sender.attach("topic://t")
+            octets = bytes(Message(body=b"x" * size).encode())
+            tracemalloc.start()
+            try:
+                assert sender.outcome(sender.send(link, octets)).state == ACCEPTED
+                eventually("they wait", lambda: threads_in("_on_delivery") > 30)
+                assert tracemalloc.get_traced_memory()[1] < 12 * size
+            finally:
+                tracemalloc.stop()
+        assert len(deaf.take(40)) == 40
+
+
+def threads_in(function: str) -> int:
+    """Count the threads that are in a function, or in what it calls."""
+    return sum(
+        any(
+            each.name == function
+            for each in traceback.StackSummary.extract(traceback.walk_stack(top), lookup_lines=False)
+        )
+        for top in sys._current_frames().values()
+    )
+
+
+@pytest.mark.parametrize("section", [b"\x00\x53\x75\xa0\x00", b"\x00\x53\x77\x40"])
+def test_messages_of_many_sections(section: bytes) -> None:
+    """Small sections take far more memory and time than octets, so there is a limit of their number."""
+    with Listener(Broker(), port=0) as listener, Raw(listener.port) as client:
+        link = client.attach("q")
+        refused = client.outcome(client.send(link, section * (MAX_SECTIONS + 1)))
+        assert (refused.state, refused.condition) == (REJECTED, "amqp:decode-error")
+        assert refused.description == f"a message has at most {MAX_SECTIONS} sections here"
+        assert client.outcome(client.send(link, section * 100)).state == ACCEPTED

@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from math import inf
 from selectors import EVENT_READ, EVENT_WRITE, DefaultSelector
 from threading import Condition as Signal
 from threading import RLock, Thread, current_thread
@@ -43,12 +44,17 @@ NOT_NOW: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 class Driver(ABC):
     """One connection, from `_start` until it ends; it never starts again.
 
+    Args:
+        name: what this is called.
+        max_debt: octets more than it read that the peer may write, while something waits for it; after that it is not
+            listened to until it has read.
+
     Attributes:
         lock: held while proton is used.
         written: signalled when something was written, with the lock held.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, max_debt: float = inf) -> None:
         self.lock = RLock()
         self.written = Signal(self.lock)
         self._name = name
@@ -56,7 +62,9 @@ class Driver(ABC):
         self._socket: socket.socket | None = None
         self._waker = Waker()
         self._thread: Thread | None = None
-        self._out = b""
+        self._out = memoryview(b"")
+        self._debt = 0
+        self._max_debt = max_debt
         self._deeds: deque[Callable[[], None]] = deque()
         self._has_ended = False
         self._why = ""
@@ -77,6 +85,11 @@ class Driver(ABC):
     def is_up(self) -> bool:
         """Whether anything can still be written and answered."""
         return not self._has_ended
+
+    @property
+    def unwritten(self) -> int:
+        """How many octets wait for the peer to read, but for what proton has not encoded yet."""
+        return len(self._out) + (0 if self._machine is None else self._machine.waiting)
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -148,11 +161,14 @@ class Driver(ABC):
     def _flush(self) -> None:
         """Write what there is to write, as far as the socket takes it; the reading thread writes the rest."""
         while not self._has_ended and self._machine is not None and self._socket is not None:
-            self._out = self._out or self._machine.take()
+            self._out = self._out or memoryview(self._machine.take())
             if not self._out:
+                self._debt = 0
                 return
             try:
-                self._out = self._out[self._socket.send(self._out) :]
+                written = self._socket.send(self._out)
+                self._out = self._out[written:]
+                self._debt = max(0, self._debt - written)
                 self.written.notify_all()
             except OSError:  # no room now, or never again: the reading thread finds out
                 if current_thread() is not self._thread:
@@ -202,15 +218,22 @@ class Driver(ABC):
         while goes_on and not self._has_ended:
             with self.lock:
                 wait = self._tick(machine)
-                selector.modify(connected, EVENT_READ | (EVENT_WRITE if self._out else 0))
+                listens = self._listens
+                selector.modify(connected, EVENT_READ * listens | EVENT_WRITE * bool(self._out))
             selector.select(wait)
             self._waker.rest()
             with self.lock:
                 try:
-                    goes_on = self._read(machine, connected)
+                    goes_on = not listens or self._read(machine, connected)
                 finally:
                     self._flush()
+                if self._listens and not listens:  # TLS may hold something that the socket does not tell of
+                    self._waker.wake()
             self._do_deeds()
+
+    @property
+    def _listens(self) -> bool:
+        return not self._out or self._debt < self._max_debt
 
     def _tick(self, machine: Machine) -> float | None:
         """Let proton look at its clock, and return the seconds until it wants to do so again; None for never."""
@@ -227,7 +250,9 @@ class Driver(ABC):
                 octets = connected.recv(CHUNK)
             except NOT_NOW:
                 return True
+            self._debt += len(octets)
             machine.feed(octets, self._handlers)
+            machine.gather()
             if not octets or machine.is_over:
                 return False
             if len(octets) < CHUNK and not isinstance(connected, ssl.SSLSocket):

@@ -130,8 +130,18 @@ class Machine:
                 handle(event)
             self._collector.pop()
 
+    @property
+    def waiting(self) -> int:
+        """How many octets are to be written, but for what proton has not encoded yet."""
+        return self._stream.waiting
+
     def take(self) -> bytes:
         """Return what is to be written, from all layers."""
+        self.gather()
+        return self._stream.take()
+
+    def gather(self) -> None:
+        """Have proton encode what it has to say, for `take`. Until then it forgets nothing that has ended."""
         while not self._is_logging_in and self._stream.is_open and (pending := self._transport.pending()) != 0:
             if pending < 0:
                 self._stream.end()
@@ -139,7 +149,6 @@ class Machine:
             octets = self._transport.peek(pending) or b""
             self._transport.pop(len(octets))
             self._stream.send(bytes(octets))
-        return self._stream.take()
 
     def tick(self, now: float) -> float | None:
         """Let proton look at its clock, and return when it wants to do so again; None for never."""

@@ -48,6 +48,10 @@ DATA_32: Final = b"\x00\x53\x75\xb0"
 """How a data section begins: its descriptor, and the constructor of a short or long binary."""
 
 
+MAX_SECTIONS: Final = 10_000
+"""Of a message. Each takes far more memory than the octets that it may be made of."""
+
+
 class MalformedError(ValueError):
     """The octets are no AMQP message."""
 
@@ -85,10 +89,14 @@ def decode(octets: bytes) -> Iterator[Found]:
     """Yield the sections of a message, those that no version of AMQP knows left out.
 
     Raises:
-        MalformedError: no AMQP message, or one that cannot be held: nested too deep, too many entries.
+        MalformedError: no AMQP message, or one that cannot be held: nested too deep, too many entries or sections.
     """
     view = memoryview(octets)
+    seen = 0
     while view:
+        seen += 1
+        if seen > MAX_SECTIONS:
+            raise MalformedError(f"a message has at most {MAX_SECTIONS} sections here")
         size, found = _data(view) or _decode_one(view)
         if found is not None:
             yield found

@@ -35,6 +35,10 @@ class Stream(Protocol):
     def send(self, octets: bytes) -> None:
         """Take AMQP's octets, to be written."""
 
+    @property
+    def waiting(self) -> int:
+        """How many octets are to be written."""
+
     def take(self) -> bytes:
         """Return what is to be written."""
 
@@ -62,6 +66,11 @@ class Plain:
     def send(self, octets: bytes) -> None:
         """Take AMQP's octets."""
         self._out += octets
+
+    @property
+    def waiting(self) -> int:
+        """How many octets are to be written."""
+        return len(self._out)
 
     def take(self) -> bytes:
         """Return what is to be written."""

@@ -69,6 +69,7 @@ class WebSocketStream(ABC):
         self._binding = binding
         self._message = bytearray()
         self._rest = b""
+        self._out = bytearray()
 
     @abstractmethod
     def begin(self) -> None:
@@ -94,6 +95,7 @@ class WebSocketStream(ABC):
         elif not self._socket.eof_sent:
             self._socket.receive_data(octets)
         events = self._socket.events_received()
+        self._collect()  # answers to pings, too
         if self._socket.handshake_exc is not None:
             self._handshake_failed(self._socket.handshake_exc)
         amqp = b"".join(self._take(event) for event in events)
@@ -112,16 +114,28 @@ class WebSocketStream(ABC):
                 return
             if self._socket.state is State.OPEN:
                 self._send_message(unit)
+                self._collect()
         self._rest = b""
+
+    @property
+    def waiting(self) -> int:
+        """How many octets are to be written."""
+        return len(self._out)
 
     def take(self) -> bytes:
         """Return what is to be written."""
-        return b"".join(self._socket.data_to_send())
+        self._collect()
+        out, self._out = bytes(self._out), bytearray()
+        return out
 
     def end(self) -> None:
         """Close the WebSocket, after AMQP was closed. Spec: 4 (WS-28, WS-29)."""
         if self._socket.state is State.OPEN:
             self._socket.send_close(CloseCode.NORMAL_CLOSURE)
+
+    def _collect(self) -> None:
+        for octets in self._socket.data_to_send():
+            self._out += octets
 
     def _send_message(self, unit: bytes) -> None:
         """Write one message, in as many WebSocket frames as it takes. Spec: 2.4 (WS-22)."""

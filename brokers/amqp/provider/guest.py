@@ -9,9 +9,9 @@ from collections.abc import Callable
 from functools import partial
 from threading import Thread
 from time import monotonic
-from typing import Any, Final, Protocol
+from typing import Any, Final, NoReturn, Protocol
 
-from proton import Condition, Connection, Endpoint, Event, Transport, symbol
+from proton import Condition, Connection, Endpoint, Event, Sender, Transport, symbol
 
 from brokers.amqp.dialect import PRODUCT
 from brokers.amqp.driver import Driver
@@ -20,7 +20,7 @@ from brokers.amqp.machine import RELAY, Handlers, Machine
 from brokers.amqp.provider.attaching import Attaching, refuse
 from brokers.amqp.provider.incoming import Incoming
 from brokers.amqp.provider.login import SaslServer
-from brokers.amqp.provider.nodes import LIMIT, Nodes, RefusalError
+from brokers.amqp.provider.nodes import LIMIT, NOT_ALLOWED, Nodes, RefusalError
 from brokers.amqp.provider.options import Options
 from brokers.amqp.provider.outgoing import Outgoing
 from brokers.amqp.provider.transactions import Works
@@ -38,6 +38,21 @@ LOOK: Final = 0.01
 
 LEAVE: Final = 2.0
 """Seconds that a client's consumers get to end."""
+
+MEBIBYTE: Final = 1 << 20
+
+MAX_DEBT: Final = 4 * MEBIBYTE
+"""Octets that a client may write without reading the answers before nothing more is read from it."""
+
+MAX_UNWRITTEN: Final = MEBIBYTE
+"""Octets that wait for a client to read, or for the window of a session, before no more messages are taken out of their
+queues for it."""
+
+MAX_UNWRITTEN_IN_ALL: Final = 64 * MEBIBYTE
+"""Likewise of all sessions together, whose windows are the client's to open."""
+
+SHORTEST_IDLE: Final = 0.1
+"""Seconds of silence after which a client may give us up; else signs of life are all that we do."""
 
 
 class House(Protocol):
@@ -59,7 +74,7 @@ class Guest(Driver):
     """One client, from being accepted until it has left."""
 
     def __init__(self, house: House, accepted: socket.socket, place: str) -> None:
-        super().__init__(place)
+        super().__init__(place, MAX_DEBT)
         self.nodes = house.nodes
         self.now = house.now
         self.connection = house.broker.connect(max_destinations=house.options.max_client_destinations)
@@ -72,6 +87,7 @@ class Guest(Driver):
         self._open_by = monotonic() + house.options.patience
         self._links: dict[Any, Incoming | Outgoing] = {}
         self._refused: set[Any] = set()
+        self._sessions: set[Any] = set()
         self._attaching = Attaching(self, house)
         self._at: Handlers = {
             Event.CONNECTION_REMOTE_OPEN: self._on_connection_open,
@@ -99,6 +115,11 @@ class Guest(Driver):
     @property
     def _handlers(self) -> Handlers:
         return self._at
+
+    def is_behind(self, link: Sender) -> bool:
+        """Say whether so much waits for the client to read that nothing more is to be sent on a link."""
+        of_one, of_all = link.session.outgoing_bytes, sum(each.outgoing_bytes for each in self._sessions)
+        return max(self.unwritten, of_one) > MAX_UNWRITTEN or self.unwritten + of_all > MAX_UNWRITTEN_IN_ALL
 
     def start(self) -> None:
         """Begin to serve.
@@ -200,6 +221,16 @@ class Guest(Driver):
         self._is_open = True
         self._widen()
         event.connection.open()
+        if 0 < event.transport.remote_idle_timeout < SHORTEST_IDLE:
+            self._end_connection(
+                event.connection, NOT_ALLOWED, f"an idle-time-out is at least {SHORTEST_IDLE * 1000:.0f} ms here"
+            )
+
+    def _end_connection(self, connection: Connection, condition: str, why: str) -> NoReturn:
+        """Close the connection because of what the client does."""
+        connection.condition = Condition(condition, why)
+        connection.close()
+        raise ConnectionFailedError(f"{self}: {why}")
 
     def _on_connection_close(self, event: Any) -> None:
         event.connection.close()
@@ -214,13 +245,17 @@ class Guest(Driver):
         # Without a window of its own: what arrives is taken at once, and when one is used up by what follows the end of
         # a link, proton opens it again in the name of that link, which ends the connection (seen with 0.40).
         event.session.open()
+        self._sessions.add(event.session)
 
     def _on_session_close(self, event: Any) -> None:
         for link in [each for each in self._links if each.session == event.session]:
             end_of(self._links.pop(link))(for_good=False)
         self._refused = {each for each in self._refused if each.session != event.session}
+        self._sessions.discard(event.session)
         event.session.close()
         event.session.free()
+        if self._machine is not None:  # only now is its channel free, and without one for the next proton goes silent
+            self._machine.gather()
 
     def _on_link_open(self, event: Any) -> None:
         link = event.link
@@ -240,10 +275,8 @@ class Guest(Driver):
         refuse(link, refusal)
         self._refused.add(link)
         if len(self._refused) > self._house.options.max_links:
-            connection = link.connection
-            connection.condition = Condition(LIMIT, f"the end of {len(self._refused)} refused links is not answered")
-            connection.close()
-            raise ConnectionFailedError(f"{self}: {len(self._refused)} links are refused, and that is not answered")
+            why = f"the end of {len(self._refused)} refused links is not answered"
+            self._end_connection(link.connection, LIMIT, why)
 
     def _on_flow(self, event: Any) -> None:
         link = self._links.get(event.link)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from itertools import count
 from threading import Condition as Signal
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from proton import Delivery, Described, Link, Sender
 
@@ -20,14 +20,14 @@ from brokers.connection import Delivery as BrokerDelivery
 from brokers.embedded.consumer import EmbeddedConsumer, EmbeddedDelivery
 from brokers.errors import ConnectionLostError
 
-MAX_UNWRITTEN: Final = 1 << 20
-"""Octets that wait for a client to read before no more messages are taken out of their queues for it."""
-
 
 class Desk(Protocol):
     """What a link needs of its connection."""
 
     written: Signal
+
+    def is_behind(self, link: Sender) -> bool:
+        """Say whether so much waits for the client to read that nothing more is to be sent on a link."""
 
     def held(self) -> AbstractContextManager[None]:
         """Hold the lock, and have written what is to be written."""
@@ -74,18 +74,18 @@ class Outgoing:
     def _on_delivery(self, delivery: BrokerDelivery) -> None:
         """Send one message to the client."""
         assert isinstance(delivery, EmbeddedDelivery)
-        octets = uncarried(delivery.message, delivery.delivery_count or 1, self._desk.now())
         with suppress(ConnectionLostError), self._desk.held():
-            while self._link is not None and self._link.session.outgoing_bytes > MAX_UNWRITTEN and self._desk.is_up:
+            while self._link is not None and self._desk.is_up and self._desk.is_behind(self._link):
                 self._desk.written.wait()
             if self._link is None or not self._desk.is_up:
                 return  # the consumer is ending, and gives back what it holds
             if self._link.credit <= 0:  # taken back meanwhile
                 delivery.release()
                 return
-            self._send(self._link, delivery, octets)
+            self._send(self._link, delivery)
 
-    def _send(self, link: Sender, delivery: EmbeddedDelivery, octets: bytes) -> None:
+    def _send(self, link: Sender, delivery: EmbeddedDelivery) -> None:
+        octets = uncarried(delivery.message, delivery.delivery_count or 1, self._desk.now())
         tag = str(next(self._tags))
         transfer = link.delivery(tag)
         link.stream(octets)
