@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -96,7 +97,7 @@ def plan(words: Sequence[str], read_from: Any, *, port: str | None, uri: str | N
     found, document, binding = _port(path, port, uri, allow)
     operations = binding.all()
     if name not in operations:
-        raise UsageError(f"{path} has no operation {name!r}; there are: {'; '.join(_signatures(binding))}")
+        raise UsageError(f"{path} has no operation {name!r}; there are: {'; '.join(_signatures(binding)) or 'none'}")
     given = {} if read_from is None else read_json(read_from.read(MAX_OCTETS), "--input")
     if not isinstance(given, dict):
         raise UsageError(f"--input is {given!r}; it is a JSON object of arguments by name")
@@ -133,10 +134,15 @@ def _port(path: str, port: str | None, uri: str | None, allow: Sequence[str]) ->
 
 
 def _document(path: str) -> Any:
-    try:
-        return read_document(path, Loading(BINDING_CLASSES, None), zeep.Settings())
-    except zeep.exceptions.Error as error:
-        raise UsageError(f"{path} cannot be used: {error}") from error
+    with warnings.catch_warnings(record=True) as noted:
+        warnings.simplefilter("always", UserWarning)
+        try:
+            document = read_document(path, Loading(BINDING_CLASSES, None), zeep.Settings())
+        except zeep.exceptions.Error as error:
+            raise UsageError(f"{path} cannot be used: {error}") from error
+    for each in noted:  # what zeep leaves out, of which it says no more than that
+        click.echo(f"Warning: {path}: left out is what refers to something that is not there: {each.message}", err=True)
+    return document
 
 
 def _takes(operation: Any) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import zeep
+import zeep.exceptions
 from lxml import etree
 from zeep.wsdl import Document
 from zeep.wsdl.messages import RpcMessage
@@ -99,7 +100,10 @@ def described(path: str | Path, port: str | None, *, validate: bool, loader: Loa
     """
     chosen = read_wsdl(path).port(port)
     kept = _Kept(loader)
-    document = read_document(Path(path), kept, zeep.Settings())
+    try:
+        document = read_document(Path(path), kept, zeep.Settings())
+    except zeep.exceptions.Error as error:
+        raise InvalidWsdlError(f"{path} cannot be used: {error}") from error
     try:
         binding = document.services[chosen.service.name].ports[chosen.name].binding
     except KeyError:

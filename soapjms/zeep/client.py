@@ -185,5 +185,8 @@ def read_document(wsdl: Any, loading: Loading, settings: zeep.Settings) -> Docum
         return Document(location, loading, settings=settings)  # type: ignore[arg-type]  # it only loads
     except (zeep.exceptions.Error, UsageError):
         raise
+    except RecursionError as error:
+        why = "imports or types lead back to themselves, or through far too many others"
+        raise InvalidWsdlError(f"{name} cannot be read: {why}") from error
     except Exception as error:  # zeep goes by what well-formed WSDLs have, and stumbles over others in many ways
         raise InvalidWsdlError(f"{name} cannot be read: {type(error).__name__}: {error}") from error

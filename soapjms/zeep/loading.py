@@ -18,6 +18,7 @@ from soapjms.protocol.uri.showing import without_user_info
 from soapjms.protocol.wsdl import documents
 from soapjms.protocol.wsdl.documents import MAX_CHILDREN, MAX_IMPORTS, WSDL11, WSDL20
 from soapjms.wsdl import local_path, read_file
+from soapjms.zeep.groups import Groups
 
 MAX_OCTETS: Final = 64 << 20
 """Of a WSDL with all its imports and schemas."""
@@ -46,6 +47,7 @@ class Loading:
         self._loader = loader
         self._documents = 0
         self._octets = 0
+        self._groups = Groups()
 
     def load(self, url: str) -> bytes:
         """Return a document.
@@ -87,6 +89,7 @@ class Loading:
         except ValueError as error:
             raise InvalidWsdlError(f"{name}: {error}") from None
         _check_root(root, name)
+        self._groups.add(root, name)
         return octets
 
 
