@@ -14,6 +14,7 @@ from threading import Thread
 from types import TracebackType
 from typing import Any, Self
 
+import proton
 from proton import Collector, Condition, Connection, Data, Delivery, Event, Receiver, Terminus, Transport, symbol
 
 from brokers import Destination, Message, MessageType, queue
@@ -22,6 +23,9 @@ PATIENCE = 60.0
 """Seconds after which something that should happen counts as not happening."""
 
 RELAY = "ANONYMOUS-RELAY"
+
+DECLARE = 0x31
+DECLARED = 0x33
 
 
 def text(destination: Destination | None = None, body: str = "x", **more: Any) -> Message:
@@ -260,6 +264,22 @@ def settle(delivery: Any, state: int, condition: Condition | None = None, **fiel
         setattr(delivery.local, name, value)
     delivery.update(state)
     delivery.settle()
+
+
+def discharged(delivery: Any, octets: bytes, name: bytes = b"t") -> tuple[bytes, bool] | None:
+    """Declare a transaction if a coordinator was asked to; else return which is to be discharged, and if it failed.
+
+    Who gets that answers it. Spec: AMQP 1.0 part 4, 4.5.
+    """
+    command = proton.Message()  # held, or what its body views is gone
+    command.decode(octets)
+    body: Any = command.body
+    if body.descriptor != DECLARE:
+        return bytes(body.value[0]), body.value[1]
+    delivery.local.data = [name]
+    delivery.update(DECLARED)
+    delivery.settle()
+    return None
 
 
 def detach(delivery: Any, condition: Condition, *, names_it: bool = True) -> None:

@@ -12,6 +12,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 import pytest
+from proxy_kit import Proxy
 from real_brokers import RealBroker
 
 import brokers
@@ -119,6 +120,12 @@ class Fixtures:
         with brokers.connect(broker.stomp_url, timeout=PATIENCE) as made:
             assert isinstance(made, StompConnection)
             yield made
+
+    @pytest.fixture
+    def proxy(self, broker: RealBroker) -> Iterator[Proxy]:
+        """Put a proxy before the broker."""
+        with Proxy(broker.host, broker.ports.stomp) as proxy:
+            yield proxy
 
     @pytest.fixture
     def gone(self, broker: RealBroker, connection: StompConnection, name: str) -> Destination:

@@ -8,9 +8,8 @@ from dataclasses import replace
 from queue import SimpleQueue
 from typing import Any
 
-import proton
 import pytest
-from amqp_kit import PATIENCE, Peer, settle, text
+from amqp_kit import PATIENCE, Peer, discharged, settle, text
 from calling_kit import envelope, eventually, greeter, request_message
 from proton import Condition, Delivery, Terminus, symbol
 
@@ -41,14 +40,7 @@ class Home:
             else:
                 settle(delivery, Delivery.REJECTED, self.refusal)
             return
-        command = proton.Message()
-        command.decode(octets)
-        body: Any = command.body
-        if body.descriptor == 0x31:
-            delivery.local.data = [b"t"]
-            delivery.update(0x33)
-            delivery.settle()
-        else:
+        if discharged(delivery, octets) is not None:
             self._discharge(delivery)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import proton
 import pytest
-from amqp_kit import PATIENCE, RELAY, Peer, detach, settle, text
+from amqp_kit import PATIENCE, RELAY, Peer, detach, discharged, settle, text
 from ports import nobody
 from proton import Condition, Delivery, Described, Terminus, symbol, ulong
 
@@ -203,14 +203,9 @@ def test_at21_provisional_outcomes_of_a_transaction() -> None:
 
     def answer(delivery: Any, octets: bytes) -> None:
         if delivery.link.remote_target.type == Terminus.COORDINATOR:
-            command = read(octets)  # held, or what its body views is gone
-            body: Any = command.body
-            if body.descriptor == 0x31:
-                delivery.local.data = [b"\x00\xfftxn"]
-                delivery.update(0x33)
-                delivery.settle()
-            else:
-                discharged.append((bytes(body.value[0]), body.value[1]))
+            over = discharged(delivery, octets, b"\x00\xfftxn")
+            if over is not None:
+                ended.append(over)
                 settle(delivery, Delivery.ACCEPTED)
             return
         states.append(bytes(delivery.remote.data[0]))
@@ -221,7 +216,7 @@ def test_at21_provisional_outcomes_of_a_transaction() -> None:
         delivery.settle()
 
     states: list[Any] = []
-    discharged: list[Any] = []
+    ended: list[Any] = []
     with Peer(on_transfer=answer) as peer, connect(peer) as connection:
         transaction = connection.begin()
         for name in ("a", "bad", "b"):
@@ -229,7 +224,7 @@ def test_at21_provisional_outcomes_of_a_transaction() -> None:
         (refused,) = transaction.commit().result(PATIENCE)
     assert (refused.position, type(refused.error)) == (1, DestinationGoneError)
     assert states == [b"\x00\xfftxn"] * 3
-    assert discharged == [(b"\x00\xfftxn", False)]
+    assert ended == [(b"\x00\xfftxn", False)]
 
 
 def test_at11_a_refused_discharge_fails_the_commit() -> None:
@@ -238,13 +233,7 @@ def test_at11_a_refused_discharge_fails_the_commit() -> None:
     def answer(delivery: Any, octets: bytes) -> None:
         if delivery.link.remote_target.type != Terminus.COORDINATOR:
             return
-        command = read(octets)
-        body: Any = command.body
-        if body.descriptor == 0x31:
-            delivery.local.data = [b"t"]
-            delivery.update(0x33)
-            delivery.settle()
-        else:
+        if discharged(delivery, octets) is not None:
             settle(delivery, Delivery.REJECTED, Condition("amqp:transaction:rollback", "poisoned"))
 
     with Peer(on_transfer=answer) as peer, connect(peer) as connection:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
 from contextlib import suppress
 from queue import SimpleQueue
 from threading import Event
 
 import pytest
 from proxy_kit import Proxy
-from real_brokers import RealBroker
 from stomp_kit import PATIENCE, Inbox, OnBoth, accepting, assert_empty, message_to, send, wait_until
 
 import brokers
@@ -48,11 +46,6 @@ def arrived(connection: StompConnection) -> int:
 @pytest.mark.broker
 class TestLead(OnBoth):
     """The reader works; where that takes long, another thread reads."""
-
-    @pytest.fixture
-    def proxy(self, broker: RealBroker) -> Iterator[Proxy]:
-        with Proxy(broker.host, broker.ports.stomp) as proxy:
-            yield proxy
 
     def test_no_change_of_threads(
         self, connection: StompConnection, other: StompConnection, name: str, monkeypatch: pytest.MonkeyPatch

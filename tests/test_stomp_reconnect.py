@@ -73,11 +73,6 @@ class TestReconnecting(OnBoth):
     """A proxy before each real broker loses connections, refuses them, and takes them again."""
 
     @pytest.fixture
-    def proxy(self, broker: RealBroker) -> Iterator[Proxy]:
-        with Proxy(broker.host, broker.ports.stomp) as proxy:
-            yield proxy
-
-    @pytest.fixture
     def cut(self, proxy: Proxy) -> Iterator[StompConnection]:
         """A connection by way of the proxy."""
         with connect(proxy.stomp_url) as connection:
@@ -360,11 +355,6 @@ class TestReconnecting(OnBoth):
 @pytest.mark.broker
 class TestSeveral(OnBoth):
     """A list of brokers: one that nobody is at, a proxy that leaves, and a real one."""
-
-    @pytest.fixture
-    def proxy(self, broker: RealBroker) -> Iterator[Proxy]:
-        with Proxy(broker.host, broker.ports.stomp) as proxy:
-            yield proxy
 
     def test_first_of_several(self, proxy: Proxy, broker: RealBroker, name: str) -> None:
         """`connect` takes the first that answers; when that goes, the next; what is sent then arrives there."""

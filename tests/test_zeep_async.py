@@ -150,10 +150,7 @@ class TestAtTheBroker(OnRealBrokers):
                 before = there()
                 assert len(before[2]) == 1, "the queue for answers"
                 call = asyncio.ensure_future(client.service.hang({"year": 1}))
-                await asyncio.to_thread(arrived.wait, PATIENCE)
-                call.cancel()
-                with pytest.raises(asyncio.CancelledError):
-                    await call
+                await cancelled(call, arrived)
                 go.set()
                 (ours,) = client.transport._clients.values()
                 await until(lambda: ours.counts == {"late": 1})
@@ -168,6 +165,14 @@ class TestAtTheBroker(OnRealBrokers):
         ):
             asyncio.run(calls(ours))
         eventually(lambda: there() == ({}, {}, []), "with client and service all of it has gone")
+
+
+async def cancelled(call: asyncio.Future[Any], reached: Event) -> None:
+    """Cancel a call that has got somewhere; who waits for it learns of that."""
+    await asyncio.to_thread(reached.wait, PATIENCE)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
 
 
 def slow(connection: Connection, sending: Event, go: Event) -> Connection:
@@ -189,10 +194,7 @@ def test_a_call_that_is_cancelled_while_it_is_sent(connection: Connection, path:
     async def calls() -> Any:
         client = AsyncClient(path, connection=slow(connection, sending, go), operation_timeout=PATIENCE)
         call = asyncio.ensure_future(client.service.hang({"year": 1}))
-        await asyncio.to_thread(sending.wait, PATIENCE)
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await call
+        await cancelled(call, sending)
         go.set()
         await until(lambda: under_way(client) == 0)
         return client
@@ -210,10 +212,7 @@ def test_a_call_that_fails_while_it_is_sent_and_cancelled(connection: Connection
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context))
         client = AsyncClient(path, connection=slow(connection, sending, go))
         call = asyncio.ensure_future(client.service.hang({"year": 1}))
-        await asyncio.to_thread(sending.wait, PATIENCE)
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await call
+        await cancelled(call, sending)
         await asyncio.to_thread(connection.close)
         go.set()
         await client.transport.aclose()
