@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
-from uuid import uuid4
 
 import pyarrow as pa
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it ships no types
@@ -28,7 +27,7 @@ from soapjms.replay.schema import VERDICTS, to_batch
 from soapjms.replay.session import was_interrupted
 from soapjms.replay.summary import REJECTS_SHOWN, Tally
 from soapjms.replay.terms import Terms
-from soapjms.replay.writing import PART, Rows
+from soapjms.replay.writing import PART, Rows, write_text
 
 Batches: TypeAlias = Iterator[pa.RecordBatch]
 Records: TypeAlias = Callable[[Batches], Iterator[tuple[str, Record]]]
@@ -37,8 +36,8 @@ LONGEST_ERROR: Final = 4000
 BATCH_ROWS: Final = 1000
 BATCH_OCTETS: Final = 16 << 20
 
-JUDGED: Final = pa.schema([("part", pa.int32()), ("records", pa.int64())])
-"""What a task judged: its files are called by the number of the part."""
+JUDGED: Final = pa.schema([("part", pa.int32())])
+"""The number of a task that judged something: its files are called by it."""
 
 
 @contextmanager
@@ -123,10 +122,8 @@ def _judge_part(batches: Batches, terms: Terms, records: Records, folder: str) -
         for row in judge_all(records(batches), terms, tally):
             rows.write(row)
     if tally.counts:
-        begun = path.with_name(f".{path.name}.{uuid4().hex}")
-        begun.write_text(tally.to_json(), "utf-8")
-        begun.rename(_counts_of(path.parent, part))
-        yield to_batch([(part, tally.counts["records",])], JUDGED)
+        write_text(_counts_of(path.parent, part), tally.to_json())
+        yield to_batch([(part,)], JUDGED)
 
 
 def _number_of_task() -> int:

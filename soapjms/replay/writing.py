@@ -1,7 +1,8 @@
-"""Rows on their way into a Parquet file, which is there as a whole or not at all."""
+"""Files of results, each of which is there as a whole or not at all: rows on their way into Parquet, and texts."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -17,6 +18,20 @@ PART: Final = "part-00000.parquet"
 """The file of rows that one process writes."""
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write a file that is on the disk when it has its name; what was begun has a name that begins with a dot."""
+    part = _beside(path)
+    with part.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    part.rename(path)
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{uuid4().hex}")
+
+
 class Rows:
     """A Parquet file, written in batches; also without rows it says its columns.
 
@@ -30,7 +45,7 @@ class Rows:
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self._path, self._schema = path, schema
-        self._part = path.with_name(f".{path.name}.{uuid4().hex}")
+        self._part = _beside(path)
         self._writer = pq.ParquetWriter(self._part, schema)
         self._waiting: list[tuple[Any, ...]] = []
 

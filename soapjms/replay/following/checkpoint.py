@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -36,6 +35,7 @@ from soapjms.replay.following.tail import Plan
 from soapjms.replay.inputs import Rejected
 from soapjms.replay.job import Late, place
 from soapjms.replay.summary import LATE_SHOWN, REJECTS_SHOWN, Tally
+from soapjms.replay.writing import write_text
 
 DONE: Final = "done.json"
 RESULTS: Final = ("verdicts", "rejected", "late")
@@ -153,7 +153,7 @@ class Checkpoint:
     def _check(self, terms: Mapping[str, Any]) -> None:
         path = self.folder / "terms.json"
         if not path.exists():
-            _write(path, json.dumps(terms))
+            write_text(path, json.dumps(terms))
             return
         before = json.loads(path.read_text("utf-8"))
         other = [name for name, value in terms.items() if before.get(name) != value]
@@ -172,7 +172,7 @@ class Checkpoint:
 
     def add_plan(self, plan: Plan) -> None:
         """Write a plan for Spark to find."""
-        _write(self.plans / f"{plan.number:010}.json", plan.to_json())
+        write_text(self.plans / f"{plan.number:010}.json", plan.to_json())
 
     def forget_plans(self) -> None:
         """Remove all plans but the last: where reading has got to is in it."""
@@ -200,7 +200,7 @@ class Checkpoint:
 
     def commit(self, folder: Path, done: Done) -> None:
         """Put a step in its place; what the one before held is not needed any more."""
-        _write(folder / DONE, done.to_json())
+        write_text(folder / DONE, done.to_json())
         folder.rename(self._steps / f"{done.number:010}")
         for each in sorted(self._steps.glob("[0-9]*"))[:-1]:
             shutil.rmtree(each / HELD, ignore_errors=True)
@@ -253,13 +253,3 @@ def _join(files: list[Path], folder: Path) -> None:
     with parquet.ParquetWriter(folder / "merged.parquet", schema) as writer:
         for path in files:
             writer.write_table(parquet.ParquetFile(path).read().cast(schema))
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a file that is there as a whole or not at all."""
-    part = path.with_name(f".{path.name}")
-    with part.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    part.rename(path)
