@@ -314,11 +314,6 @@ def _same(one: bytes, other: bytes) -> bool:
     return hmac.compare_digest(sha256(one).digest(), sha256(other).digest())
 
 
-def is_among(block: etree._Element, names: Collection[str]) -> bool:
-    """Say whether a header block is among names in Clark notation, of which `{namespace}*` is any of a namespace."""
-    return block.tag in names or f"{{{etree.QName(block).namespace or ''}}}*" in names
-
-
 def only_child(parent: etree._Element, space: str, name: str) -> etree._Element | None:
     """Return the child of this name, None without any.
 

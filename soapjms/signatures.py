@@ -28,8 +28,9 @@ from soapjms.protocol.attachments import XOP_INCLUDE
 from soapjms.protocol.envelope import Envelope
 from soapjms.protocol.errors import InvalidAttachmentError, UsageError
 from soapjms.protocol.showing import named
+from soapjms.protocol.understanding import is_among
 from soapjms.request import Request
-from soapjms.security import WSU, Nonces, check_positive, check_timestamp, is_among, only_child, refused
+from soapjms.security import WSU, Nonces, check_positive, check_timestamp, only_child, refused
 
 DS: Final = "http://www.w3.org/2000/09/xmldsig#"
 _MORE: Final = "http://www.w3.org/2001/04/xmldsig-more#"

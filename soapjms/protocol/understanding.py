@@ -49,7 +49,7 @@ def not_understood(
 
     Args:
         envelope: the request's.
-        understands: names of blocks in Clark notation; `{namespace}*` is any of a namespace.
+        understands: names of blocks; see `is_among`.
         roles: what this node acts as beside the ultimate receiver; URIs of roles, in SOAP 1.1 called actors.
 
     Spec: SOAP 1.1 4.2.3; SOAP 1.2 Part 1 2.4, 2.6.
@@ -62,9 +62,13 @@ def not_understood(
         for block in envelope.header.iterchildren(etree.Element)
         if block.get(must, "").strip() in TRUE
         and _is_ours(block, envelope.version, roles)
-        and block.tag not in understands
-        and f"{{{etree.QName(block).namespace or ''}}}*" not in understands
+        and not is_among(block, understands)
     ]
+
+
+def is_among(block: etree._Element, names: Collection[str]) -> bool:
+    """Say whether a header block is among names in Clark notation, of which `{namespace}*` is any of a namespace."""
+    return block.tag in names or f"{{{etree.QName(block).namespace or ''}}}*" in names
 
 
 def blocks_for(envelope: Envelope, name: str, roles: Collection[str] = ()) -> list[etree._Element]:

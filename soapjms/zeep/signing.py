@@ -12,7 +12,7 @@ from zeep import ns
 from zeep.wsse.utils import ensure_id, get_security_header
 
 from soapjms.protocol.errors import UsageError
-from soapjms.security import is_among
+from soapjms.protocol.understanding import is_among
 
 LIFETIME = 300.0
 SECURITY: Final = frozenset({f"{{{ns.WSSE}}}Security", f"{{{ns.WSSE}}}*"})
