@@ -186,15 +186,11 @@ class Committer:
         for finished in group:
             if finished.dead is not None:
                 self._settle([finished], self._bury)
-            elif self.losses.times(finished.delivery.message):
+            elif not self.transactional or self.losses.times(finished.delivery.message):
                 self._settle([finished], self._commit_group)
             else:
                 together.append(finished)
-        if self.transactional:
-            self._settle(together, self._commit_group)
-        else:
-            for finished in together:
-                self._settle([finished], self._commit_group)
+        self._settle(together, self._commit_group)
         self._on_done(len(group))
 
     def _settle(self, group: list[Finished], how: Callable[[list[Finished]], None]) -> None:
