@@ -26,6 +26,7 @@ from soapjms.health import PING_PREFIX
 from soapjms.masking import Mask, Masked
 from soapjms.protocol.record import Node, Record, capture, format_time, to_json
 from soapjms.recorder import utc_now
+from soapjms.replies import stop
 from soapjms.taps import direction_of
 from soapjms.typedview import probe_message
 
@@ -108,7 +109,7 @@ class Capture:
                 consumer = connection.consume(
                     source, self._on_delivery, prefetch=PREFETCH, auto_accept=True, inline=True
                 )
-                stack.callback(consumer.close)
+                stack.callback(stop, consumer)
             self._consumers = stack.pop_all()
         connection.watch(self._on_state)
         self._writer.start()

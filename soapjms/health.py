@@ -14,7 +14,7 @@ from brokers.errors import BrokerError
 from brokers.message import DeliveryMode, Destination, Message, MessageType
 from soapjms.arguments import finite
 from soapjms.protocol.errors import PingFailedError
-from soapjms.replies import stop
+from soapjms.replies import end_temporary, stop
 
 DEFAULT_TIMEOUT: Final = 5.0
 
@@ -82,7 +82,7 @@ class Pinger:
             place, self._place = self._place, None
         if place is not None:
             stop(place[2])
-            self._connection.end_temporary(place[1])
+            end_temporary(self._connection, place[1])
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,7 +127,7 @@ class SharedReplies(Replies):
         if place is not None:
             stop(place[2])
             if self._fixed is None:
-                self._connection.end_temporary(place[1])
+                end_temporary(self._connection, place[1])
 
     def _is_valid(self, generation: int) -> bool:
         return self.is_lasting or generation == self._connection.generation
@@ -203,7 +203,7 @@ class ExclusiveReplies(Replies):
 
     def _end(self, place: _Place) -> None:
         stop(place.consumer)
-        self._connection.end_temporary(place.destination)
+        end_temporary(self._connection, place.destination)
 
     def _take_idle(self) -> _Place | None:
         with self._lock:
@@ -287,3 +287,11 @@ def stop(consumer: Consumer) -> None:
         consumer.close()
     except BrokerError as error:
         log.debug("the consumer was gone before: %s", error)
+
+
+def end_temporary(connection: Connection, destination: Destination) -> None:
+    """End a temporary destination, which may have ended with its connection."""
+    try:
+        connection.end_temporary(destination)
+    except BrokerError as error:
+        log.debug("%s was gone before: %s", destination, error)

@@ -15,6 +15,7 @@ from brokers import (
     Completion,
     Connection,
     ConnectionLostError,
+    Consumer,
     Delivery,
     Destination,
     DestinationKind,
@@ -100,7 +101,7 @@ class FaultyConnection(Wrapped):
         def deliver(delivery: Delivery) -> None:
             self.run("deliver", lambda: on_delivery(FaultyDelivery(delivery, self)))
 
-        return self.run("consume", lambda: self.inner.consume(destination, deliver, **options))
+        return FaultyConsumer(self.run("consume", lambda: self.inner.consume(destination, deliver, **options)), self)
 
     def begin(self) -> Transaction:
         return FaultyTransaction(self.run("begin", self.inner.begin), self)
@@ -108,10 +109,24 @@ class FaultyConnection(Wrapped):
     def temporary(self, kind: DestinationKind = DestinationKind.TEMPORARY_QUEUE, **options: bool) -> Any:
         return self.run("temporary", lambda: self.inner.temporary(kind, **options))
 
+    def end_temporary(self, destination: Destination) -> None:
+        self.run("end temporary", lambda: self.inner.end_temporary(destination))
+
 
 def no_executor() -> Executor:
     """Have callbacks run at once, as there is nobody else to run them."""
     raise RuntimeError("the connection is gone")
+
+
+class FaultyConsumer(Consumer):
+    """A consumer of such a connection."""
+
+    def __init__(self, inner: Consumer, owner: FaultyConnection) -> None:
+        self._inner = inner
+        self._owner = owner
+
+    def close(self) -> None:
+        self._owner.run("close", self._inner.close)
 
 
 class FaultyDelivery(Delivery):

@@ -9,11 +9,23 @@ from threading import Event
 from typing import Any
 
 import pytest
-from calling_kit import envelope, eventually, fresh, request_message
+from calling_kit import Wrapped, envelope, eventually, fresh, request_message
 from cli_kit import records_in
 
 import soapjms
-from brokers import Connection, Destination, DestinationKind, Message, MessageType, Properties, queue, topic, typed
+from brokers import (
+    BrokerError,
+    Connection,
+    Consumer,
+    Destination,
+    DestinationKind,
+    Message,
+    MessageType,
+    Properties,
+    queue,
+    topic,
+    typed,
+)
 from brokers.embedded import Broker
 from soapjms.backlog import Backlog, Wanted
 from soapjms.capture import Capture
@@ -71,6 +83,27 @@ def test_records(connection: Connection, tmp_path: Path) -> None:
     ] * 2
     assert all(each.sha256 for each in records)
     assert dict(capture.counts) == {"seen": 2, "recorded": 2, "masked": 0, "left out": 0}
+
+
+def test_ends_though_the_broker_does_not_answer(connection: Connection, tmp_path: Path) -> None:
+    """That a subscription cannot be ended keeps nothing from being written."""
+
+    class Mute(Wrapped):
+        def consume(self, destination: Any, on_delivery: Any, **options: Any) -> Consumer:
+            return MuteConsumer(super().consume(destination, on_delivery, **options))
+
+    class MuteConsumer(Consumer):
+        def __init__(self, inner: Consumer) -> None:
+            self.inner = inner
+
+        def close(self) -> None:
+            self.inner.close()
+            raise BrokerError("the broker did not answer within 30 s")
+
+    with CaptureLog(tmp_path) as log, Capture(Mute(connection), log, [COPIES]) as capture:
+        send(connection, copy(), copy())
+        seen(capture, 2)
+    assert len(records_in(tmp_path)) == 2
 
 
 def test_only_what_is_of_the_binding(connection: Connection, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from calling_kit import PATIENCE, URI, OnEachBroker, Peers, Wrapped, greeter
 
-from brokers import Completion, Connection, ConnectionState, Message, SendResult
+from brokers import Completion, Connection, ConnectionLostError, ConnectionState, Message, SendResult
 from brokers.embedded import Broker
 from soapjms import Client, Dispatcher, PingFailedError, UsageError
 
@@ -63,6 +63,20 @@ class TestFailures(Peers):
             with Client(kind(other), URI) as client, pytest.raises(PingFailedError, match=said):
                 client.ping(0.05)
             assert time.monotonic() - started < 20
+
+    def test_lost_at_the_end(self, connection: Connection) -> None:
+        """That its queue cannot be ended any more keeps nobody from closing."""
+        asked = Event()
+
+        class Gone(Wrapped):
+            def end_temporary(self, destination: Any) -> None:
+                asked.set()
+                raise ConnectionLostError("gone")
+
+        with Dispatcher(Gone(connection), URI, greeter()) as dispatcher:
+            dispatcher.ping()
+            assert dispatcher.close()
+        assert asked.is_set()
 
     def test_closed(self, connection: Connection) -> None:
         """Without a connection it fails at once, with the reason."""

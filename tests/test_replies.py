@@ -256,7 +256,8 @@ class TestPlaces(Peers):
     def test_consumer_that_was_gone(
         self, connection: Connection, make: Callable[[Connection, OnReply], Replies]
     ) -> None:
-        """A consumer that ended with its connection is closed all the same."""
+        """Consumers and destinations that ended with their connection are closed all the same, each of them."""
+        tried = list[Destination]()
 
         class Gone(Wrapped):
             def consume(self, destination: Any, on_delivery: Any, **options: Any) -> Any:
@@ -264,9 +265,14 @@ class TestPlaces(Peers):
                 consumer.close()
                 return EndedConsumer()
 
+            def end_temporary(self, destination: Any) -> None:
+                tried.append(destination)
+                raise ConnectionLostError("gone")
+
         replies = make(Gone(connection), lambda message, key, stray: None)
-        replies.lease("a")
+        leased = {replies.lease(each) for each in "abc"}
         replies.close()
+        assert sorted(tried, key=str) == sorted(leased, key=str)
 
 
 class EndedConsumer(Consumer):
