@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from importlib import import_module
+from threading import TIMEOUT_MAX
 from types import ModuleType
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -34,15 +35,17 @@ def connect(url: str, *, timeout: float = DEFAULT_TIMEOUT, **options: Any) -> Co
         url: `embedded:` or `embedded:NAME` for a broker in this process, `stomp://USER:PASSWORD@HOST:PORT` or `amqp://…`
             for ActiveMQ and Artemis, `stomp+ssl://` and `amqps://` for the same over TLS, `failover:(URL,URL)` for the
             first of several that answers.
-        timeout: seconds that connecting may take.
+        timeout: seconds that connecting may take; always finite.
         options: the adapter's own; see its module.
 
     Raises:
         UnknownSchemeError: no adapter serves the URL's scheme, or it is no URL; the message lists those that do.
         NotInstalledError: that adapter needs a library that is not there.
         ConnectionFailedError: nobody answers there, or the credentials were refused.
-        ValueError: a URL that the adapter cannot use; no message repeats a password.
+        ValueError: a URL that the adapter cannot use, or a timeout that is none; no message repeats a password.
     """
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= TIMEOUT_MAX:
+        raise ValueError(f"timeout is {timeout!r}; connecting takes a positive, finite number of seconds")
     scheme = _scheme_of(url)
     try:
         name = SCHEMES[scheme]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 import click
 import pytest
@@ -87,6 +88,7 @@ def test_a_command_within_a_command(folder: Path) -> None:
         ("[uri]\nparse = 1", "soapjms.toml, [uri.parse] is 1; it is a table"),
         ("[uri.parse]\nmode = 'loose'", "'loose' is not one of"),
         ("[uri.parse]\njson = 'perhaps'", "'perhaps' is not a valid boolean"),
+        (f"a = {'[' * 10_000}", "soapjms.toml is no TOML that can be read: it is nested too deep"),
     ],
 )
 def test_a_mistake_in_the_file_is_said(folder: Path, text: str, message: str) -> None:
@@ -128,6 +130,22 @@ def test_every_command_has_help_and_debug(path: str) -> None:
     assert done.exit_code == 0
     assert "--debug" in done.stdout
     assert "Exit status: 0" in done.stdout
+
+
+RANGES: Final = [
+    (f"{path} {option.opts[0]}", option)
+    for path, command in all_commands()
+    for option in command.params
+    if isinstance(option.type, click.FloatRange)
+]
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf"])
+@pytest.mark.parametrize("option", [option for _, option in RANGES], ids=[name for name, _ in RANGES])
+def test_what_is_no_finite_number(option: click.Option, number: str) -> None:
+    """No option that takes a number takes it."""
+    with pytest.raises(click.BadParameter, match=r"no finite number|not in the range"):
+        option.type.convert(number, option, None)
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,14 @@ def test_urls_that_stomp_cannot_use(url: str, says: str) -> None:
     assert "s3cr3t" not in str(caught.value)
 
 
+@pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf"), 1e300, True, "5", None])
+@pytest.mark.parametrize("url", ["embedded:", "stomp://localhost:61613", "amqp://localhost"])
+def test_a_time_out_that_is_none(url: str, timeout: Any) -> None:
+    """It is refused before anybody is connected to, whatever the broker."""
+    with pytest.raises(ValueError, match=r"timeout is .*; connecting takes a positive, finite number of seconds"):
+        connect(url, timeout=timeout)
+
+
 def test_the_scheme_in_any_case() -> None:
     """A scheme may be in capitals."""
     with connect("EMBEDDED:case") as connection:

@@ -11,6 +11,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import click
 
+from soapjms.cli.numbers import SECONDS
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -32,7 +34,7 @@ SCHEMES: Final[Mapping[str, Scheme]] = {
 
 LIMITS: Final[Mapping[str, tuple[click.ParamType[Any], str, str]]] = {
     "transaction_idle": (
-        click.FloatRange(min=0, min_open=True),
+        SECONDS,
         "SECONDS",
         "For AMQP: roll a transaction back in which nothing was done for so long.  [default: 300]",
     ),

@@ -20,6 +20,7 @@ from soapjms.cli.configuration import is_debug
 from soapjms.cli.connecting import CONNECTION_OPTION, opened, read_names
 from soapjms.cli.ending import ending
 from soapjms.cli.healthpage import Board, health_answers
+from soapjms.cli.numbers import SECONDS, Range
 from soapjms.cli.page import Page
 from soapjms.cli.serve import serve_until_told, serving_options
 from soapjms.cli.serving import BEAT, FAILED, PING_TIMEOUT, log_to_terminal
@@ -69,7 +70,7 @@ def _by_path(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
 @CONNECTION_OPTION
 @click.option("--names", metavar="FILE", help="JNDI names: jndi.properties, or a .toml file.")
 @click.option(
-    "--timeout", type=click.FloatRange(min=0, min_open=True), default=DEFAULT_TIMEOUT, show_default=True,
+    "--timeout", type=SECONDS, default=DEFAULT_TIMEOUT, show_default=True,
     metavar="SECONDS", help="How long a call may take.",
 )  # fmt: skip
 @click.option("--one-way", multiple=True, metavar="ACTION|ELEMENT", help="What nobody answers; repeatable.")
@@ -90,7 +91,7 @@ def _by_path(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
 @click.option("--key", metavar="FILE", help="PEM, its key, if it is not in the same file.")
 @click.option("--health", metavar="HOST:PORT", help="Listen there for GET /live and /ready.")
 @click.option(
-    "--grace", type=click.FloatRange(min=1, max=86400), default=30.0, show_default=True,
+    "--grace", type=Range(min=1, max=86400), default=30.0, show_default=True,
     help="Seconds to finish what is under way.",
 )  # fmt: skip
 @click.option(

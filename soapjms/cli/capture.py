@@ -23,6 +23,7 @@ from soapjms.capturelog import DEFAULT_ROTATION, CaptureLog
 from soapjms.cli import USAGE
 from soapjms.cli.connecting import CONNECTION_OPTION, open_url
 from soapjms.cli.ending import ending
+from soapjms.cli.numbers import SECONDS, Range
 from soapjms.cli.progress import progress
 from soapjms.cli.terminal import announce
 from soapjms.masking import Mask
@@ -69,13 +70,11 @@ SETTINGS: Final = {each.name: each for each in TAPS.values()}
 @click.option("--mask-element", multiple=True, metavar="NAME", help="Element to hide, by local name; repeatable.")
 @click.option("--mask-pattern", multiple=True, metavar="REGEX", help="What to hide in bodies; repeatable.")
 @click.option(
-    "--rotate", type=click.FloatRange(min=0, min_open=True), default=DEFAULT_ROTATION / MIB, show_default=True,
+    "--rotate", type=Range(min=0, min_open=True), default=DEFAULT_ROTATION / MIB, show_default=True,
     metavar="MIB", help="Size after which another file is begun.",
 )  # fmt: skip
 @click.option("--plain", is_flag=True, help="Do not compress.")
-@click.option(
-    "--for", "seconds", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="End after so long."
-)
+@click.option("--for", "seconds", type=SECONDS, metavar="SECONDS", help="End after so long.")
 @click.option("--no-check", is_flag=True, help="Do not check first whether the broker makes copies.")
 @click.option(
     "--amqp-port", type=click.IntRange(0, 65535), metavar="PORT",

@@ -145,6 +145,8 @@ def _read(path: str) -> dict[str, Any]:
         return tomllib.loads(octets.decode())
     except OSError as error:
         raise click.UsageError(f"{path} cannot be read: {error.strerror}") from None
+    except RecursionError:
+        raise click.UsageError(f"{path} is no TOML that can be read: it is nested too deep") from None
     except ValueError as error:
         raise click.UsageError(f"{path} is no TOML: {error}") from None
 

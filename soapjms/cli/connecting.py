@@ -13,6 +13,7 @@ from brokers.connection import Connection
 from brokers.errors import BrokerError
 from brokers.naming import Names
 from soapjms.calling import DEFAULT_TIMEOUT
+from soapjms.cli.numbers import SECONDS
 from soapjms.cli.wsdl import ALLOW_OPTION
 from soapjms.opening import connect_uri
 from soapjms.protocol.errors import UsageError
@@ -25,7 +26,7 @@ CONNECTION_OPTION: Final = click.option(
     "--connection", metavar="URL", help="URL of the broker. With a password, better in SOAPJMS_CONNECTION."
 )
 TIMEOUT_OPTION: Final = click.option(
-    "--timeout", type=click.FloatRange(min=0, min_open=True), default=DEFAULT_TIMEOUT, show_default=True,
+    "--timeout", type=SECONDS, default=DEFAULT_TIMEOUT, show_default=True,
     metavar="SECONDS", help="How long to wait for the connection, and for an answer.",
 )  # fmt: skip
 

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from soapjms.cli.connecting import CONNECTION_OPTION, place_of, place_options, read_names
+from soapjms.cli.numbers import SECONDS
 from soapjms.cli.terminal import console
 from soapjms.cli.wsdl import settings
 from soapjms.doctor import CHECKS, Finding, Outcome, Patient, examine
@@ -34,7 +35,7 @@ WIDTH: Final = max(len(each.name) for each in CHECKS)
     type=click.Path(path_type=Path), help="Folder where captures are to be written.",
 )  # fmt: skip
 @click.option(
-    "--timeout", type=click.FloatRange(min=0, min_open=True), default=DEFAULT_TIMEOUT, show_default=True,
+    "--timeout", type=SECONDS, default=DEFAULT_TIMEOUT, show_default=True,
     metavar="SECONDS", help="How long anything at the broker may take.",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")

@@ -10,6 +10,7 @@ import click
 from rich.table import Table
 
 from soapjms.capturelog import DEFAULT_ROTATION
+from soapjms.cli.numbers import Range
 from soapjms.cli.progress import progress
 from soapjms.cli.terminal import console
 from soapjms.generate import BROKEN, DISORDER, FORMS, PACE, VIOLATIONS, Generated, generate
@@ -55,7 +56,7 @@ def _list(as_json: bool) -> None:
     help="Edition of the specification that clean traffic keeps and labels are by.",
 )  # fmt: skip
 @click.option(
-    "--broken", type=click.FloatRange(0, 1), default=BROKEN, show_default=True, metavar="SHARE",
+    "--broken", type=Range(0, 1), default=BROKEN, show_default=True, metavar="SHARE",
     help="Share of exchanges that break something, spread over all violations without a --rate.",
 )  # fmt: skip
 @click.option(
@@ -64,7 +65,7 @@ def _list(as_json: bool) -> None:
 )  # fmt: skip
 @click.option("--queues", type=click.IntRange(1), default=20, show_default=True, help="Number of destinations.")
 @click.option(
-    "--skew", type=click.FloatRange(0, 1), default=0.0, metavar="SHARE",
+    "--skew", type=Range(0, 1), default=0.0, metavar="SHARE",
     help="Share of exchanges that go to the first destination.  [default: an even spread]",
 )  # fmt: skip
 @click.option("--pace", type=float, default=PACE, show_default=True, help="Messages in a second of the log's time.")
@@ -73,7 +74,7 @@ def _list(as_json: bool) -> None:
     help="By how much a line may stand later than its time says.",
 )  # fmt: skip
 @click.option(
-    "--rotate", type=click.FloatRange(min=0, min_open=True), default=DEFAULT_ROTATION / MIB, show_default=True,
+    "--rotate", type=Range(min=0, min_open=True), default=DEFAULT_ROTATION / MIB, show_default=True,
     metavar="MIB", help="Size after which another file is begun.",
 )  # fmt: skip
 @click.option("--list", "is_list", is_flag=True, help="List the violations and end.")

@@ -15,6 +15,7 @@ from soapjms.cli.configuration import is_debug
 from soapjms.cli.ending import ending
 from soapjms.cli.healthpage import Board, health_answers
 from soapjms.cli.measuring import Measuring, measuring
+from soapjms.cli.numbers import Range
 from soapjms.cli.page import Answer, Page
 from soapjms.cli.processes import Supervisor
 from soapjms.cli.serving import Serving, log_to_terminal, run
@@ -62,7 +63,7 @@ SERVE_OPTIONS: Final = (
         "Seconds after which a process that was killed counts as dead.",
         default=5.0,
         show_default=True,
-        type=click.FloatRange(min=0.1, max=3600),
+        type=Range(min=0.1, max=3600),
     ),
     _option(
         "--max-deliveries", "After so many a request is a dead letter.", type=AT_LEAST_ONE, default=6, show_default=True
@@ -87,7 +88,7 @@ SERVE_OPTIONS: Final = (
     _option(
         "--grace",
         "Seconds to finish what is under way.",
-        type=click.FloatRange(min=0, max=86400),
+        type=Range(min=0, max=86400),
         default=30.0,
         show_default=True,
     ),
