@@ -1,9 +1,9 @@
 """A small JMS for Python: messages, destinations, connections. It knows nothing of SOAP."""
 
+from brokers.completion import Completion
 from brokers.connecting import connect
 from brokers.connection import (
     Capabilities,
-    Completion,
     Connection,
     ConnectionState,
     Consumer,

@@ -14,7 +14,8 @@ from time import monotonic
 from typing import Any, Final, Generic, TypeVar
 
 from brokers.callbacks import Callbacks
-from brokers.connection import Completion, Connection, ConnectionState, Consumer, OnDelivery, OnState
+from brokers.completion import Completion
+from brokers.connection import Connection, ConnectionState, Consumer, OnDelivery, OnState
 from brokers.crew import Crew
 from brokers.deadlines import Deadlines
 from brokers.endpoints import Endpoints

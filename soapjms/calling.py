@@ -17,7 +17,8 @@ from types import MappingProxyType
 from typing import Final
 
 from brokers.callbacks import Callbacks
-from brokers.connection import Completion, Connection, ConnectionState, SendResult
+from brokers.completion import Completion
+from brokers.connection import Connection, ConnectionState, SendResult
 from brokers.deadlines import Deadlines
 from brokers.errors import BrokerError, ConnectionLostError
 from brokers.message import DeliveryMode, Message, MessageType

@@ -13,7 +13,7 @@ from itertools import count
 from threading import Lock, Thread
 from typing import Final, TypeAlias
 
-from brokers.connection import Completion
+from brokers.completion import Completion
 from soapjms.observing import NOTHING, Observed
 from soapjms.observing import Outcome as End
 from soapjms.protocol.errors import CallFailedError, CallTimeoutError

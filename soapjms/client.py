@@ -14,7 +14,8 @@ from typing import Any, Self, TypeAlias
 
 from lxml import etree
 
-from brokers.connection import Completion, Connection
+from brokers.completion import Completion
+from brokers.connection import Connection
 from brokers.crew import Crew
 from brokers.message import MessageType
 from brokers.naming import Names

@@ -18,7 +18,8 @@ from threading import Lock, Thread
 from time import monotonic
 from typing import Final
 
-from brokers.connection import Completion, Connection, Delivery, SendResult
+from brokers.completion import Completion
+from brokers.connection import Connection, Delivery, SendResult
 from brokers.errors import BrokerError, ClosedError, ConnectionLostError, DestinationGoneError, SendFailedError
 from brokers.message import Destination, Message, typed
 from soapjms.finished import Finished

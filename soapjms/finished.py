@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from brokers.connection import Completion, Delivery, SendResult
+from brokers.completion import Completion
+from brokers.connection import Delivery, SendResult
 from brokers.message import Message
 from soapjms.observing import Observed, Outcome
 from soapjms.protocol.responding import RespondingNode

@@ -14,7 +14,7 @@ from functools import partial
 from threading import Lock
 from typing import Any, Final
 
-from brokers.connection import Completion
+from brokers.completion import Completion
 from brokers.errors import ConnectionLostError
 from brokers.message import Message
 from soapjms.idempotency import key_of

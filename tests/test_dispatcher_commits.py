@@ -40,7 +40,7 @@ from brokers import (
     Transaction,
     queue,
 )
-from brokers.connection import NearCompletion
+from brokers.completion import NearCompletion
 from brokers.embedded import Broker
 from soapjms import Client, Dispatcher, Recorder, Service
 from soapjms.committer import MAX_GROUP

@@ -22,16 +22,8 @@ from brokers.amqp.sending import Posting, Settle
 from brokers.amqp.session import AmqpSession
 from brokers.amqp.temporary import TemporaryNode
 from brokers.amqp.transaction import AmqpTransaction
-from brokers.connection import (
-    Capabilities,
-    Completion,
-    Consumer,
-    Delivery,
-    OnDelivery,
-    RefusedSend,
-    SendResult,
-    Transaction,
-)
+from brokers.completion import Completion
+from brokers.connection import Capabilities, Consumer, Delivery, OnDelivery, RefusedSend, SendResult, Transaction
 from brokers.errors import BrokerError, ConnectionLostError, SendFailedError
 from brokers.lasting import LastingConnection
 from brokers.message import Destination, DestinationKind, Message

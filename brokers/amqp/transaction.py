@@ -24,7 +24,8 @@ from brokers.amqp.consumer import AmqpDelivery, Fate
 from brokers.amqp.login import Login
 from brokers.amqp.sending import Posting
 from brokers.amqp.session import AmqpSession
-from brokers.connection import Completion, Delivery, RefusedSend, Transaction
+from brokers.completion import Completion
+from brokers.connection import Delivery, RefusedSend, Transaction
 from brokers.errors import BrokerError, ClosedError, ConnectionLostError, SendFailedError
 from brokers.message import Destination, Message
 

@@ -9,9 +9,9 @@ from time import monotonic
 from typing import Final, TypeVar
 
 from brokers.callbacks import Callbacks
+from brokers.completion import Completion
 from brokers.connection import (
     Capabilities,
-    Completion,
     Connection,
     ConnectionState,
     Consumer,

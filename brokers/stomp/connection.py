@@ -8,7 +8,8 @@ from itertools import count
 from secrets import token_hex
 from typing import Final
 
-from brokers.connection import Capabilities, Completion, Delivery, NearCompletion, OnDelivery, SendResult, Transaction
+from brokers.completion import Completion, NearCompletion
+from brokers.connection import Capabilities, Delivery, OnDelivery, SendResult, Transaction
 from brokers.errors import BrokerError, ConnectionLostError, SendFailedError
 from brokers.lasting import LastingConnection
 from brokers.message import DeliveryMode, Destination, DestinationKind, Message

@@ -22,7 +22,8 @@ from functools import partial
 from threading import Lock
 from typing import Protocol
 
-from brokers.connection import Completion, Delivery, RefusedSend, Transaction
+from brokers.completion import Completion
+from brokers.connection import Delivery, RefusedSend, Transaction
 from brokers.errors import BrokerError, ClosedError, SendFailedError
 from brokers.message import Message
 from brokers.stomp.consumer import Fate, StompDelivery

@@ -12,9 +12,9 @@ from typing import Final
 from uuid import uuid4
 
 from brokers.callbacks import Callbacks
+from brokers.completion import Completion
 from brokers.connection import (
     Capabilities,
-    Completion,
     Connection,
     ConnectionState,
     Consumer,

@@ -1,0 +1,76 @@
+"""Futures of what a broker is asked for, whose callbacks run where they may call the connection again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from functools import partial
+from typing import TypeVar
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Completion(Future[T]):
+    """A future whose callbacks run on an executor, never on the thread that completed it.
+
+    So the thread that reads a socket can complete it, and a callback may call the connection again. An exception that
+    leaves a callback is logged, as `concurrent.futures` does.
+    """
+
+    def __init__(self, executor: Callable[[], Executor]) -> None:
+        super().__init__()
+        self._executor = executor
+
+    def add_done_callback(self, fn: Callable[[Future[T]], object]) -> None:
+        """Call `fn(future)` on the executor once this is done."""
+        super().add_done_callback(partial(self._elsewhere, fn))
+
+    def on_settled(self, fn: Callable[[Future[T]], object]) -> None:
+        """Call `fn(future)` on the very thread that settles this: for book-keeping that never blocks."""
+        super().add_done_callback(fn)
+
+    def settle(self, result: T, error: BaseException | None = None) -> None:
+        """Complete this with `result`, or with `error` if there is one; a cancelled one is left alone."""
+        if self.set_running_or_notify_cancel():
+            if error is None:
+                self.set_result(result)
+            else:
+                self.set_exception(error)
+
+    def _elsewhere(self, fn: Callable[[Future[T]], object], future: Future[T]) -> None:
+        try:
+            self._executor().submit(_call_back, fn, future)
+        except RuntimeError:  # the executor was shut down: the owner is closing, and this is its thread
+            fn(future)
+
+
+class NearCompletion(Completion[T]):
+    """A completion whose callbacks may run where `on_delivery` is called; of one that is done, at once.
+
+    Args:
+        run: has a callback run there.
+    """
+
+    def __init__(self, run: Callable[[Callable[[], None]], None]) -> None:
+        super().__init__(_nowhere)
+        self._run = run
+
+    def _elsewhere(self, fn: Callable[[Future[T]], object], future: Future[T]) -> None:
+        try:
+            self._run(partial(_call_back, fn, future))
+        except RuntimeError:  # as above
+            fn(future)
+
+
+def _nowhere() -> Executor:
+    raise RuntimeError("there is no executor")
+
+
+def _call_back(fn: Callable[[Future[T]], object], future: Future[T]) -> None:
+    try:
+        fn(future)
+    except Exception:
+        log.exception("a callback of %r failed", future)
