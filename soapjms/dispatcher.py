@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from threading import Condition, Lock, Thread
+from threading import Thread
 from types import MappingProxyType, TracebackType
 from typing import Final, Self
 
@@ -39,6 +39,7 @@ from soapjms.service import Middleware, Service
 from soapjms.services import surrounded
 from soapjms.sqlitestore import SqliteStore
 from soapjms.tally import Tally
+from soapjms.underway import UnderWay
 from soapjms.waiting import when_connected
 from soapjms.working import Worker
 
@@ -123,32 +124,35 @@ class Dispatcher:
         observer: Observer | Iterable[Observer] | None = None,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
-        wanted, self._prefetch = at_least_one("workers", workers), at_least_one("prefetch", prefetch)
+        self._prefetch = at_least_one("prefetch", prefetch)
+        wanted = at_least_one("workers", workers)
         self._connection = connection_to(connection)
         parsed, effective = read_uri(uri, properties)
         self.destination: Destination = destination_of(parsed, names or Names(), effective)
         self.setting = Setting(profile=edition(profile, uri), variants=SUPPORTED, strict=strict, limits=limits)
         self._durable = durable_on(self._connection, self.destination, durable)
         self._workers = 1 if self.destination.kind.is_topic else wanted
-        to_run, letters = (
-            surrounded(service_to_run(service), middleware, verify),
-            dead_letter_queue(dead_letters, self.destination),
-        )
-        deliveries, replies = at_least_one("max_deliveries", max_deliveries), ReplyRule.of(reply_queues, reply_topics)
+        to_run = surrounded(service_to_run(service), middleware, verify)
+        letters = dead_letter_queue(dead_letters, self.destination)
+        deliveries = at_least_one("max_deliveries", max_deliveries)
+        replies = ReplyRule.of(reply_queues, reply_topics)
         self._observers = Observers.of(observer, Place(Side.SERVICE, self.destination))
         self.counts = (tally := Tally(self._observers)).counts
-        self._committer = Committer(connection, tally, recorder, letters, self._done, transactional=transactional)
+        self._under_way = UnderWay()
+        self._committer = Committer(
+            connection, tally, recorder, letters, self._under_way.end, transactional=transactional
+        )
         self._own_store = SqliteStore(store) if isinstance(store, str | Path) else None  # last: it is to be closed
         used = self._own_store or store_to_use(store)
         self._worker = Worker(to_run, self.setting, self._committer, used, replies, max_deliveries=deliveries)
-        self._pinger, self._consumers = Pinger(connection), list[Consumer]()
-        self._lock, self._under_way, self._is_started, self._stopping = Lock(), 0, False, False
-        self._idle = Condition(self._lock)
+        self._pinger = Pinger(connection)
+        self._consumers: list[Consumer] = []
+        self._is_started = False
 
     @property
     def under_way(self) -> int:
         """How many requests are being worked on, or wait for their commit."""
-        return self._under_way
+        return self._under_way.number
 
     def start(self, timeout: float = START_TIMEOUT) -> Self:
         """Subscribe, and return once requests are being taken. A connection that is lost is waited for.
@@ -163,7 +167,7 @@ class Dispatcher:
             BrokerError: a subscription was refused.
         """
         until = time.monotonic() + finite(timeout)
-        if self._consumers or self._stopping:
+        if self._consumers or self._under_way.is_closing:
             raise UsageError("a dispatcher is started once; make another")
         self._committer.start()
         try:
@@ -183,7 +187,7 @@ class Dispatcher:
         return self
 
     def _given_up(self) -> str:
-        return "the dispatcher was closed" if self._stopping else ""
+        return "the dispatcher was closed" if self._under_way.is_closing else ""
 
     def _subscribe(self) -> Consumer:
         return self._connection.consume(
@@ -211,14 +215,14 @@ class Dispatcher:
             except PingFailedError as error:
                 problem = str(error)
         live = self._connection.state is not ConnectionState.CLOSED and (
-            self._committer.is_alive or not self._is_started or self._stopping
+            self._committer.is_alive or not self._is_started or self._under_way.is_closing
         )
-        return Health(live, not problem, problem, self._under_way, round_trip)
+        return Health(live, not problem, problem, self.under_way, round_trip)
 
     def _problem(self) -> str:
         """Say why this takes no requests, as far as that is known without asking the broker."""
-        if self._stopping or not self._is_started:
-            return "it was closed" if self._stopping else "it was not started"
+        if self._under_way.is_closing or not self._is_started:
+            return "it was closed" if self._under_way.is_closing else "it was not started"
         state = self._connection.state
         return self._worker.problem if state is ConnectionState.CONNECTED else f"the connection is {state}"
 
@@ -230,13 +234,11 @@ class Dispatcher:
         are left end by themselves once it does, or with the connection.
         """
         until = time.monotonic() + deadline
-        with self._idle:
-            if self._stopping:
-                return self._under_way == 0
-            self._stopping = True
-            self._worker.closing.set()
-            is_finished = self._idle.wait_for(lambda: self._under_way == 0, deadline)
-            self._committer.too_late = True
+        if not self._under_way.close():
+            return self.under_way == 0
+        self._worker.closing.set()
+        is_finished = self._under_way.wait(deadline)
+        self._committer.too_late = True
         self._connection.unwatch(self._on_state)
         leaving = Thread(target=self._leave, name="soapjms-leaving", daemon=True)
         leaving.start()
@@ -252,7 +254,7 @@ class Dispatcher:
         self._pinger.close()
 
     def _on_state(self, state: ConnectionState) -> None:
-        if self._stopping:
+        if self._under_way.is_closing:
             return
         if self._observers is not None:
             self._observers.connection_changed(state)
@@ -273,26 +275,18 @@ class Dispatcher:
 
     def _on_delivery(self, delivery: Delivery) -> None:
         """Work on one request, on the thread of its worker's consumer."""
-        with self._lock:
-            if self._stopping:
-                return  # the consumer is about to close, and gives it back
-            self._under_way += 1
+        if not self._under_way.begin():
+            return  # the consumer is about to close, and gives it back
         try:
             finished = self._worker.work_on(delivery)
         except BaseException:
-            self._done(1)
+            self._under_way.end(1)
             raise
         if finished is None:  # it waited for something when this was closed: the broker delivers it again
-            self._done(1)
+            self._under_way.end(1)
             return
         # What waits for a thread is not under way yet, and can be answered in the same transaction.
-        self._committer.put(finished, is_alone=self._under_way == 1 and not self._connection.backlog)
-
-    def _done(self, number: int) -> None:
-        with self._lock:
-            self._under_way -= number
-            if self._stopping:
-                self._idle.notify_all()
+        self._committer.put(finished, is_alone=self.under_way == 1 and not self._connection.backlog)
 
 
 def store_to_use(store: object) -> Store | None:

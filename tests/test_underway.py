@@ -1,0 +1,34 @@
+"""How much a dispatcher works on, that no more is taken once it closes, and waiting for the end."""
+
+from __future__ import annotations
+
+from threading import Thread
+
+from calling_kit import PATIENCE
+
+from soapjms.underway import UnderWay
+
+
+def test_closing() -> None:
+    """Who closes waits for what was begun before; nothing else is begun, and a second close is told so."""
+    under_way, found = UnderWay(), list[bool]()
+    assert under_way.begin()
+    assert under_way.begin()
+    assert under_way.close()
+    assert not under_way.close()
+    assert not under_way.begin()
+    waiting = Thread(target=lambda: found.append(under_way.wait(PATIENCE)))
+    waiting.start()
+    under_way.end(1)
+    assert (under_way.number, under_way.is_closing, found) == (1, True, [])
+    under_way.end(1)
+    waiting.join(PATIENCE)
+    assert found == [True]
+
+
+def test_out_of_time() -> None:
+    """What does not end in time has not ended; where nothing is under way, nobody waits."""
+    under_way = UnderWay()
+    assert under_way.wait(PATIENCE)
+    under_way.begin()
+    assert not under_way.wait(0.01)
