@@ -20,7 +20,7 @@ from cli_kit import process
 from proxy_kit import Proxy
 from real_brokers import RealBroker
 from serving_kit import SERVICES, Served, started
-from zeep_kit import ECHO, echo
+from zeep_kit import ECHO, PROPERTIES, echo
 
 import soapjms
 from soapjms.bridge.http import HttpBridge
@@ -185,7 +185,10 @@ AT = [*LISTEN, "--connection", "embedded:bridged"]
         (["http", *AT, "--to", "jms:queue:a", "--set", "priority=99"], "priority"),
         (["http", *AT, "--wsdl", "none.wsdl"], "none.wsdl"),
         (["http", *AT, "--wsdl", f"{ECHO[soapjms.SoapVersion('1.1')]}#None"], "no port 'None'"),
+        (["http", *AT, "--wsdl", PROPERTIES], f"; --wsdl {PROPERTIES}#PORT says which"),
         (["http", *AT, "--to", "jms:queue:a", "--cert", "none.pem"], "none.pem"),
+        (["http", *AT, "--to", "jms:queue:a", "--key", "none.pem"], "give its certificate too"),
+        (["http", *AT, "--to", "jms:queue:a", "--public-url", "soap.example.org"], "a URL such as https://"),
         (["http", "--listen", "8080", "--connection", "embedded:bridged", "--to", "jms:queue:a"], "is not HOST:PORT"),
         (["http", *LISTEN, "--connection", "stomp://me:secret@127.0.0.1:1", "--to", "jms:queue:a"], "no connection"),
         (["wsgi", "wsgi_greeter", "--connection", "embedded:", "--uri", "jms:queue:a"], "is not MODULE:NAME"),

@@ -48,6 +48,7 @@ READ_TIMEOUT: Final = 30.0
 THREADS: Final = 8
 GZIP: Final = frozenset({"gzip", "x-gzip"})
 _HOST: Final = re.compile(r"[A-Za-z0-9.\-]+(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]+\](:[0-9]{1,5})?")
+_URL: Final = re.compile(r"https?://[^\s/?#]+(/[^\s?#]*)?")
 
 T = TypeVar("T")
 
@@ -95,7 +96,9 @@ class HttpBridge:
         connection_to(connection)
         self._timeout, self._read_timeout = finite(timeout), finite(read_timeout)
         self._max_body, self._max_calls = at_least_one("max_body", max_body), at_least_one("max_calls", max_calls)
-        self._public_url = None if public_url is None else public_url.rstrip("/")
+        self._public_url = None if public_url is None else _url(public_url)
+        if isinstance(one_way, str):
+            raise UsageError(f"one_way is {one_way!r}; it is a list of SOAP actions and of elements, [{one_way!r}]")
         self._under_way = 0
         options |= {"properties": properties, "timeout": self._timeout, "limits": limits}
         with ExitStack() as stack:
@@ -295,6 +298,17 @@ async def _live(receive: Receive, send: Send) -> None:
     for stage in ("startup", "shutdown"):
         await receive()
         await send({"type": f"lifespan.{stage}.complete"})
+
+
+def _url(url: str) -> str:
+    """Return how clients reach the bridge, without a slash at its end.
+
+    Raises:
+        UsageError: it is no URL of HTTP.
+    """
+    if not isinstance(url, str) or _URL.fullmatch(url) is None:
+        raise UsageError(f"public_url is {url!r}; it is a URL such as https://soap.example.org, and may have a path")
+    return url.rstrip("/")
 
 
 def _path(path: str) -> str:

@@ -66,6 +66,8 @@ class Listener:
     def __init__(
         self, app: Any, address: str, *, grace: float = 30.0, certificate: str | None = None, key: str | None = None
     ) -> None:
+        if key is not None and certificate is None:
+            raise UsageError(f"TLS cannot be set up with the key {key} alone; give its certificate too")
         config = uvicorn.Config(
             app,
             http=PatientProtocol,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
+from pathlib import Path
 from threading import Event
 from typing import Any, Final
 
@@ -27,7 +28,7 @@ from soapjms.cli.serving import BEAT, FAILED, PING_TIMEOUT, log_to_terminal
 from soapjms.cli.terminal import ANNOUNCED_OPTION, announce
 from soapjms.cli.wsdl import refusing, settings
 from soapjms.health import Health
-from soapjms.protocol.errors import PingFailedError, UsageError
+from soapjms.protocol.errors import InvalidWsdlError, PingFailedError, UsageError
 from soapjms.protocol.names import PROFILES
 from soapjms.protocol.wsdl import Port
 from soapjms.wsdl import read_wsdl
@@ -163,13 +164,20 @@ def _place(behind: Mapping[str, Behind]) -> str | Port:
     """Return where the first service is; without --connection it says which broker.
 
     Raises:
-        InvalidWsdlError, UsageError: the WSDL cannot be read, or has no such port.
+        InvalidWsdlError, UsageError: a WSDL cannot be read, or has no such port, or several.
     """
-    first = next(iter(behind.values()))
-    if isinstance(first.to, str):
-        return first.to
-    assert first.wsdl is not None, "one of the two is there"
-    return port_of(read_wsdl(first.wsdl), first.port)
+    ports = {path: _port(each.wsdl, each.port) for path, each in behind.items() if each.wsdl is not None}
+    path, first = next(iter(behind.items()))
+    return first.to if isinstance(first.to, str) else ports[path]
+
+
+def _port(wsdl: str | Path, name: str | None) -> Port:
+    try:
+        return port_of(read_wsdl(wsdl), name)
+    except InvalidWsdlError:
+        raise
+    except UsageError as error:
+        raise UsageError(f"{wsdl}: {error}; --wsdl {wsdl}#PORT says which") from error
 
 
 def _watch(connection: Connection, bridge: HttpBridge, listener: Listener, board: Board, stop: Event) -> bool:
