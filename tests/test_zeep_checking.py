@@ -12,6 +12,7 @@ import zeep
 from calling_kit import SOAP_11, answer_to, responder
 from lxml import etree
 from zeep_kit import NS, gallery_wsdl, written
+from zeep_kit import TYPES as GALLERY
 
 from brokers import Connection, queue
 from brokers.embedded import Broker
@@ -49,6 +50,7 @@ def path(tmp_path: Path) -> Path:
         ({"year": 1, "sold": 5}, "hang: 'int' object has no attribute '(strftime|year)'; it takes"),
         ({"year": 1, "scan": 5}, "hang: a bytes-like object is required"),
         ({"year": 1, "scan": "abcde"}, r"hang\.work\.scan is 'abcde', which is no base64Binary"),
+        ({"year": 1, "scan": "abcd!"}, r"hang\.work\.scan is 'abcd!', which is no base64Binary"),
         (5, "hang: .*; it takes: work: ns0:Work"),
     ],
 )
@@ -158,15 +160,53 @@ def test_other_styles(
                 client.service.pay(amount=7, when=WHEN)
 
 
-def test_elements_that_say_their_type(connection: Connection, path: Path) -> None:
-    """An xsi:type is zeep's business."""
-    text = (
-        f'<hung xmlns="{NS}"><place xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xmlns:xs="{XS}"'
-        ' xsi:type="xs:token">wall</place></hung>'
-    )
-    answer = f'<e:Envelope xmlns:e="{SOAP_11.namespace}"><e:Body>{text}</e:Body></e:Envelope>'.encode()
+def hung(connection: Connection, folder: Path, inside: str, place: str) -> Any:
+    """Return what a client makes of a response with a place, where the WSDL says what a response consists of."""
+    types = GALLERY.replace('<xs:element name="place" type="xs:string"/>', inside) + SPOT
+    body = f'<hung xmlns="{NS}" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xmlns:xs="{XS}">{place}</hung>'
+    answer = f'<e:Envelope xmlns:e="{SOAP_11.namespace}"><e:Body>{body}</e:Body></e:Envelope>'.encode()
     with (
         responder(connection, queue("gallery"), lambda request: [answer_to(request, body=answer)]),
-        Client(path, connection=connection) as client,
+        Client(written(folder, gallery_wsdl(types=types)), connection=connection) as client,
     ):
-        assert client.service.hang({"year": 1}) == "wall"
+        return client.service.hang({"year": 1})
+
+
+PLACE = '<xs:element name="place" type="xs:int"/>'
+SPOT = f'<xs:group name="Spot"><xs:sequence>{PLACE}</xs:sequence></xs:group>'
+
+
+@pytest.mark.parametrize(
+    "inside",
+    [
+        f'<xs:sequence maxOccurs="unbounded">{PLACE}</xs:sequence>',
+        f'<xs:choice maxOccurs="unbounded"><xs:sequence>{PLACE}</xs:sequence><xs:element name="x"/></xs:choice>',
+        '<xs:group ref="g:Spot"/>',
+    ],
+)
+def test_within_each_other(connection: Connection, tmp_path: Path, inside: str) -> None:
+    """Wherever in sequences, choices and groups an element stands: zeep would read it as nothing."""
+    assert "5" in str(hung(connection, tmp_path, inside, "<place>5</place>"))
+    for place in ("<place>5</place><place>five</place>", '<place xmlns="">five</place>'):
+        with pytest.raises(JmsTransportError, match=r"hung\.place(\[2\])? is 'five', which is no int"):
+            hung(connection, tmp_path, inside, place)
+
+
+@pytest.mark.parametrize("type_", ["xs:string", "xs:anyType"])
+def test_elements_that_say_their_type(connection: Connection, tmp_path: Path, type_: str) -> None:
+    """An xsi:type counts; one that nobody knows is zeep's business."""
+    inside = f'<xs:element name="place" type="{type_}"/>'
+    assert hung(connection, tmp_path, inside, '<place xsi:type="xs:token">wall</place>') == "wall"
+    assert hung(connection, tmp_path, inside, '<place xsi:type="xs:int">5</place>') == 5
+    for kind in ("int", "decimal", "dateTime"):
+        with pytest.raises(JmsTransportError, match=f"hung.place is 'wall', which is no {kind}"):
+            hung(connection, tmp_path, inside, f'<place xsi:type="xs:{kind}">wall</place>')
+
+
+@pytest.mark.parametrize("text", ["!!!!", "cGlj!dHVyZQ==", "cGljdHVyZQ==cGlj", "cGljdHVyZQ", "=cGlj", "cG\u00e9j"])
+def test_text_that_is_not_base64(connection: Connection, tmp_path: Path, text: str) -> None:
+    """It is an error, and not whatever is left without what is none of it; white space is no harm."""
+    inside = '<xs:element name="place" type="xs:base64Binary"/>'
+    assert hung(connection, tmp_path, inside, "<place>cGlj dHVy\n ZQ==</place>") == b"picture"
+    with pytest.raises(JmsTransportError, match=r"hung\.place is '.*', which is no base64Binary"):
+        hung(connection, tmp_path, inside, f"<place>{text}</place>")

@@ -4,11 +4,16 @@ given for a number, and reads what is none as nothing. For people who move money
 
 from __future__ import annotations
 
+from base64 import b64decode
+from collections.abc import Iterator
 from typing import Any, Final
 
+import zeep.exceptions
 from lxml import etree
+from zeep.utils import qname_attr
 from zeep.wsdl.messages import DocumentMessage
-from zeep.xsd import AnySimpleType, Base64Binary, ComplexType, Element
+from zeep.xsd import AnySimpleType, Base64Binary, ComplexType, Element, Group
+from zeep.xsd.elements.indicators import Indicator
 
 from soapjms.protocol.attachments import XOP_INCLUDE
 from soapjms.protocol.uri.showing import quoted
@@ -20,7 +25,7 @@ def misfit(root: etree._Element, message: Any) -> str | None:
     """Say what in the body of an envelope is not as a message of the WSDL has it, None if nothing is.
 
     Looked at are the name of the element (that of an RPC response is anybody's), and the text of elements of simple
-    types. Elements with an xsi:type, attributes, facets, and what is empty are not.
+    types, also of those that an xsi:type names. Attributes, facets, what is empty, and what a wildcard lets in are not.
 
     Args:
         root: the envelope.
@@ -31,23 +36,52 @@ def misfit(root: etree._Element, message: Any) -> str | None:
         return None
     wanted = message.body
     if message._is_body_wrapped:
-        return _value_misfit(body, wanted.type)
+        return _value_misfit(body, wanted.type, message.wsdl.types)
     content = next(body.iterchildren(etree.Element), None)
     if isinstance(message, DocumentMessage) and (content is None or content.tag != wanted.qname.text):
         return f"it holds {'nothing' if content is None else content.tag!s}; the WSDL says {wanted.qname.text}"
-    return None if content is None else _value_misfit(content, wanted.type)
+    return None if content is None else _value_misfit(content, wanted.type, message.wsdl.types)
 
 
-def _value_misfit(node: etree._Element, type_: Any) -> str | None:
+def _value_misfit(node: etree._Element, type_: Any, types: Any) -> str | None:
     if _XSI_TYPE in node.attrib:
-        return None
+        type_ = _named_type(node, types)
     if isinstance(type_, AnySimpleType):
         return _text_misfit(node, type_)
     if not isinstance(type_, ComplexType):
         return None
-    types = {each.qname.text: each.type for _, each in type_.elements if isinstance(each, Element)}
-    found = (_value_misfit(child, types[child.tag]) for child in node if child.tag in types)
+    found = (_value_misfit(child, inner, types) for child, inner in _typed_children(node, type_))
     return next((each for each in found if each is not None), None)
+
+
+def _named_type(node: etree._Element, types: Any) -> Any:
+    """Return the type that an xsi:type names; None where there is none, of which zeep says what it thinks."""
+    try:
+        return types.get_type(qname_attr(node, _XSI_TYPE), fail_silently=True)
+    except (zeep.exceptions.Error, ValueError):
+        return None
+
+
+def _typed_children(node: etree._Element, type_: Any) -> Iterator[tuple[etree._Element, Any]]:
+    """Yield children with the types of their names; as zeep has it, a namespace may be missing on either side."""
+    known = {each.qname.text: each.type for _, member in type_.elements_nested for each in _elements(member)}
+    local = {etree.QName(name).localname: inner for name, inner in known.items()}
+    for child in node.iterchildren(etree.Element):
+        name = etree.QName(child)
+        if (found := known.get(name.text) or known.get(name.localname)) is not None:
+            yield child, found
+        elif name.namespace is None and name.localname in local:
+            yield child, local[name.localname]
+
+
+def _elements(member: Any) -> Iterator[Any]:
+    """Yield the elements of what a type consists of, in sequences and choices within each other too."""
+    if isinstance(member, Element):
+        yield member
+    elif isinstance(member, Indicator):
+        inner: Any = [member.child] if isinstance(member, Group) else member
+        for each in inner:
+            yield from _elements(each)
 
 
 def _text_misfit(node: etree._Element, type_: Any) -> str | None:
@@ -56,7 +90,10 @@ def _text_misfit(node: etree._Element, type_: Any) -> str | None:
     if node.text is None:
         return None
     try:
-        type_.pythonvalue(node.text)
+        if isinstance(type_, Base64Binary):  # of which zeep drops what is none
+            b64decode("".join(node.text.split()), validate=True)
+        else:
+            type_.pythonvalue(node.text)
     except Exception:  # zeep's types raise whatever Python does with a text of another type
         return f"{_path(node)} is {quoted(node.text)}, which is no {_name(type_)}"
     return None
