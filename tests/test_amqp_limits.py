@@ -226,3 +226,14 @@ def test_messages_of_many_sections(section: bytes) -> None:
         assert (refused.state, refused.condition) == (REJECTED, "amqp:decode-error")
         assert refused.description == f"a message has at most {MAX_SECTIONS} sections here"
         assert client.outcome(client.send(link, section * 100)).state == ACCEPTED
+
+
+def test_small_messages_in_a_transaction() -> None:
+    """Each counts for what it takes, which is far more than its octets."""
+    with Listener(Broker(), port=0, options=Options(max_transactions=50_000)) as listener, Raw(listener.port) as client:
+        link, control = client.attach("q"), client.control()
+        transaction = client.declare(control)
+        tags = [client.send(link, b"\x00\x53\x77\x40", transaction=transaction, now=False) for _ in range(100)]
+        told = [client.outcome(tag) for tag in tags]
+        assert [each.condition for each in told[95:]] == ["amqp:resource-limit-exceeded"] * 5
+        assert [each.state for each in told[:95]] == [ACCEPTED] * 95

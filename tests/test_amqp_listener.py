@@ -557,7 +557,7 @@ def test_the_command(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "soapjms.cli", "broker", "--amqp", "127.0.0.1:0", "--ws", "127.0.0.1:0"]
     command += ["--max-transactions", "1000", "--transaction-idle", "60"]
     command += ["--max-client-destinations", "2", "--max-destinations", "100"]
-    command += ["--max-messages", "2", "--max-octets", "5000"]
+    command += ["--max-messages", "2", "--max-octets", "5000", "--max-total-octets", "9000"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen([*command, "--users", str(users)], cwd=ROOT, text=True, **pipes) as process:  # type: ignore[call-overload]
         try:
@@ -577,6 +577,9 @@ def test_the_command(tmp_path: Path) -> None:
                     match=r"resource-limit-exceeded.*max_octets is 5000, there are 1.. and 5... more",
                 ):
                     connection.send(text("x" * 5000)).result(PATIENCE)
+                connection.send(text("x" * 3000)).result(PATIENCE)
+                with pytest.raises(brokers.SendFailedError, match=r"limit-exceeded.*max_total_octets is 9000"):
+                    connection.send(text("x" * 4500, "other")).result(PATIENCE)
                 connection.temporary()
                 with pytest.raises(brokers.BrokerError, match=r"resource-limit-exceeded.*2 destinations"):
                     connection.temporary()

@@ -347,7 +347,7 @@ def test_an_idle_transaction_is_rolled_back(broker: Broker) -> None:
 
 def test_transactions_are_bounded(broker: Broker) -> None:
     """In number, and in what they hold: the message that is too much is refused, and the rest can be committed."""
-    with Listener(broker, port=0, options=Options(max_transactions=1000)) as listening, Raw(listening.port) as raw:
+    with Listener(broker, port=0, options=Options(max_transactions=1500)) as listening, Raw(listening.port) as raw:
         link, control = raw.attach(None), raw.control()
         first, *others = [raw.declare(control) for _ in range(100)]
         refused = raw.outcome(raw.send(control, Message(body=Described(ulong(0x31), [None]))))

@@ -79,7 +79,9 @@ class TestNames(EmbeddedFixtures):
         with one.connect() as later:
             assert receive(later, ORDERS).body == "for one"
 
-    @pytest.mark.parametrize("limits", [{"max_deliveries": 0}, {"max_messages": 0}, {"max_octets": 0}])
+    @pytest.mark.parametrize(
+        "limits", [{"max_deliveries": 0}, {"max_messages": 0}, {"max_octets": 0}, {"max_total_octets": 0}]
+    )
     def test_limits_below_one(self, limits: dict[str, int]) -> None:
         """A broker that could deliver or keep nothing is the caller's error."""
         with pytest.raises(ValueError, match=f"{next(iter(limits))} must be at least 1, not 0"):

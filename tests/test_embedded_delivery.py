@@ -174,6 +174,51 @@ class TestLimits(EmbeddedFixtures):
             assert receive(connection, ORDERS).body == "e" * 199_000
             assert broker.depth(ORDERS) == 0
 
+    def test_a_full_broker_refuses(self) -> None:
+        """All queues and topics together hold so much; a message for several subscribers counts once."""
+        broker = Broker(max_total_octets=100_000)
+        with broker.connect() as connection, broker.connect() as other:
+            inboxes = [Inbox(accept=False) for _ in range(20)]
+            consumers = [connection.consume(NEWS, each) for each in inboxes]
+            send(connection, text(NEWS, "n" * 39_000), text(ORDERS, "o" * 39_000))
+            said = r"the broker is full: max_total_octets is 100000, there are 79\d\d\d and 395\d\d more were to come"
+            for full in (queue("another"), ORDERS, NEWS, connection.temporary()):
+                assert re.fullmatch(said, str(connection.send(text(full, "x" * 39_000)).exception()))
+            assert queue("another") not in broker.destinations()
+            connection.send(text(topic("nobody listens"), "x" * 200_000)).result()
+            transaction = connection.begin()
+            for each in "ab":
+                connection.send(text(queue(each), "x" * 19_000), transaction)
+            assert isinstance(transaction.commit().exception(), SendFailedError)
+            assert [broker.depth(queue(each)) for each in "ab"] == [0, 0]
+            held = [each.next() for each in inboxes]
+            for each in held[1:]:
+                each.accept()
+            assert connection.send(text(ORDERS, "x" * 39_000)).exception() is not None
+            held[0].reject("to the dead letters, for which there is room")
+            assert receive(other, queue("DLQ.news")).body == "n" * 39_000
+            send(connection, text(ORDERS, "x" * 39_000))
+            for consumer in consumers:
+                consumer.close()
+
+    @pytest.mark.parametrize("how", ["ended", "closed", "subscriber", "durable"])
+    def test_what_is_forgotten_makes_room(self, how: str) -> None:
+        """Whatever messages end with, waiting or handed over, there is as much room as before."""
+        with Broker(max_total_octets=100_000).connect() as connection:
+            for _ in range(3):
+                inbox, place = Inbox(accept=False), NEWS if how in ("subscriber", "durable") else connection.temporary()
+                consumer = connection.consume(place, inbox, durable_name="d" if how == "durable" else None)
+                send(connection, text(place, "a" * 39_000), text(place, "b" * 39_000))
+                inbox.next()
+                assert "broker is full" in str(connection.send(text(ORDERS, "c" * 39_000)).exception())
+                if how == "ended":
+                    connection.end_temporary(place)
+                consumer.close()
+                if how == "closed":
+                    connection.end_temporary(place)
+                if how == "durable":
+                    connection.unsubscribe(place, "d")
+
     def test_what_expired_makes_room_for_octets(self, clock: SetClock) -> None:
         """It goes to the dead letters when the queue is full, and what is sent then is taken."""
         broker = Broker(clock=clock, max_octets=1000)

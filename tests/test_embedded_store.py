@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokers.embedded.store import Entry, Store
+from brokers.embedded.store import Entry, Share, Store, Total
 from brokers.message import Message, MessageType
 
 PRIORITIES = st.none() | st.integers(-1, 11)
@@ -115,13 +115,14 @@ STEPS = st.lists(st.sampled_from(["put", "take", "give_back", "settle", "expire"
 def test_octets_are_those_of_what_is_there(steps: list[str | int]) -> None:
     """Whatever is done, the octets are those of waiting and taken entries: no step counts twice, or forgets to."""
     store, taken, numbers, now, octets = Store(1000, 100), [], iter(range(1000)), 0, 0
+    total = Total()
     for step in steps:
         match step:
             case int():
                 octets = step
             case "put":
                 item = entry(next(numbers), 4, octets * 3)
-                item.octets = octets
+                item.octets, item.share = octets, Share(total, octets)
                 store.put(item)
             case "take":
                 found, _ = store.take(now)
@@ -133,7 +134,13 @@ def test_octets_are_those_of_what_is_there(steps: list[str | int]) -> None:
             case "give_back" if taken:
                 store.give_back(taken.pop())
     held = sum(each.octets for each in (*store, *taken))
+    assert total.octets == held
     assert (held <= 100) is (store.excess(0, 0) is None)
     room = 100 - held
     assert store.excess(0, room) is None
     assert store.excess(0, room + 1) == f"max_octets is 100, there are {held} and {room + 1} more were to come"
+    store.end()
+    assert total.octets == sum(each.octets for each in taken)
+    for number, item in enumerate(taken):
+        (store.settle if number % 2 else store.give_back)(item)
+    assert (total.octets, list(store)) == (0, [])

@@ -25,8 +25,8 @@ def connect(url: str, *, timeout: float = DEFAULT_TIMEOUT, **options: Unpack[Bro
     Args:
         url: nothing but the scheme and the name.
         timeout: taken for the sake of the other adapters; this one never waits.
-        options: `clock`, `max_deliveries`, `max_messages`, `max_octets` and `max_destinations` of the broker, for the
-            call that starts it.
+        options: `clock`, `max_deliveries`, `max_messages`, `max_octets`, `max_total_octets` and `max_destinations` of
+            the broker, for the call that starts it.
 
     Raises:
         ConnectionFailedError: the URL has a host, a query or a fragment.

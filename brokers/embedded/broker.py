@@ -17,6 +17,7 @@ from brokers.message import Destination
 DEFAULT_MAX_DELIVERIES: Final = 6
 DEFAULT_MAX_MESSAGES: Final = 100_000
 DEFAULT_MAX_OCTETS: Final = 256 << 20
+DEFAULT_MAX_TOTAL_OCTETS: Final = 1 << 30
 DEFAULT_MAX_DESTINATIONS: Final = 100_000
 
 
@@ -39,6 +40,7 @@ class Broker:
         max_deliveries: int = DEFAULT_MAX_DELIVERIES,
         max_messages: int = DEFAULT_MAX_MESSAGES,
         max_octets: int = DEFAULT_MAX_OCTETS,
+        max_total_octets: int = DEFAULT_MAX_TOTAL_OCTETS,
         max_destinations: int = DEFAULT_MAX_DESTINATIONS,
     ) -> None:
         """Make a broker without any destination; destinations come into being when used.
@@ -51,13 +53,20 @@ class Broker:
             max_messages: how many messages, waiting or handed over, a queue or a topic's subscriber may have; beyond
                 that a send fails. A dead letter beyond it is dropped and logged.
             max_octets: how many octets they may have together, by `Message.octets`; else as `max_messages`.
+            max_total_octets: how many octets all messages of the broker may have together, with 512 more for each;
+                beyond that every send fails. One that several subscribers are to get counts once.
             max_destinations: how many queues and topics in use, temporary destinations and durable subscriptions there
                 may be; what would make one more fails.
 
         Raises:
             ValueError: a maximum below 1.
         """
-        limits = Limits(max_messages=max_messages, max_octets=max_octets, max_destinations=max_destinations)
+        limits = Limits(
+            max_messages=max_messages,
+            max_octets=max_octets,
+            max_total_octets=max_total_octets,
+            max_destinations=max_destinations,
+        )
         for limit, value in {"max_deliveries": max_deliveries, **asdict(limits)}.items():
             if value < 1:
                 raise ValueError(f"{limit} must be at least 1, not {value}")
@@ -110,6 +119,7 @@ class BrokerOptions(TypedDict, total=False):
     max_deliveries: int
     max_messages: int
     max_octets: int
+    max_total_octets: int
     max_destinations: int
 
 

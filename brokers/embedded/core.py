@@ -105,8 +105,12 @@ class Core:
         """
         with self._lock:
             route = self._route(stamped, sender)
-            self._require_room([route])
-            self._put(route)
+            try:
+                self._require_room([route])
+            except SendFailedError:
+                self._forget_unused(Batch(sender, [stamped]))
+                raise
+            self._nodes.put(route, self._numbers)
 
     def depth(self, destination: Destination) -> int:
         """Count what a destination has waiting or handed over and not settled, over all its outlets."""
@@ -213,19 +217,19 @@ class Core:
     def accept(self, holding: Holding) -> None:
         """Forget the message. Does nothing if the holding was settled, went back, or is in a transaction."""
         with self._lock:
-            if _is_free(holding):
+            if holding.is_free:
                 self._settle(holding)
 
     def release(self, holding: Holding) -> None:
         """Put the message back, or with the dead letters if it was delivered too often. Else as `accept`."""
         with self._lock:
-            if _is_free(holding):
+            if holding.is_free:
                 self._give_back(holding)
 
     def reject(self, holding: Holding, reason: str) -> None:
         """Put the message with the dead letters. Else as `accept`."""
         with self._lock:
-            if _is_free(holding):
+            if holding.is_free:
                 self._settle(holding)
                 self._bury(holding.subscription.outlet.source, holding.entry, reason)
 
@@ -241,7 +245,7 @@ class Core:
         """Keep an acceptance until the commit; nothing if the holding is settled or enlisted already."""
         with self._lock:
             _require_open(batch)
-            if _is_free(holding):
+            if holding.is_free:
                 holding.batch = batch
                 batch.accepted.append(holding)
 
@@ -264,7 +268,7 @@ class Core:
             for holding in batch.accepted:
                 self._settle(holding)
             for route in routes:
-                self._put(route)
+                self._nodes.put(route, self._numbers)
             self._forget_unused(batch)
             return refused
 
@@ -313,7 +317,11 @@ class Core:
                 refused.append(RefusedSend(position, message, gone))
         return routes, tuple(refused)
 
-    def _require_room(self, routes: Iterable[Route]) -> None:
+    def _require_room(self, routes: list[Route]) -> None:
+        self._nodes.require_room(routes)
+        self._require_places(routes)
+
+    def _require_places(self, routes: Iterable[Route]) -> None:
         amounts: Counter[Outlet] = Counter()
         sizes: Counter[Outlet] = Counter()
         for route in routes:
@@ -326,11 +334,6 @@ class Core:
             excess = outlet.store.excess(amount, sizes[outlet])
             if excess:
                 raise SendFailedError(f"{outlet.source} is full: {excess}")
-
-    def _put(self, route: Route) -> None:
-        for outlet in route.outlets:
-            outlet.store.put(Entry(route.message, next(self._numbers), route.octets))
-            outlet.wake_one()
 
     def _next(self, subscription: Subscription) -> Holding | None:
         if len(subscription.held) >= subscription.prefetch:
@@ -378,20 +381,16 @@ class Core:
         letter = dead_letter(entry.message, source, reason)
         try:
             route = self._route(letter, self._maker_of(source))
-            self._require_room([route])
+            self._require_places([route])  # of all together there is no more than before
         except SendFailedError as error:
             log.error("dropped message %s: %s", letter.message_id, error)
             return
-        self._put(route)
+        self._nodes.put(route, self._numbers)
 
     def _maker_of(self, source: Destination) -> Place:
         """Return who answers for the dead letters of a destination: its maker, unless it ended meanwhile."""
         node = self._nodes.find(source)
         return Place() if node is None else node.maker
-
-
-def _is_free(holding: Holding) -> bool:
-    return holding.batch is None and holding in holding.subscription.held
 
 
 def _require_open(batch: Batch) -> None:

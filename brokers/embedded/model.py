@@ -21,6 +21,7 @@ class Limits:
 
     max_messages: int
     max_octets: int
+    max_total_octets: int
     max_destinations: int
 
 
@@ -110,6 +111,11 @@ class Holding:
     message: Message
     delivery_count: int
     batch: Batch | None = None
+
+    @property
+    def is_free(self) -> bool:
+        """True while it is neither settled, nor given back, nor in a transaction."""
+        return self.batch is None and self in self.subscription.held
 
 
 class Route(NamedTuple):

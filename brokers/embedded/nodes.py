@@ -5,11 +5,12 @@ Only memory is counted: a queue or topic is forgotten as soon as it is empty and
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Final
 
-from brokers.embedded.model import Key, Limits, Node, Outlet, Place, key_of
-from brokers.embedded.store import Store
-from brokers.errors import BrokerError
+from brokers.embedded.model import Key, Limits, Node, Outlet, Place, Route, key_of
+from brokers.embedded.store import OVERHEAD, Entry, Share, Store, Total
+from brokers.errors import BrokerError, SendFailedError
 from brokers.message import Destination
 
 
@@ -17,12 +18,14 @@ class Nodes:
     """Destinations and durable subscriptions, each of which counts as one.
 
     Args:
-        limits: of messages for each queue and each topic's subscriber, of destinations for all connections together.
+        limits: of messages for each queue and each topic's subscriber and of all together, of destinations for all
+            connections together.
     """
 
     def __init__(self, limits: Limits) -> None:
         self._limits: Final = limits
         self._made = 0
+        self._total: Final = Total()
         self._nodes: dict[Key, Node] = {}
 
     def find(self, destination: Destination) -> Node | None:
@@ -65,6 +68,7 @@ class Nodes:
     def end(self, node: Node, outlet: Outlet) -> None:
         """Forget one outlet of a topic, with what is in it."""
         node.outlets.remove(outlet)
+        outlet.store.end()
         if outlet.durable_name is not None and outlet.maker is not None:
             self._uncount(outlet.maker)
 
@@ -72,8 +76,10 @@ class Nodes:
         """Forget a node, with what is in it. Idempotent."""
         if self._nodes.get(key_of(node.destination)) is not node:
             return
-        for outlet in [outlet for outlet in node.outlets if outlet.durable_name is not None]:
-            self.end(node, outlet)
+        for outlet in list(node.outlets):
+            outlet.store.end()
+            if outlet.durable_name is not None:
+                self.end(node, outlet)
         del self._nodes[key_of(node.destination)]
         self._uncount(node.maker)
 
@@ -81,6 +87,26 @@ class Nodes:
         """Forget a node where that loses nothing."""
         if node.is_unused:
             self.remove(node)
+
+    def put(self, route: Route, numbers: Iterator[int]) -> None:
+        """Put a message where it is to go."""
+        share = Share(self._total, route.octets + OVERHEAD)
+        for outlet in route.outlets:
+            outlet.store.put(Entry(route.message, next(numbers), route.octets, share=share))
+            outlet.wake_one()
+
+    def require_room(self, routes: Iterable[Route]) -> None:
+        """See that so much more is not too much for all destinations together.
+
+        Raises:
+            SendFailedError: it is.
+        """
+        more = sum(route.octets + OVERHEAD for route in routes if route.outlets)
+        if self._total.octets + more > self._limits.max_total_octets:
+            raise SendFailedError(
+                f"the broker is full: max_total_octets is {self._limits.max_total_octets},"
+                f" there are {self._total.octets} and {more} more were to come"
+            )
 
     def _new_store(self) -> Store:
         return Store(self._limits.max_messages, self._limits.max_octets)

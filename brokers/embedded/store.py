@@ -6,7 +6,7 @@ Pure data: no lock, no thread, no clock, no destination names. `core.py` holds i
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Final
 
@@ -15,17 +15,50 @@ from brokers.message import DEFAULT_PRIORITY, Message
 HIGHEST_PRIORITY: Final = 9
 
 
+OVERHEAD: Final = 512
+"""Octets that a message takes besides what it is made of, where all of them are counted."""
+
+
+@dataclass(slots=True, eq=False)
+class Total:
+    """What all stores of a broker hold together, in octets."""
+
+    octets: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Share:
+    """What one message has of a total, once, however many stores it is in."""
+
+    total: Total = field(default_factory=Total)
+    octets: int = 0
+    stores: int = 0
+
+    def enter(self) -> None:
+        """Note that one more store has the message."""
+        self.stores += 1
+        if self.stores == 1:
+            self.total.octets += self.octets
+
+    def leave(self) -> None:
+        """Note that one store fewer has it."""
+        self.stores -= 1
+        if self.stores == 0:
+            self.total.octets -= self.octets
+
+
 @dataclass(slots=True, eq=False)
 class Entry:
     """One message in one store: `sequence` is its place in the order of arrival, `deliveries` counts hand-overs.
 
-    `octets` is what it counts for.
+    `octets` is what it counts for here, `share` in all stores.
     """
 
     message: Message
     sequence: int
     octets: int = 0
     deliveries: int = 0
+    share: Share = field(default_factory=Share)
 
 
 class Store:
@@ -46,6 +79,7 @@ class Store:
         self._taken = 0
         self._octets = 0
         self._earliest_expiration: int | None = None
+        self._has_ended = False
 
     def __len__(self) -> int:
         return len(self._heap) + self._taken
@@ -68,6 +102,7 @@ class Store:
     def put(self, entry: Entry) -> None:
         """Add an entry that is new here."""
         self._octets += entry.octets
+        entry.share.enter()
         self._push(entry)
 
     def _push(self, entry: Entry) -> None:
@@ -89,18 +124,28 @@ class Store:
                 entry.deliveries += 1
                 return entry, expired
             expired.append(entry)
-            self._octets -= entry.octets
+            self._forget(entry)
         return None, expired
 
     def give_back(self, entry: Entry) -> None:
-        """Put a taken entry back at its old place."""
+        """Put a taken entry back at its old place, unless there is none any more."""
+        if self._has_ended:
+            self.settle(entry)
+            return
         self._taken -= 1
         self._push(entry)
 
     def settle(self, entry: Entry) -> None:
         """Forget a taken entry: it was accepted, or went elsewhere."""
         self._taken -= 1
-        self._octets -= entry.octets
+        self._forget(entry)
+
+    def end(self) -> None:
+        """Forget all that waits; what is taken is forgotten once it is settled, or given back."""
+        self._has_ended = True
+        for entry in self:
+            self._forget(entry)
+        self._heap.clear()
 
     def expire(self, now: int) -> list[Entry]:
         """Remove and return every waiting entry that has expired; costs nothing until the first of them has."""
@@ -109,9 +154,14 @@ class Store:
         expired = [entry for entry in self if is_expired(entry.message, now)]
         self._heap = [_ranked(entry) for entry in self if not is_expired(entry.message, now)]
         heapify(self._heap)
-        self._octets -= sum(entry.octets for entry in expired)
+        for entry in expired:
+            self._forget(entry)
         self._earliest_expiration = min((e.message.expiration for e in self if e.message.expiration), default=None)
         return expired
+
+    def _forget(self, entry: Entry) -> None:
+        self._octets -= entry.octets
+        entry.share.leave()
 
     def __iter__(self) -> Iterator[Entry]:
         return (entry for _, _, entry in self._heap)

@@ -53,6 +53,11 @@ LIMITS: Final[Mapping[str, tuple[click.ParamType[Any], str, str]]] = {
         "NUMBER",
         "For AMQP: messages of one queue, or of one subscriber to a topic.  [default: 100000]",
     ),
+    "max_total_octets": (
+        click.IntRange(min=1),
+        "OCTETS",
+        "For AMQP: size of all messages together, with 512 more for each.  [default: 1073741824, 1 GiB]",
+    ),
     "max_destinations": (
         click.IntRange(min=1),
         "NUMBER",
@@ -61,7 +66,7 @@ LIMITS: Final[Mapping[str, tuple[click.ParamType[Any], str, str]]] = {
 }
 """Options of the command that limit clients, as `Options` and `Broker` call them: values, unit, meaning."""
 
-OF_BROKER: Final = frozenset({"max_messages", "max_destinations"})
+OF_BROKER: Final = frozenset({"max_messages", "max_total_octets", "max_destinations"})
 """Those of them that hold for all listeners together."""
 
 MISSING: Final = "for AMQP install the extra: pip install 'soapjms[amqp]'"

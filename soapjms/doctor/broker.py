@@ -17,7 +17,7 @@ from brokers.message import DeliveryMode, Destination, Message, MessageType
 from brokers.naming import NameNotFoundError, Names, NamingError
 from soapjms.addressing import destination_of, reply_destination_of
 from soapjms.doctor.model import Outcome, Patient, Seen, ok, skipped
-from soapjms.doctor.ways import CREATE_QUEUE, IN_PROCESS, WAYS, endpoints_of, ways_of
+from soapjms.doctor.ways import CREATE_QUEUE, IN_PROCESS, WAYS, endpoints_of, schemes_of
 from soapjms.health import PING_PREFIX
 from soapjms.opening import broker_url_of
 from soapjms.protocol.errors import UsageError
@@ -57,20 +57,26 @@ def _mended(error: UsageError | BrokerError, place: str | Port) -> str:
     return "soapjms wsdl lint FILE.wsdl" if isinstance(place, Port) else "soapjms doctor --uri jms:queue:NAME"
 
 
-SET_URL: Final = "export SOAPJMS_CONNECTION=stomp://USER:PASSWORD@HOST:61613"
+DEFAULT_SCHEME: Final = "stomp"
 START: Final = "docker compose up --wait activemq"
 LOOK_AGAIN: Final = "soapjms doctor --uri URI"
 HERE: Final = ("localhost", "127.0.0.1", "::1")
 
 
+def set_url(patient: Patient) -> str:
+    """Return how to give the URL of a broker, of the kind that was given."""
+    way = next((each for each in schemes_of(patient) if each != IN_PROCESS), DEFAULT_SCHEME)
+    return f"export SOAPJMS_CONNECTION={way}://USER:PASSWORD@HOST:{WAYS[way].port}"
+
+
 def check_port(patient: Patient) -> Seen:
     """Somebody listens at one of the brokers."""
     if patient.url is None:
-        return Seen(Outcome.FAILED, "no URL of a broker is given", SET_URL)
+        return Seen(Outcome.FAILED, "no URL of a broker is given", set_url(patient))
     try:
         endpoints = endpoints_of(patient.url)
     except ValueError as error:
-        return Seen(Outcome.FAILED, str(error), SET_URL)
+        return Seen(Outcome.FAILED, str(error), set_url(patient))
     answers = []
     for scheme, host, port in endpoints:
         if scheme == IN_PROCESS:
@@ -82,7 +88,7 @@ def check_port(patient: Patient) -> Seen:
         except OSError as error:
             answers.append(f"{host}:{number}: {error.strerror or error}")
     is_here = all(host in HERE for _, host, _ in endpoints)
-    return Seen(Outcome.FAILED, "; ".join(answers), START if is_here else SET_URL)
+    return Seen(Outcome.FAILED, "; ".join(answers), START if is_here else set_url(patient))
 
 
 def check_login(patient: Patient) -> Seen:
@@ -91,11 +97,11 @@ def check_login(patient: Patient) -> Seen:
     try:
         patient.connection = connect(patient.url, timeout=patient.timeout)
     except LoginRefusedError as error:
-        return Seen(Outcome.FAILED, str(error), SET_URL, "docs/brokers.md#who-asks")
+        return Seen(Outcome.FAILED, str(error), set_url(patient), "docs/brokers.md#who-asks")
     except TlsError as error:
         return Seen(Outcome.FAILED, str(error), "export BROKERS_CA_FILE=/etc/ssl/broker-ca.pem", "docs/brokers.md#tls")
     except (BrokerError, ValueError) as error:
-        return Seen(Outcome.FAILED, str(error), SET_URL)
+        return Seen(Outcome.FAILED, str(error), set_url(patient))
     return ok(patient.connection.capabilities.broker)
 
 
@@ -115,7 +121,7 @@ def check_destination(patient: Patient) -> Seen:
             return Seen(Outcome.FAILED, f"{error}; make it with the broker's own tools, and look again", LOOK_AGAIN)
         return Seen(Outcome.FAILED, str(error), make.format(name=shlex.quote(destination.name or "")))
     except BrokerError as error:
-        return Seen(Outcome.FAILED, str(error), SET_URL)
+        return Seen(Outcome.FAILED, str(error), set_url(patient))
     return ok(f"{destination} may be consumed from; no message was taken")
 
 
@@ -132,7 +138,7 @@ def check_replies(patient: Patient) -> Seen:
         connection.wait_connected(patient.timeout)
         _sent_to_ourselves(connection, replies, patient.timeout, name, f"JMSCorrelationID = '{name}'")
     except (BrokerError, FutureTimeoutError) as error:
-        return Seen(Outcome.FAILED, f"{replies}: {str(error) or 'the broker takes no message'}", SET_URL)
+        return Seen(Outcome.FAILED, f"{replies}: {str(error) or 'the broker takes no message'}", set_url(patient))
     except Empty:
         text = (
             f"{replies} has so many messages that nobody takes that a reply is not found behind them; purge it, and "
@@ -149,7 +155,7 @@ def check_round_trip(patient: Patient) -> Seen:
         patient.connection.wait_connected(patient.timeout)  # some brokers end it where they refuse something
         patient.echo = _echo(patient.connection, patient.timeout)
     except BrokerError as error:
-        return Seen(Outcome.FAILED, str(error), SET_URL, "docs/brokers.md")
+        return Seen(Outcome.FAILED, str(error), set_url(patient), "docs/brokers.md")
     except (FutureTimeoutError, Empty):
         text = f"a message to a temporary queue did not come back within {patient.timeout:g} s"
         return Seen(Outcome.FAILED, text, "soapjms doctor --debug --timeout 30")
@@ -199,7 +205,7 @@ def check_clock(patient: Patient) -> Seen:
     """The clocks of broker and machine agree."""
     assert patient.echo is not None
     sent, back, message = patient.echo
-    if not message.timestamp or not all(each.tells_time for each in ways_of(patient)):
+    if not message.timestamp or not all(WAYS[each].tells_time for each in schemes_of(patient)):
         return skipped("the broker does not tell its time")
     skew = message.timestamp / 1000 - (sent + back) / 2
     text = f"the broker's clock is {abs(skew):.1f} s {'ahead of' if skew > 0 else 'behind'} this machine's"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from soapjms.doctor.model import Outcome, Patient, Seen, ok
-from soapjms.doctor.ways import ways_of
+from soapjms.doctor.ways import WAYS, schemes_of
 
 OLDEST, NEWEST = (3, 11), (3, 13)
 OLDEST_JAVA: Final = 17
@@ -50,7 +50,7 @@ def check_python(patient: Patient) -> Seen:
 def check_extras(patient: Patient) -> Seen:
     """What the URL of the broker needs is installed; other extras that are not are a note."""
     missing = [name for name, modules in EXTRAS.items() if not all(map(find_spec, modules))]
-    needed = [name for name in missing if any(each.extra == name for each in ways_of(patient))]
+    needed = [name for name in missing if any(WAYS[each].extra == name for each in schemes_of(patient))]
     if needed:
         listed = ",".join(needed)
         return Seen(

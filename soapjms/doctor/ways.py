@@ -53,9 +53,9 @@ def endpoints_of(url: str) -> list[Endpoint]:
     return endpoints
 
 
-def ways_of(patient: Patient) -> list[Way]:
-    """Return what is known of the schemes of the URL; nothing for one that is none, which is said elsewhere."""
+def schemes_of(patient: Patient) -> list[str]:
+    """Return the schemes of the URL; nothing for one that is none, which is said elsewhere."""
     try:
-        return [WAYS[each.scheme] for each in endpoints_of(patient.url or "")]
+        return [each.scheme for each in endpoints_of(patient.url or "")]
     except ValueError:
         return []

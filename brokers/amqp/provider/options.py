@@ -54,7 +54,7 @@ class Options:
         max_unfinished: octets of a client's messages that have arrived in part, on all its links; never less than one
             message may have.
         transaction_idle: seconds after which a transaction that nothing was done in is rolled back.
-        max_transactions: octets of the messages in a client's open transactions.
+        max_transactions: octets of the messages in a client's open transactions, with 512 more for each.
     """
 
     users: Mapping[str, str] | Check | None = field(default=None, repr=False)

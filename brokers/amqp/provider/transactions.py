@@ -20,6 +20,7 @@ from brokers.amqp.sections import MalformedError, Section, decode
 from brokers.connection import Transaction
 from brokers.embedded.connection import EmbeddedConnection
 from brokers.embedded.consumer import EmbeddedDelivery
+from brokers.embedded.store import OVERHEAD
 from brokers.errors import SendFailedError
 from brokers.message import Message
 
@@ -47,7 +48,7 @@ class Work:
 
     Attributes:
         poison: why it can only be rolled back. Spec: AT-11.
-        octets: of the messages in it.
+        octets: of the messages in it, with what they take besides.
         used: when something was last done in it, on the monotonic clock.
     """
 
@@ -137,6 +138,7 @@ class Works:
         Raises:
             RefusalError: the client's transactions hold too much.
         """
+        octets += OVERHEAD
         if sum(each.octets for each in self._open.values()) + octets > self._max_octets:
             raise RefusalError(LIMIT, f"the open transactions of a client hold at most {self._max_octets} octets")
         work.octets += octets
