@@ -19,9 +19,9 @@ import pytest
 import trustme
 from amqp_raw import ACCEPTED, PATIENCE, REJECTED, Raw
 from amqp_soak import eventually
-from proton import Data, Described, Message, uint, ulong
+from proton import Data, Described, Message, Terminus, uint, ulong
 
-from brokers import BrokerError, queue
+from brokers import BrokerError, queue, topic
 from brokers.amqp.login import Binding
 from brokers.amqp.provider import Listener, Options
 from brokers.amqp.sasl import AMQP_HEADER
@@ -235,5 +235,15 @@ def test_small_messages_in_a_transaction() -> None:
         transaction = client.declare(control)
         tags = [client.send(link, b"\x00\x53\x77\x40", transaction=transaction, now=False) for _ in range(100)]
         told = [client.outcome(tag) for tag in tags]
-        assert [each.condition for each in told[95:]] == ["amqp:resource-limit-exceeded"] * 5
-        assert [each.state for each in told[:95]] == [ACCEPTED] * 95
+        assert [each.condition for each in told[96:]] == ["amqp:resource-limit-exceeded"] * 4
+        assert [each.state for each in told[:96]] == [ACCEPTED] * 96
+
+
+def test_durable_subscriptions_with_long_names() -> None:
+    """What is kept after its client has gone has a name of bounded length; other links may be called as they like."""
+    with Listener(Broker(), port=0) as listener, Raw(listener.port, container="c" * 1000) as client:
+        refused = client.receive("topic://t", name="n" * 100, durability=Terminus.DELIVERIES)
+        assert client.end_of(refused).condition == "amqp:invalid-field"
+        client.receive("topic://t", name="m" * 100)
+        client.receive("topic://t", name="n", durability=Terminus.DELIVERIES)
+    assert listener.broker.destinations() == [topic("t")]

@@ -13,7 +13,7 @@ from proton import Data, Receiver, Terminus
 
 from brokers.amqp.dialect import CAPABILITIES
 from brokers.amqp.provider.incoming import CREDIT, Incoming, Posts, Sink, Unfinished
-from brokers.amqp.provider.nodes import INVALID, NOT_IMPLEMENTED, RefusalError, kind_of, refusal_of
+from brokers.amqp.provider.nodes import INVALID, MAX_NAME, NOT_IMPLEMENTED, RefusalError, kind_of, refusal_of
 from brokers.amqp.provider.options import Action, Options
 from brokers.amqp.provider.outgoing import Desk, Outgoing
 from brokers.amqp.provider.transactions import CoordinatorLink
@@ -125,10 +125,18 @@ class Attaching:
         return outgoing
 
     def _durable_name(self, link: Any, destination: Destination) -> str | None:
-        """Return what a subscription is called that outlives its link; None for others."""
+        """Return what a subscription is called that outlives its link; None for others.
+
+        Raises:
+            RefusalError: that is too long to be kept.
+        """
         is_durable = link.remote_source.durability != Terminus.NONDURABLE
         if destination.kind is not DestinationKind.TOPIC or not is_durable:
             return None
+        if len(self._client.container) + len(link.name) > MAX_NAME:
+            raise RefusalError(
+                INVALID, f"container and link of a durable subscription have {MAX_NAME} characters at most"
+            )
         return repr((self._client.user, self._client.container, link.name))
 
     def _forget(self, destination: Destination, durable: str | None, *, is_dynamic: bool, for_good: bool) -> None:
