@@ -9,13 +9,15 @@ import logging
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from amqp_raw import ACCEPTED, MODIFIED, REJECTED, RELEASED, Raw, transfer
+from amqp_raw import ACCEPTED, MODIFIED, PATIENCE, REJECTED, RELEASED, Raw, transfer
 from proton import Described, Message, Terminus, byte, symbol, ulong
 
-from brokers import Destination, queue, topic
+import brokers
+from brokers import Destination, MessageType, SendFailedError, queue, topic
 from brokers.amqp.provider import Action, Listener, Options
 from brokers.embedded import Broker
 
@@ -192,6 +194,7 @@ def test_at09_at14_the_first_bad_message_ends_the_link(
     for address, tag in (("good", "0"), (GONE, "first"), (None, "second"), ("good", "third")):
         raw.send(link, to(address), settled=settled, tag=tag, now=False)
     told = raw.end_of(link)
+    assert set(raw.outcomes) - {"0"} == set()  # nobody is told of what is not taken that it was settled
     assert (told.condition, told.info) == ("amqp:not-found", {"delivery-tag": b"first"})
     assert raw.outcome(raw.send(other, to("q"))).state == ACCEPTED
     assert broker.depth(queue("good")) == 1
@@ -208,9 +211,24 @@ def test_nothing_is_taken_after_an_oversized_message(size: int) -> None:
         for _ in range(50):
             raw.send(link, to("q", "y" * 900), now=False)
         assert raw.end_of(link).condition == "amqp:link:message-size-exceeded"
+        assert raw.outcomes == {}  # nobody is told that it was settled
         assert raw.outcome(raw.send(other, to("other"))).state == ACCEPTED
         assert broker.depth(queue("q")) == 0
         assert raw.outcome(raw.send(raw.attach("again"), to(None))).state == ACCEPTED
+
+
+def test_a_message_that_is_too_large_fails_at_its_sender() -> None:
+    """It is told why; the next one goes over another link."""
+    with (
+        Listener(Broker(), port=0, options=Options(max_message=1000)) as listening,
+        brokers.connect(listening.url, reconnect=False) as connection,
+    ):
+        for size in (2000, 200_000):
+            large = brokers.Message(message_type=MessageType.TEXT, body="x" * size, destination=queue("q"))
+            with pytest.raises(SendFailedError, match="message-size-exceeded: a message has at most 1000 octets here"):
+                connection.send(large).result(PATIENCE)
+        connection.send(replace(large, body="small")).result(PATIENCE)
+        assert listening.broker.depth(queue("q")) == 1
 
 
 def resident() -> int:

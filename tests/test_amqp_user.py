@@ -127,6 +127,7 @@ OUTCOMES: dict[str, tuple[Callable[[Any], None], type[Exception], str]] = {
         SendFailedError,
         r"modified \(delivery failed, not deliverable here\)",
     ),
+    "settled": (lambda d: d.settle(), SendFailedError, "settled the message without a word: whether .* is not known"),
     "detached": (lambda d: detach(d, not_found()), DestinationGoneError, "detached the link: amqp:not-found"),
     "detached, unnamed": (lambda d: detach(d, not_found(), names_it=False), DestinationGoneError, "amqp:not-found"),
 }

@@ -80,11 +80,10 @@ def is_final(delivery: Delivery) -> bool:
 
 
 def failure_of(delivery: Delivery) -> SendFailedError | None:
-    """Return why a message that we sent was not taken; None if it was.
-
-    One that was settled without a word was taken.
-    """
+    """Return why a message that we sent was not taken, or may not have been; None if it was."""
     match delivery.remote_state:
+        case 0 | Delivery.RECEIVED:
+            return SendFailedError("the broker settled the message without a word: whether it was taken is not known")
         case Delivery.REJECTED:
             return refusal(delivery.remote.condition)
         case Delivery.RELEASED:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
@@ -33,6 +35,16 @@ SCHEMES: Final[Mapping[str, Scheme]] = {
 """Options of the command, which say where to listen."""
 
 LIMITS: Final[Mapping[str, tuple[click.ParamType[Any], str, str]]] = {
+    "max_connections": (
+        click.IntRange(min=1),
+        "NUMBER",
+        "For AMQP: clients at once, of each address that is listened at.  [default: 1000]",
+    ),
+    "max_message": (
+        click.IntRange(min=1),
+        "OCTETS",
+        "For AMQP: size of a message.  [default: 67108864, 64 MiB]",
+    ),
     "transaction_idle": (
         SECONDS,
         "SECONDS",
@@ -69,6 +81,46 @@ LIMITS: Final[Mapping[str, tuple[click.ParamType[Any], str, str]]] = {
 OF_BROKER: Final = frozenset({"max_messages", "max_total_octets", "max_destinations"})
 """Those of them that hold for all listeners together."""
 
+
+def _like(
+    pattern: str, example: str, context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
+) -> tuple[str, ...]:
+    for value in values:
+        if re.fullmatch(pattern, value) is None:
+            raise click.BadParameter(f"it is to be as {example}, not {value!r}")
+    return values
+
+
+WEBSOCKET: Final[Mapping[str, tuple[str, dict[str, Any]]]] = {
+    "paths": (
+        "--path",
+        {
+            "metavar": "PATH",
+            "multiple": True,
+            "callback": partial(_like, r"/[^\s?#]*", "/amqp"),
+            "help": "For WebSocket: what may be asked for, as /amqp; repeatable.  [default: anything]",
+        },
+    ),
+    "origins": (
+        "--origin",
+        {
+            "metavar": "URL",
+            "multiple": True,
+            "callback": partial(_like, r"https?://[^\s/]+", "https://example.org"),
+            "help": "For WebSocket: a site whose pages may connect, as https://example.org; repeatable."
+            "  [default: none]",
+        },
+    ),
+    "binding": (
+        "--binding",
+        {
+            "type": click.Choice(["csprd01", "cs01", "lenient"]),
+            "help": "For WebSocket: edition of the specification.  [default: lenient]",
+        },
+    ),
+}
+"""Options of the command that are about WebSocket, as `Options` calls them: how they are called here, and read."""
+
 MISSING: Final = "for AMQP install the extra: pip install 'soapjms[amqp]'"
 
 
@@ -80,6 +132,11 @@ def amqp_options(address: Mapping[str, Any], file: click.Path) -> Callable[[F], 
             command = click.option(f"--{name}", help=f"Listen there for {scheme.text}; repeatable.", **address)(command)
         for name, (kind, unit, meaning) in reversed(list(LIMITS.items())):
             command = click.option(f"--{name.replace('_', '-')}", type=kind, metavar=unit, help=meaning)(command)
+        for name, (option, how) in reversed(list(WEBSOCKET.items())):
+            command = click.option(option, name, **how)(command)
+        text = "For AMQP: a line `USER send|receive|* queue:NAME` for each right, `*` as in names of files; nobody may"
+        text += " anything else.  [default: everybody may everything]"
+        command = click.option("--rights", type=file, metavar="FILE", help=text)(command)
         text = "For AMQP: a line USER:PASSWORD for each who is let in.  [default: everybody is]"
         return click.option("--users", type=file, metavar="FILE", help=text)(command)
 
@@ -93,11 +150,14 @@ def addresses(given: Mapping[str, Any]) -> dict[str, list[tuple[str, int]]]:
         click.UsageError: an option that is about AMQP only, and no address for it.
     """
     wanted: dict[str, list[tuple[str, int]]] = {name: given[name] for name in SCHEMES}
-    idle = [name for name in ("users", *LIMITS) if given[name] is not None]
+    idle = [name for name in ("users", "rights", *LIMITS) if given[name] is not None]
     if idle and not any(wanted.values()):
         raise click.UsageError(
             f"--{idle[0].replace('_', '-')} is for AMQP: say where to listen, as --amqp localhost:5672"
         )
+    idle = [option for name, (option, _) in WEBSOCKET.items() if given[name]]
+    if idle and not any(wanted[name] for name, scheme in SCHEMES.items() if scheme.is_websocket):
+        raise click.UsageError(f"{idle[0]} is for WebSocket: say where to listen, as --ws localhost:8080")
     return wanted
 
 
@@ -114,7 +174,7 @@ def listen(
 
     Raises:
         OSError: an address cannot be had.
-        click.UsageError: the extra is not installed, or the file of users holds something else.
+        click.UsageError: the extra is not installed, or a file of users or rights holds something else.
     """
     wanted, users = addresses(given), given["users"]
     if not any(wanted.values()):
@@ -126,21 +186,40 @@ def listen(
     from brokers.embedded import Broker
 
     known = None if users is None else read_users(users)
+    binding = Binding(given["binding"] or Binding.LENIENT)
     limits = {name: given[name] for name in LIMITS if given[name] is not None}
     of_broker = {name: limits.pop(name) for name in limits.keys() & OF_BROKER}
     if max_octets is not None:
         of_broker["max_octets"] = max_octets
     broker = Broker(**of_broker)
+    may = None if given["rights"] is None else read_rights(given["rights"])
     for name, scheme in SCHEMES.items():
         options = Options(
             users=known,
+            may=may,
             **limits,
+            paths=frozenset(given["paths"]) or None,
+            origins=frozenset(given["origins"]),
             tls=tls if scheme.has_tls else None,
-            binding=Binding.LENIENT if scheme.is_websocket else None,
+            binding=binding if scheme.is_websocket else None,
         )
         for host, port in wanted.get(name, ()):
             listener = stack.enter_context(Listener(broker, host, port, options))
             yield listener.scheme, host, listener.port
+
+
+def read_rights(file: Path) -> Callable[..., bool]:
+    """Read who may use which destination.
+
+    Raises:
+        click.UsageError: a line that is no right.
+    """
+    from brokers.amqp.provider import Rights
+
+    try:
+        return Rights.read(file.read_text("utf-8"))
+    except ValueError as error:
+        raise click.UsageError(f"{file}: {error}") from error
 
 
 def read_users(file: Path) -> dict[str, str]:

@@ -20,10 +20,11 @@ from brokers.address import bracketed
 from brokers.amqp.provider.guest import Guest
 from brokers.amqp.provider.nodes import Nodes
 from brokers.amqp.provider.options import Action, Options
+from brokers.amqp.provider.rights import Right, Rights
 from brokers.embedded import Broker
 from brokers.embedded.broker import epoch_milliseconds
 
-__all__ = ["Action", "Listener", "Options"]
+__all__ = ["Action", "Listener", "Options", "Right", "Rights"]
 
 log = logging.getLogger(__name__)
 

@@ -79,6 +79,7 @@ class Incoming:
         self._works = works
         self._buffer = bytearray()
         self._taken = 0
+        self._left = 0
         self._has_detached = False
 
     def delivered(self, delivery: Any) -> None:
@@ -100,7 +101,7 @@ class Incoming:
         link.advance()
         if self._has_detached:
             self._poison(delivery, RefusalError(NOT_TAKEN, "a message of it came after its link had been detached"))
-            delivery.settle()
+            self._leave_open(delivery)
             return
         self._renew()
         self.take(delivery, octets)
@@ -128,6 +129,15 @@ class Incoming:
     def _clear(self) -> None:
         self._unfinished.octets -= len(self._buffer)
         self._buffer.clear()
+
+    def _leave_open(self, delivery: Any) -> None:
+        """Say nothing of a message that is not taken: who hears that it is settled believes that it was.
+
+        Beyond its credit a client has nothing to believe, and would only fill our memory.
+        """
+        self._left += 1
+        if delivery.settled or self._left > CREDIT:
+            delivery.settle()
 
     def _poison(self, delivery: Any, refusal: RefusalError) -> None:
         """Let the transaction of a message that is not taken never be committed, as the client may think it was."""

@@ -36,7 +36,7 @@ class Options:
     Attributes:
         users: passwords by user, or what checks them; None to let everybody in without. Not shown.
         anonymous: let clients in that give no user; unless said, where there are no `users`.
-        may: says who may use which destination; everybody everything unless given.
+        may: says who may use which destination, `Rights` or a function; everybody everything unless given.
         destinations: the queues and topics there are; None to make them when they are used.
         assume_rejected: take a client that lists no outcomes for one that understands `rejected`, as most do.
         tls: the listener's certificate; None for plain text.
