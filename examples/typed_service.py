@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from threading import Event
+from queue import SimpleQueue
 
 import soapjms
 
@@ -36,8 +36,8 @@ def ping(name: str) -> None:
     print(f"pinged by {name}", flush=True)
 
 
-def main(arguments: Sequence[str], stop: Event) -> int:
-    """Serve at the broker whose URL is given until `stop` is set."""
+def main(arguments: Sequence[str], wait: Callable[[], object]) -> int:
+    """Serve at the broker whose URL is given until `wait` returns."""
     if len(arguments) != 1:
         print(__doc__, file=sys.stderr)
         return 2
@@ -46,13 +46,13 @@ def main(arguments: Sequence[str], stop: Event) -> int:
         soapjms.Dispatcher(connection, service.port, service, workers=4) as serving,
     ):
         print(f"serving {service.port.address} at {connection.capabilities.broker}", flush=True)
-        stop.wait()
+        wait()
     print(f"answered {serving.counts['answered']} requests")
     return 0
 
 
 if __name__ == "__main__":
-    ending = Event()
-    signal.signal(signal.SIGINT, lambda *_: ending.set())
-    signal.signal(signal.SIGTERM, lambda *_: ending.set())
-    sys.exit(main(sys.argv[1:], ending))
+    signals = SimpleQueue[int]()  # no Event: a handler that sets one may wait for what it interrupted
+    signal.signal(signal.SIGINT, lambda number, _: signals.put(number))
+    signal.signal(signal.SIGTERM, lambda number, _: signals.put(number))
+    sys.exit(main(sys.argv[1:], signals.get))

@@ -50,7 +50,7 @@ def test_greeter(capsys: pytest.CaptureFixture[str]) -> None:
         return "pinged by World\n" in shown
 
     with soapjms.connect(url), ThreadPoolExecutor(1) as other:
-        served = other.submit(example("greeter_service").main, [url], stop)
+        served = other.submit(example("greeter_service").main, [url], stop.wait)
         try:
             assert example("greeter_client").main([url]) == 0
             eventually(is_pinged, "the ping arrived")
@@ -72,7 +72,7 @@ def test_typed_service(capsys: pytest.CaptureFixture[str]) -> None:
         return "pinged by World" in shown
 
     with soapjms.connect(url), ThreadPoolExecutor(1) as other:
-        served = other.submit(example("typed_service").main, [url], stop)
+        served = other.submit(example("typed_service").main, [url], stop.wait)
         try:
             assert example("zeep_client").main([url]) == 0
             eventually(is_pinged, "the ping arrived")
@@ -90,7 +90,7 @@ def test_typed_service(capsys: pytest.CaptureFixture[str]) -> None:
 def test_usage(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Without the URL of a broker, an example says how it is run."""
     main = example(name).main
-    assert (main([], Event()) if name.endswith("service") else main([])) == 2
+    assert (main([], Event().wait) if name.endswith("service") else main([])) == 2
     assert f"python examples/{name}.py stomp://" in capsys.readouterr().err
 
 
