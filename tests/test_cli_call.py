@@ -17,7 +17,7 @@ from real_brokers import RealBroker
 from wsdl_kit import DATA
 
 import soapjms
-from brokers import Connection, Message, queue
+from brokers import Connection, Message, properties, queue
 from soapjms.protocol import names
 
 URI = "jms:queue:greeter"
@@ -179,6 +179,21 @@ def test_findings_are_named(url: str, connection: Connection, file: Path) -> Non
     assert "Hello" in done.stdout
     assert re.search(r"^Protocol-2\d+ MUST: ", done.stderr, re.MULTILINE)
     assert {each["outcome"] for each in call["findings"]} == {"failed"}
+
+
+def test_a_should_that_is_broken_is_named(url: str, connection: Connection, file: Path) -> None:
+    """What a service over STOMP cannot do otherwise, as all its properties are strings: the status is 0."""
+
+    def with_text(request: Message) -> list[Message]:
+        answer = answer_to(request, "Hello")
+        return [replace(answer, properties=answer.properties.merged(properties({names.IS_FAULT: "false"})))]
+
+    with responder(connection, queue("greeter"), with_text):
+        done = run("call", "--connection", url, "--uri", URI, file)
+        call = said("call", "--connection", url, "--uri", URI, file)
+    assert (done.exit_code, done.stderr.count("\n")) == (0, 1)
+    assert "Local-2.2.3-isFaultType SHOULD: SOAPJMS_isFault is a JMS string, not a boolean" in done.stderr
+    assert [each["outcome"] for each in call["findings"]] == ["warning"]
 
 
 # Status 2

@@ -20,6 +20,7 @@ from soapjms.cli.connecting import CONNECTION_OPTION, TIMEOUT_OPTION, opened, pl
 from soapjms.cli.terminal import console
 from soapjms.cli.wsdl import settings
 from soapjms.client import Client
+from soapjms.protocol.assertions import Outcome
 from soapjms.protocol.attachments import Attachment, Part
 from soapjms.protocol.envelope import Fault, serialize
 from soapjms.protocol.errors import InvalidAttachmentError
@@ -78,7 +79,7 @@ def command(ctx: click.Context, /, words: tuple[str, ...], read_from: Any, save:
     Else the envelope that comes back is printed, on a terminal laid out. A fault, and each rule of the specification
     that request or response break, is named on standard error.
 
-    Exit status: 0 an answer, 1 a fault, or a rule was broken, 2 usage, or no answer.
+    Exit status: 0 an answer, 1 a fault, or a rule was broken (MUST), 2 usage, or no answer.
     """
     if len(words) > 1 or (words and Path(words[0]).suffix.lower() == ".wsdl"):
         response = _typed(words, read_from, save, **options)
@@ -88,7 +89,8 @@ def command(ctx: click.Context, /, words: tuple[str, ...], read_from: Any, save:
         envelope = click.File("rb").convert(words[0] if words else "-", None, ctx)
         response = _raw(envelope, save, **options)
     if response is not None:
-        sys.exit(FINDINGS if response.fault is not None or response.findings() else 0)
+        is_broken = any(each.outcome is Outcome.FAILED for each in response.findings())
+        sys.exit(FINDINGS if response.fault is not None or is_broken else 0)
 
 
 def _typed(words: tuple[str, ...], read_from: Any, save: Path | None, **options: Any) -> Response | None:
