@@ -440,13 +440,16 @@ def test_a_drained_link_has_no_credit_left(raw: Raw) -> None:
     assert raw.take(1) == ["a"]
 
 
-@pytest.mark.parametrize(("state", "count"), [(RELEASED, 1), (MODIFIED, 1)])
-def test_what_is_given_back_is_delivered_again(raw: Raw, state: int, count: int) -> None:
-    """With a count of the deliveries that failed."""
+@pytest.mark.parametrize(
+    ("state", "failed", "count"), [(RELEASED, False, 0), (MODIFIED, False, 0), (MODIFIED, True, 1)]
+)
+def test_what_is_given_back_is_delivered_again(raw: Raw, state: int, failed: bool, count: int) -> None:
+    """With a count of the deliveries that failed. Spec: AMQP 1.0 part 3, 3.4.4 and 3.4.5."""
     sender = raw.attach("q")
     raw.outcome(raw.send(sender, to(None, "a")))
     raw.receive("q")
     raw.until(lambda: raw.deliveries)
+    raw.deliveries[0].local.failed = failed
     raw.settle(raw.deliveries.pop(), state)
     raw.until(lambda: len(raw.received) == 2)
     counts = []
@@ -455,6 +458,27 @@ def test_what_is_given_back_is_delivered_again(raw: Raw, state: int, count: int)
         message.decode(octets)
         counts.append(message.delivery_count)
     assert counts == [0, count]
+
+
+def test_what_nobody_has_seen_is_no_dead_letter(broker: Broker, listener: Listener) -> None:
+    """A consumer that comes and goes gives back what it was sent ahead, however often: that is not delivered too often.
+    What it had begun with, and did not finish, is in the end."""
+    with Raw(listener.port) as sender:
+        link = sender.attach("q")
+        for number in range(5):
+            sender.outcome(sender.send(link, to(None, f"{number}")))
+    for _ in range(8):
+        with Raw(listener.port) as client:
+            client.receive("q", credit=5)
+            client.until(lambda: len(client.deliveries) == broker.depth(queue("q")))
+            first, *others = client.deliveries
+            for each in others:
+                client.settle(each, RELEASED)
+            first.local.failed = True
+            client.settle(first, MODIFIED)
+            client.connection.close()
+            client.until(lambda: client.closed)
+    assert (broker.depth(queue("q")), broker.depth(queue("DLQ.q"))) == (4, 1)
 
 
 def test_a_rejected_message_is_a_dead_letter(broker: Broker, raw: Raw) -> None:

@@ -37,6 +37,10 @@ class EmbeddedDelivery(Delivery):
         """Give the message back, or to the dead letters if that was its last delivery. Else as `accept`."""
         self._core.release(self.holding)
 
+    def give_back(self) -> None:
+        """Do as `release`, of what nobody has seen: it does not count as a delivery."""
+        self._core.release(self.holding, counts=False)
+
     def reject(self, reason: str) -> None:
         """Put the message on the dead-letter queue, `reason` in its property `dead_letter_reason`. Else as `accept`."""
         self._core.reject(self.holding, reason)

@@ -220,10 +220,11 @@ class Core:
             if holding.is_free:
                 self._settle(holding)
 
-    def release(self, holding: Holding) -> None:
+    def release(self, holding: Holding, *, counts: bool = True) -> None:
         """Put the message back, or with the dead letters if it was delivered too often. Else as `accept`."""
         with self._lock:
             if holding.is_free:
+                holding.entry.deliveries -= 0 if counts else 1
                 self._give_back(holding)
 
     def reject(self, holding: Holding, reason: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from proton import Delivery, Described, Link, Sender
 
-from brokers.amqp.outcomes import ACCEPTED_CODES, is_final
+from brokers.amqp.outcomes import ACCEPTED_CODES, RELEASED, is_final
 from brokers.amqp.provider.carried import uncarried
 from brokers.amqp.provider.transactions import Works, transaction_of
 from brokers.connection import Delivery as BrokerDelivery
@@ -80,7 +80,7 @@ class Outgoing:
             if self._link is None or not self._desk.is_up:
                 return  # the consumer is ending, and gives back what it holds
             if self._link.credit <= 0:  # taken back meanwhile
-                delivery.release()
+                delivery.give_back()
                 return
             self._send(self._link, delivery)
 
@@ -120,7 +120,10 @@ class Outgoing:
         return self._link is not None and bool(self._link.drain_mode) and self._link.credit > 0
 
     def delivered(self, delivery: Any) -> None:
-        """Do with a message what the client decided."""
+        """Do with a message what the client decided.
+
+        Only what it says has failed counts as a delivery. Spec: AMQP 1.0 part 3, 3.4.4 and 3.4.5.
+        """
         if not is_final(delivery):
             return
         held = self._held.pop(delivery.tag, None)
@@ -136,6 +139,8 @@ class Outgoing:
             outcome = delivery.remote.data[1] if len(delivery.remote.data or ()) > 1 else None
             if isinstance(outcome, Described) and outcome.descriptor in ACCEPTED_CODES:
                 self._desk.works.find(transaction).accept(held)
+            elif isinstance(outcome, Described) and outcome.descriptor in RELEASED:
+                held.give_back()
             else:
                 held.release()
             return
@@ -147,8 +152,10 @@ class Outgoing:
                 held.reject("rejected" if condition is None else f"{condition.description or condition.name}")
             case Delivery.MODIFIED if delivery.remote.undeliverable:
                 held.reject("modified: not deliverable here")
-            case _:
+            case Delivery.MODIFIED if delivery.remote.failed:
                 held.release()
+            case _:
+                held.give_back()
 
     def _allow(self) -> None:
         if self._link is not None:
