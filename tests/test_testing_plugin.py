@@ -7,14 +7,17 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import tomllib
 from pathlib import Path
 
 import pytest
+from broker_recipes import CLASSIC_JARS
 from real_brokers import RealBroker
 
 import soapjms
 from soapjms.testing import running
+from soapjms.testing.waiting import BrokerNotAvailableError, wait_for
 
 pytest_plugins = ["pytester"]
 
@@ -234,6 +237,7 @@ def test_no_docker(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     result.assert_outcomes(errors=1)
     told = lines_of(result)
     assert re.search(r"need ActiveMQ in a container, and (no Docker engine answers|a library is missing) \(", told)
+    assert "name the folder of an ActiveMQ that was unpacked, --soapjms-broker=process:FOLDER" in told
     assert "give the URL of a broker: --soapjms-broker=stomp://USER:PASSWORD@HOST:61613" in told
     tests = """
 def test_it(soapjms_broker, soapjms_session_broker):
@@ -254,14 +258,14 @@ def test_a_container_or_why_not() -> None:
         with running.running("container") as broker, broker.connect() as connection:
             assert connection.capabilities.broker.startswith("ActiveMQ/6.1.8")
     else:
-        with pytest.raises(running.BrokerNotAvailableError, match=re.escape(problem)), running.running("container"):
+        with pytest.raises(BrokerNotAvailableError, match=re.escape(problem)), running.running("container"):
             pass
 
 
 @pytest.mark.broker
 def test_a_real_broker(run: Run, activemq: RealBroker) -> None:
     """The same fixtures on ActiveMQ, with a broker that is waited for until it lets us in."""
-    running.wait_for(activemq.stomp_url, 30, activemq.log)
+    wait_for(activemq.stomp_url, 30, activemq.log)
     tests = """
 def test_it(soapjms_stub, soapjms_client, soapjms_capture, soapjms_real_broker, soapjms_broker):
     soapjms_stub.expect(GREET).respond(SAID).times(2)
@@ -274,10 +278,55 @@ def test_it(soapjms_stub, soapjms_client, soapjms_capture, soapjms_real_broker, 
     run(tests, f"--soapjms-broker={activemq.stomp_url}").assert_outcomes(passed=1)
 
 
+@pytest.mark.broker
+def test_a_child_process(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The ActiveMQ of a folder is started for the session on a free port, used, and ended: it leaves nothing behind."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    tests = """
+import os
+def test_it(soapjms_stub, soapjms_client, soapjms_capture, soapjms_real_broker, soapjms_broker):
+    soapjms_stub.expect(GREET).respond(SAID)
+    assert soapjms_client(soapjms_stub.uri).call(ENVELOPE).element.text == "Hello"
+    assert_conforms(soapjms_capture)
+    assert soapjms_broker is soapjms_real_broker
+    assert soapjms_broker.description.startswith("ActiveMQ of ")
+    assert ", a child process at stomp://127.0.0.1:" in soapjms_broker.description
+"""
+    run(tests, f"--soapjms-broker=process:{CLASSIC_JARS.parent}").assert_outcomes(passed=1)
+    assert list(tmp_path.glob("soapjms-activemq-*")) == []
+
+
+@pytest.mark.parametrize(
+    ("files", "home", "told"),
+    [
+        ([], None, "neither there nor in its lib/ is an activemq-broker-*.jar; name the folder of an ActiveMQ Classic"),
+        (["lib/activemq-broker-6.1.8.jar"], "{folder}/none", "JAVA_HOME is {folder}/none, which has no bin/java"),
+        (["activemq-broker-6.1.8.jar"], "{folder}", "ended before it was ready\nno such class"),
+    ],
+)
+def test_a_child_process_that_cannot_be(
+    files: list[str], home: str | None, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is missing is said, and the end of what was logged."""
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho no such class >&2\nexit 1\n")
+    java.chmod(0o755)
+    for each in files:
+        (tmp_path / each).parent.mkdir(exist_ok=True)
+        (tmp_path / each).touch()
+    monkeypatch.setenv("JAVA_HOME", (home or "{folder}").format(folder=tmp_path))
+    with (
+        pytest.raises(BrokerNotAvailableError, match=re.escape(told.format(folder=tmp_path))),
+        running.running(f"process:{tmp_path}"),
+    ):
+        pass
+
+
 def test_a_broker_that_never_is_ready() -> None:
     """Is given up in time, with the end of its log."""
-    with pytest.raises(running.BrokerNotAvailableError) as caught:
-        running.wait_for("stomp://me:secret@127.0.0.1:9", 0.0, lambda: "one\ntwo")
+    with pytest.raises(BrokerNotAvailableError) as caught:
+        wait_for("stomp://me:secret@127.0.0.1:9", 0.0, lambda: "one\ntwo")
     assert re.match(
         r"the broker at stomp://\*\*\*@127\.0\.0\.1:9 was not ready after 0 s: .*\none\ntwo$", str(caught.value), re.S
     )

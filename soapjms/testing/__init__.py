@@ -6,9 +6,10 @@ serves any test framework. See docs/testing.md.
 
 from soapjms.testing.conforming import ConformanceError, assert_conforms
 from soapjms.testing.expecting import Expectation
-from soapjms.testing.running import BrokerInUse, BrokerNotAvailableError
+from soapjms.testing.running import BrokerInUse
 from soapjms.testing.stub import StubService, UnmetExpectationsError
 from soapjms.testing.traffic import Traffic
+from soapjms.testing.waiting import BrokerNotAvailableError
 
 __all__ = [
     "BrokerInUse",

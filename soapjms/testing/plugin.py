@@ -25,10 +25,11 @@ from soapjms.protocol.uri import JmsUri
 from soapjms.protocol.uri.showing import without_user_info
 from soapjms.protocol.wsdl import Port
 from soapjms.service import Service
-from soapjms.testing.running import CONTAINER, EMBEDDED, BrokerInUse, BrokerNotAvailableError, checked, decided, running
+from soapjms.testing.running import CONTAINER, EMBEDDED, BrokerInUse, checked, decided, running
 from soapjms.testing.showing import record_shown
 from soapjms.testing.stub import StubService, UnmetExpectationsError
 from soapjms.testing.traffic import Traffic, read_log
+from soapjms.testing.waiting import BrokerNotAvailableError
 
 OPTION: Final = "--soapjms-broker"
 VARIABLE: Final = "SOAPJMS_TEST_BROKER"
@@ -97,7 +98,10 @@ def _kit(request: pytest.FixtureRequest) -> Kit:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option and the setting that choose the broker."""
-    said = "embedded (default), container (ActiveMQ, with Docker), auto (container if Docker answers), or a URL"
+    said = (
+        "embedded (default), container (ActiveMQ, with Docker), auto (container if Docker answers), "
+        "process:FOLDER (the ActiveMQ that was unpacked there, with Java), or a URL"
+    )
     group = parser.getgroup("soapjms")
     group.addoption(OPTION, metavar="BROKER", default=None, help=f"broker for soapjms fixtures: {said}")
     parser.addini(INI, help=f"broker for soapjms fixtures: {said}", default="")

@@ -1,4 +1,4 @@
-"""Which broker tests use: the embedded one, ActiveMQ in a container, or one that runs already.
+"""Which broker tests use: the embedded one, ActiveMQ in a container or as a child process, or one that runs already.
 
 `testcontainers` and `docker` are imported only here, and only if a container is asked for.
 """
@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import gc
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -17,9 +16,11 @@ from uuid import uuid4
 from brokers.connecting import SCHEMES, connect
 from brokers.connection import Connection
 from brokers.errors import BrokerError
-from soapjms.protocol.errors import SoapJmsError, UsageError
+from soapjms.protocol.errors import UsageError
 from soapjms.protocol.showing import shown
 from soapjms.protocol.uri.showing import without_user_info
+from soapjms.testing.process import activemq
+from soapjms.testing.waiting import BrokerNotAvailableError, wait_for
 
 IMAGE: Final = "apache/activemq-classic:6.1.8"
 STOMP_PORT: Final = 61613
@@ -27,16 +28,12 @@ LOGIN: Final = "admin:admin"
 """User and password as the image has them; its port is open to this machine only."""
 START_TIMEOUT: Final = 90.0
 """Seconds from the start of the container, its image already there, until it lets us in."""
-POLL: Final = 0.1
-LOG_LINES: Final = 30
 
 EMBEDDED: Final = "embedded"
 CONTAINER: Final = "container"
 AUTO: Final = "auto"
-
-
-class BrokerNotAvailableError(SoapJmsError):
-    """The broker that the tests ask for cannot be had; the message says why and what to do."""
+PROCESS: Final = "process"
+"""Before a colon and a folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +61,14 @@ def checked(choice: str) -> str:
     Raises:
         UsageError: it is neither one of the words nor a URL that an adapter serves.
     """
-    scheme = choice.partition(":")[0].lower()
-    if choice in (EMBEDDED, CONTAINER, AUTO) or (":" in choice and scheme in SCHEMES):
+    scheme, colon, rest = choice.partition(":")
+    if choice in (EMBEDDED, CONTAINER, AUTO) or (colon and scheme.lower() in SCHEMES) or (scheme == PROCESS and rest):
         return choice
     raise UsageError(
         # not shown as a whole: it may hold a password
-        f"the broker for tests begins with {shown(scheme)}; accepted are {EMBEDDED}, {CONTAINER} (ActiveMQ, with "
-        f"Docker), {AUTO} (a container if Docker answers, else embedded), or the URL of one, which begins with "
+        f"the broker for tests begins with {shown(scheme.lower())}; accepted are {EMBEDDED}, {CONTAINER} (ActiveMQ, "
+        f"with Docker), {AUTO} (a container if Docker answers, else embedded), {PROCESS}:FOLDER (the ActiveMQ that was "
+        f"unpacked there, with Java), or the URL of one, which begins with "
         f"{', '.join(f'{each}:' for each in SCHEMES)}"
     )
 
@@ -84,13 +82,17 @@ def decided(choice: str) -> tuple[str, str]:
 
 
 def running(choice: str) -> AbstractContextManager[BrokerInUse]:
-    """Have a broker while a `with` statement lasts: `embedded`, in a `container`, or that of a URL.
+    """Have a broker while a `with` statement lasts: `embedded`, in a `container`, a child process
+    (`process:FOLDER`), or that of a URL.
 
     Raises (on entering):
         BrokerNotAvailableError: it cannot be had.
     """
     starts: dict[str, Callable[[], AbstractContextManager[BrokerInUse]]] = {EMBEDDED: embedded, CONTAINER: container}
-    return starts[choice]() if choice in starts else given(choice)
+    if choice in starts:
+        return starts[choice]()
+    kind, _, folder = choice.partition(":")
+    return process(folder) if kind == PROCESS else given(choice)
 
 
 @contextmanager
@@ -118,6 +120,17 @@ def given(url: str) -> Iterator[BrokerInUse]:
 
 
 @contextmanager
+def process(folder: str) -> Iterator[BrokerInUse]:
+    """Run the ActiveMQ Classic that was unpacked in a folder, on a free port of this machine, all in memory.
+
+    Raises:
+        BrokerNotAvailableError: it is not there, or there is no Java, or it does not start.
+    """
+    with activemq(folder) as url:
+        yield BrokerInUse(url, f"ActiveMQ of {folder}, a child process at {url}")
+
+
+@contextmanager
 def container() -> Iterator[BrokerInUse]:
     """Run ActiveMQ Classic in a container, on a free port of this machine; pulling the image may take its time.
 
@@ -128,7 +141,8 @@ def container() -> Iterator[BrokerInUse]:
     if problem is not None:
         raise BrokerNotAvailableError(
             f"the tests need ActiveMQ in a container, and {problem}. "
-            f"Start Docker, or give the URL of a broker: --soapjms-broker=stomp://USER:PASSWORD@HOST:{STOMP_PORT}"
+            "Start Docker, or name the folder of an ActiveMQ that was unpacked, --soapjms-broker=process:FOLDER, "
+            f"or give the URL of a broker: --soapjms-broker=stomp://USER:PASSWORD@HOST:{STOMP_PORT}"
         )
     from testcontainers.core.container import DockerContainer
 
@@ -166,28 +180,3 @@ def _docker_problem() -> str | None:
     finally:
         client.close()
     return None
-
-
-def wait_for(url: str, timeout: float, log: Callable[[], str]) -> None:
-    """Return once a broker lets us in.
-
-    Args:
-        url: of the broker.
-        timeout: seconds that it may take.
-        log: returns what it has written, whose end goes into the error.
-
-    Raises:
-        BrokerNotAvailableError: it did not in time.
-    """
-    deadline = time.monotonic() + timeout
-    while True:
-        try:
-            connect(url, timeout=5).close()
-            return
-        except BrokerError as error:
-            if time.monotonic() > deadline:
-                told = "\n".join(log().splitlines()[-LOG_LINES:])
-                raise BrokerNotAvailableError(
-                    f"the broker at {without_user_info(url)} was not ready after {timeout:g} s: {error}\n{told}"
-                ) from error
-        time.sleep(POLL)
