@@ -402,3 +402,17 @@ def test_round_trip(contents: list[tuple[bytes, str]], as_text: bool, mtom: bool
     assert found.root.document == (root.decode() if as_text else root)
     assert [bytes(each.content) for each in found.attachments] == [octets for octets, _ in contents]
     assert isinstance(found.attachments, Attachments)
+
+
+@pytest.mark.parametrize("content", ["photo.png", None, 5, [b"octets"]])
+def test_a_content_that_is_none(content: Any) -> None:
+    """A path as text is the likeliest mistake; it is told when the attachment is made."""
+    with pytest.raises(UsageError, match=r"of the type \w+; it is octets, or a pathlib\.Path"):
+        Attachment(content)
+
+
+@pytest.mark.parametrize("attachments", [Attachment(b"x"), [b"x"], "abc", {"a": Attachment(b"x")}, [b"x" * 10_000]])
+def test_what_is_no_list_of_attachments(attachments: Any) -> None:
+    """It is told in one line, however large."""
+    with pytest.raises(UsageError, match=r"^attachments is .{1,200}; it is a list of soapjms\.Attachment$"):
+        packaged(PLAIN, TYPE_11, as_envelope(xml.parse(PLAIN)), attachments)

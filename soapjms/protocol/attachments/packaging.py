@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import binascii
 import re
+import reprlib
 from base64 import encodebytes
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
@@ -59,7 +60,7 @@ class Attachment:
         fields: other header fields of its part, such as Content-Disposition.
 
     Raises:
-        UsageError: a value that cannot stand in a header field.
+        UsageError: a content that is neither octets nor a place of some; a value that cannot stand in a header field.
 
     Spec: RFC 2045 7; RFC 2392; RFC 2557 4.
     """
@@ -72,6 +73,9 @@ class Attachment:
     fields: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.content, bytes | bytearray | memoryview) and not hasattr(self.content, "read_bytes"):
+            kind = type(self.content).__name__
+            raise UsageError(f"the content of an attachment is of the type {kind}; it is octets, or a pathlib.Path")
         problem = parse_content_type(self.content_type).problem
         if problem is not None or not _LINE.fullmatch(self.content_type):
             raise UsageError(f"the content type of an attachment is {self.content_type!r}: {problem or 'one line'}")
@@ -166,12 +170,14 @@ def packaged(
         boundary: of the caller's own choice.
 
     Raises:
-        UsageError: two attachments with one Content-ID, an `xop:Include` that refers to none of them, or a boundary
-            that is none or occurs in a part.
+        UsageError: no list of attachments; two with one Content-ID, an `xop:Include` that refers to none of them, or a
+            boundary that is none or occurs in a part.
         OSError: an attachment that is elsewhere could not be read.
 
     Spec: SOAP/JMS 2.4; MTOM 3; RFC 2387 3; Protocol-2015, 2029.
     """
+    if not isinstance(attachments, Sequence) or not all(isinstance(each, Attachment) for each in attachments):
+        raise UsageError(f"attachments is {reprlib.repr(attachments)}; it is a list of soapjms.Attachment")
     includes = [each.get("href") for each in envelope.root.iter(XOP_INCLUDE)]
     _check_references(includes, attachments)
     is_text = isinstance(root, str)
