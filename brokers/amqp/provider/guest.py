@@ -244,6 +244,9 @@ class Guest(Driver):
     def _on_session_open(self, event: Any) -> None:
         # Without a window of its own: what arrives is taken at once, and when one is used up by what follows the end of
         # a link, proton opens it again in the name of that link, which ends the connection (seen with 0.40).
+        if len(self._sessions) > MAX_CHANNEL:  # begun on channels that have one: proton would go on, without channels
+            why = f"{len(self._sessions)} sessions have begun already"
+            self._end_connection(event.connection, NOT_ALLOWED, why)
         event.session.open()
         self._sessions.add(event.session)
 
