@@ -5,7 +5,7 @@ given for a number, and reads what is none as nothing. For people who move money
 from __future__ import annotations
 
 from base64 import b64decode
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import zeep.exceptions
@@ -36,42 +36,54 @@ def misfit(root: etree._Element, message: Any) -> str | None:
         return None
     wanted = message.body
     if message._is_body_wrapped:
-        return _value_misfit(body, wanted.type, message.wsdl.types)
+        return _value_misfit(body, wanted.type, _Types(message.wsdl.types))
     content = next(body.iterchildren(etree.Element), None)
     if isinstance(message, DocumentMessage) and (content is None or content.tag != wanted.qname.text):
         return f"it holds {'nothing' if content is None else content.tag!s}; the WSDL says {wanted.qname.text}"
-    return None if content is None else _value_misfit(content, wanted.type, message.wsdl.types)
+    return None if content is None else _value_misfit(content, wanted.type, _Types(message.wsdl.types))
 
 
-def _value_misfit(node: etree._Element, type_: Any, types: Any) -> str | None:
+class _Types:
+    """The types of a WSDL, and what those consist of that one message has: looked up once."""
+
+    def __init__(self, known: Any) -> None:
+        self._known = known
+        self._members: dict[Any, Mapping[str, Any]] = {}
+
+    def named_by(self, node: etree._Element) -> Any:
+        """Return the type that an xsi:type names; None where there is none, of which zeep says what it thinks."""
+        try:
+            return self._known.get_type(qname_attr(node, _XSI_TYPE), fail_silently=True)
+        except (zeep.exceptions.Error, ValueError):
+            return None
+
+    def member(self, type_: Any, tag: str) -> Any:
+        """Return the type of a child by its name, None if there is none; as zeep has it, a namespace may be missing."""
+        members = self._members.get(type_)
+        if members is None:
+            members = self._members[type_] = _members(type_)
+        return members.get(tag) or members.get(f"{{*}}{tag}" if tag[0] != "{" else tag.partition("}")[2])
+
+
+def _members(type_: Any) -> Mapping[str, Any]:
+    """Return the types of elements by name, and under `{*}local` for children without a namespace."""
+    found = {each.qname.text: each.type for _, member in type_.elements_nested for each in _elements(member)}
+    return {f"{{*}}{etree.QName(name).localname}": inner for name, inner in found.items()} | found
+
+
+def _value_misfit(node: etree._Element, type_: Any, types: _Types) -> str | None:
     if _XSI_TYPE in node.attrib:
-        type_ = _named_type(node, types)
+        type_ = types.named_by(node)
     if isinstance(type_, AnySimpleType):
         return _text_misfit(node, type_)
     if not isinstance(type_, ComplexType):
         return None
-    found = (_value_misfit(child, inner, types) for child, inner in _typed_children(node, type_))
-    return next((each for each in found if each is not None), None)
-
-
-def _named_type(node: etree._Element, types: Any) -> Any:
-    """Return the type that an xsi:type names; None where there is none, of which zeep says what it thinks."""
-    try:
-        return types.get_type(qname_attr(node, _XSI_TYPE), fail_silently=True)
-    except (zeep.exceptions.Error, ValueError):
-        return None
-
-
-def _typed_children(node: etree._Element, type_: Any) -> Iterator[tuple[etree._Element, Any]]:
-    """Yield children with the types of their names; as zeep has it, a namespace may be missing on either side."""
-    known = {each.qname.text: each.type for _, member in type_.elements_nested for each in _elements(member)}
-    local = {etree.QName(name).localname: inner for name, inner in known.items()}
     for child in node.iterchildren(etree.Element):
-        name = etree.QName(child)
-        if (found := known.get(name.text) or known.get(name.localname)) is not None:
-            yield child, found
-        elif name.namespace is None and name.localname in local:
-            yield child, local[name.localname]
+        inner = types.member(type_, str(child.tag))
+        found = None if inner is None else _value_misfit(child, inner, types)
+        if found is not None:
+            return found
+    return None
 
 
 def _elements(member: Any) -> Iterator[Any]:
