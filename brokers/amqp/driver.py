@@ -227,8 +227,6 @@ class Driver(ABC):
                     goes_on = not listens or self._read(machine, connected)
                 finally:
                     self._flush()
-                if self._listens and not listens:  # TLS may hold something that the socket does not tell of
-                    self._waker.wake()
             self._do_deeds()
 
     @property
