@@ -29,7 +29,8 @@ from zeep.wsdl import Document, bindings
 from zeep.wsdl.attachments import MessagePack
 from zeep.wsdl.messages import DocumentMessage
 from zeep.wsse import UsernameToken
-from zeep.xsd import AnyObject, AnySimpleType, ComplexType, Element
+from zeep.xsd import AnyObject, AnySimpleType, Base64Binary, ComplexType, Element, Group
+from zeep.xsd.elements.indicators import Indicator
 from zeep_kit import BINDING, HTTP, NS, TYPES, gallery_wsdl, written
 from zeep_kit import binding as binding_of
 
@@ -284,6 +285,43 @@ def test_a_text_of_another_type_is_sent_and_read_as_nothing(frame: Any, http: Do
     assert work.parse_xmlelement(etree.fromstring(f'<w xmlns="{NS}"><year>abc</year></w>')).year is None
     assert frame.input.body.qname.text == f"{{{NS}}}frame"
     assert isinstance(frame.input.body.type, ComplexType)
+
+
+def test_elements_stand_within_sequences_choices_and_groups(tmp_path: Path) -> None:
+    """`elements_nested` leads to all of them; a group is one by its `child`, the others can be iterated."""
+    inner = '<xs:element name="{}" type="xs:int"/>'
+    types = f"""{TYPES}<xs:group name="Spot"><xs:sequence>{inner.format("a")}</xs:sequence></xs:group>
+      <xs:complexType name="Wall"><xs:sequence><xs:group ref="g:Spot"/>
+        <xs:choice maxOccurs="unbounded">{inner.format("b")}<xs:sequence>{inner.format("c")}</xs:sequence></xs:choice>
+      </xs:sequence></xs:complexType>"""
+    text = gallery_wsdl("http://localhost/", types=types, bindings=binding_of("Jms", "soap", HTTP))
+    wall = Document(str(written(tmp_path, text)), Files()).types.get_type(f"{{{NS}}}Wall")  # type: ignore[arg-type]
+    assert isinstance(wall, ComplexType)
+
+    def names(member: Any) -> list[str]:
+        if isinstance(member, Element):
+            return [member.qname.localname]
+        assert isinstance(member, Indicator)
+        inside: Any = [member.child] if isinstance(member, Group) else member
+        return [name for each in inside for name in names(each)]
+
+    assert [name for _, member in wall.elements_nested for name in names(member)] == ["a", "b", "c"]
+
+
+def test_types_by_name(http: Document) -> None:
+    """That of an unknown namespace is None, and one that a known namespace lacks an error of zeep."""
+    assert http.types.get_type(f"{{{NS}}}Work", fail_silently=True) is not None
+    assert http.types.get_type("{urn:nobody}Work", fail_silently=True) is None
+    with pytest.raises(zeep.exceptions.LookupError):
+        http.types.get_type(f"{{{NS}}}Nobody", fail_silently=True)
+
+
+def test_a_simple_value_alone_is_written_twice() -> None:
+    """Called, its type makes a text of it, and the element another of that: of octets base64 of base64."""
+    element, holder = Element("{urn:x}scan", Base64Binary()), etree.Element("holder")
+    element.render(holder, element(b"abc"))
+    element.render(holder, element("YWJj"))
+    assert [each.text for each in holder] == ["WVdKag==", "YWJj"]
 
 
 def test_plugins_are_called_one_after_the_other(http: Document, frame: Any) -> None:

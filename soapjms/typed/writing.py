@@ -23,6 +23,7 @@ from soapjms.protocol.names import SoapVersion
 from soapjms.typed.description import Described
 from soapjms.typed.reading import declared_headers
 from soapjms.typed.signature import element_names
+from soapjms.zeep.bare import written
 from soapjms.zeep.checking import misfit
 from soapjms.zeep.enclosed import Enclosed
 
@@ -113,7 +114,7 @@ def element_with(
     """
     holder = etree.Element("holder")
     try:
-        element.render(holder, element(*arguments, **values))
+        element.render(holder, element(*(written(each, element.type) for each in arguments), **values))
         problem = described.misfit(holder[0])
     except Exception as error:  # zeep's types raise whatever Python does with a value of another type
         raise UsageError(
@@ -134,7 +135,7 @@ def _arguments(value: Any, type_: Any) -> tuple[list[Any], dict[str, Any]]:
     A message that consists of one element takes its value: the function returns what a zeep client gets.
     """
     if not isinstance(type_, ComplexType):
-        return [value], {}
+        return [written(value, type_)], {}
     names = element_names(type_)
     if len(names) == 1 and not type_.attributes:
         return [], {names[0]: value}

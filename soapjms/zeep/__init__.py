@@ -1,8 +1,8 @@
 """zeep over JMS: `soapjms.zeep.Client("greeter.wsdl", connection=…)`, or `zeep.Client(…, transport=JmsTransport(…))`.
 
 Read in this order: `errors.py`, `groups.py` and `loading.py` have what zeep may load, `ports.py` what a WSDL says of
-JMS, `enclosed.py` attachments, `checking.py` looks at what zeep does not, `threads.py`, `endpoints.py` sends and waits,
-`raw.py`, `bindings.py` is what zeep calls, `transport.py`, `client.py`.
+JMS, `enclosed.py` attachments, `checking.py` looks at what zeep does not, `bare.py` does what it does not well,
+`threads.py`, `endpoints.py` sends and waits, `raw.py`, `bindings.py` is what zeep calls, `transport.py`, `client.py`.
 """
 
 try:

@@ -22,6 +22,7 @@ from soapjms.protocol.names import FailureReason
 from soapjms.protocol.wsa import stated_action
 from soapjms.protocol.wsdl import Port
 from soapjms.response import Response
+from soapjms.zeep.bare import is_bare, value_in, written
 from soapjms.zeep.checking import misfit
 from soapjms.zeep.enclosed import ARGUMENT, Enclosed, apart, packed
 from soapjms.zeep.endpoints import Endpoints, Outgoing
@@ -132,10 +133,12 @@ class JmsBinding:
         """Let zeep make the envelope, without plugins and WS-Security: theirs is what attachments were put into."""
         if operation.input is None:
             raise UsageError(f"the operation {operation.name!r} has no input, so it cannot be called")
-        bare = copy.copy(client)
-        bare.plugins, bare.wsse = [], None
+        plain = copy.copy(client)
+        plain.plugins, plain.wsse = [], None
+        if operation.input.body is not None:
+            args = [written(each, operation.input.body.type) for each in args]
         try:
-            envelope, headers = self._create(operation.name, args, kwargs, client=bare, options=options)  # type: ignore[attr-defined]
+            envelope, headers = self._create(operation.name, args, kwargs, client=plain, options=options)  # type: ignore[attr-defined]
         except zeep.exceptions.Error:
             raise
         except Exception as error:  # zeep's types raise whatever Python does with a value of another type
@@ -168,7 +171,8 @@ class JmsBinding:
         if found is not None:
             raise _unfit(operation, found)
         try:
-            return packed(operation.process_reply(root), parts)
+            bare = is_bare(operation.output)
+            return packed(value_in(root, operation.output) if bare else operation.process_reply(root), parts)
         except zeep.exceptions.Error:
             raise
         except Exception as error:  # zeep's types raise whatever Python does with XML of another type
