@@ -122,11 +122,21 @@ def test_at04_capabilities_that_some_node_has(raw: Raw) -> None:
     ("settled", "outcomes"), [(False, ("accepted", "rejected")), (False, ("accepted",)), (True, ())]
 )
 def test_at06_a_node_without_what_was_promised(raw: Raw, settled: bool, outcomes: tuple[str, ...]) -> None:
-    """AT-06: a topic, where the link was for queues, is amqp:not-implemented: rejected, or the link is detached."""
+    """AT-06: a topic, where the link was for queues, is amqp:not-implemented: rejected, or the link is detached;
+    where rejected could not tell it, a transaction is not committed."""
     link = raw.attach(None, capabilities=("queue",), outcomes=outcomes or ("accepted", "rejected"))
     tag = raw.send(link, to("topic://t"), settled=settled)
     told = raw.outcome(tag) if not settled and "rejected" in outcomes else raw.end_of(link)
     assert told.condition == "amqp:not-implemented"
+    link, control = (
+        raw.attach(None, capabilities=("queue",), outcomes=outcomes or ("accepted", "rejected")),
+        raw.control(),
+    )
+    transaction = raw.declare(control)
+    raw.send(link, to("topic://t"), settled=settled, transaction=transaction)
+    ended = raw.discharge(control, transaction, fail=False)
+    assert (ended.state == ACCEPTED) is (not settled and "rejected" in outcomes)
+    assert ended.condition in (None, "amqp:transaction:rollback")
 
 
 CELLS = [(settled, rejects, in_transaction) for in_transaction in (0, 1) for settled in (0, 1) for rejects in (1, 0)]
