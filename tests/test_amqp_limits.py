@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import logging
-import os
-import resource
 import socket
 import ssl
 import sys
 import threading
 import traceback
 import tracemalloc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import trustme
 from amqp_raw import ACCEPTED, PATIENCE, REJECTED, Raw
 from amqp_soak import eventually
+from limits_kit import files_for, no_more_threads
 from proton import Data, Described, Message, Terminus, uint, ulong
 
 from brokers import BrokerError, queue, topic
@@ -27,33 +24,6 @@ from brokers.amqp.provider import Listener, Options
 from brokers.amqp.sasl import AMQP_HEADER
 from brokers.amqp.sections import MAX_SECTIONS
 from brokers.embedded import Broker
-
-
-@contextmanager
-def files_for(more: int) -> Iterator[None]:
-    """Let this process open so many more files."""
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    top = max(int(each) for each in os.listdir("/proc/self/fd"))
-    held = [os.dup(0)]
-    while held[-1] <= top:  # no gap is left below
-        held.append(os.dup(0))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (held[-1] + 1 + more, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)
-        for each in held:
-            os.close(each)
-
-
-@contextmanager
-def no_more_threads() -> Iterator[None]:
-    """Ask for stacks that there is no memory for."""
-    before = threading.stack_size(1 << 46)
-    try:
-        yield
-    finally:
-        threading.stack_size(before)
 
 
 def is_turned_away(listener: Listener) -> None:

@@ -9,7 +9,7 @@ import logging
 import socket
 from collections.abc import Callable
 from contextlib import suppress
-from threading import Lock, Thread, current_thread
+from threading import Event, Lock, Thread, current_thread
 from typing import Final, Protocol
 
 from brokers.smqp.commands import Notice
@@ -22,6 +22,10 @@ from brokers.smqp.replies import Code, format_reply, plain
 log = logging.getLogger(__name__)
 
 RECEIVE: Final = 64 * 1024
+
+PAUSE: Final = 0.1
+"""Seconds until it is tried again, where a connection could not be taken."""
+
 ACK: Final = format_reply(plain(Code.ACKNOWLEDGED))
 REFUSED: Final = format_reply(plain(Code.UNAVAILABLE))
 
@@ -89,14 +93,14 @@ class Listener:
         self._lock = Lock()
         self._current: socket.socket | None = None
         self._reader: Thread | None = None
-        self._is_closed = False
+        self._is_closed = Event()
         self._thread = Thread(target=self._accept, name=f"smqp listener {self.port}", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
         """Listen no more, and end the connection that there is."""
         with self._lock:
-            self._is_closed = True
+            self._is_closed.set()
             current, self._current = self._current, None
         _shut(self._socket)
         self._socket.close()
@@ -108,21 +112,27 @@ class Listener:
                 thread.join()
 
     def _accept(self) -> None:
-        while True:
+        while not self._is_closed.is_set():
             try:
                 connection, (host, *_) = self._socket.accept()
-            except OSError:
-                return
+            except OSError as error:  # closed, a server that left at once, or there are no more files to be had
+                if not self._is_closed.wait(PAUSE):
+                    log.warning("a notify connection could not be taken: %s", error)
+                continue
             if host != self._server_address:
                 log.warning("%s is not the server, and may not notify", host)
                 connection.close()
                 continue
-            self._begin(connection)
+            try:
+                self._begin(connection)
+            except RuntimeError as error:  # there are no more threads to be had
+                log.warning("a notify connection could not be taken: %s", error)
+                self._let_go(connection)
 
     def _begin(self, connection: socket.socket) -> None:
         """Let the newest connection be the one that counts; that before it has ended, or is about to."""
         with self._lock:
-            if self._is_closed:
+            if self._is_closed.is_set():
                 connection.close()
                 return
             before, self._current = self._current, connection
@@ -131,8 +141,9 @@ class Listener:
         self._hearer.ended()
         if self._reader is not None:
             self._reader.join()
-        self._reader = Thread(target=self._read, args=(connection,), name=f"smqp notified {self.port}", daemon=True)
-        self._reader.start()
+        reader = Thread(target=self._read, args=(connection,), name=f"smqp notified {self.port}", daemon=True)
+        reader.start()
+        self._reader = reader
 
     def _read(self, connection: socket.socket) -> None:
         try:
@@ -145,11 +156,14 @@ class Listener:
         except Exception:
             log.exception("the notify connection failed")
         finally:
-            with self._lock:
-                if self._current is connection:
-                    self._current = None
-            connection.close()
-            self._on_end()
+            self._let_go(connection)
+
+    def _let_go(self, connection: socket.socket) -> None:
+        with self._lock:
+            if self._current is connection:
+                self._current = None
+        connection.close()
+        self._on_end()
 
     def _secured(self, connection: socket.socket) -> socket.socket:
         """Make the TLS of a connection; what comes out of it takes its place, to be ended by others."""

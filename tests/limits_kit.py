@@ -1,0 +1,36 @@
+"""Limits of this process, lowered for a moment."""
+
+from __future__ import annotations
+
+import os
+import resource
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def files_for(more: int) -> Iterator[None]:
+    """Let this process open so many more files."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    top = max(int(each) for each in os.listdir("/proc/self/fd"))
+    held = [os.dup(0)]
+    while held[-1] <= top:  # no gap is left below
+        held.append(os.dup(0))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (held[-1] + 1 + more, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        for each in held:
+            os.close(each)
+
+
+@contextmanager
+def no_more_threads() -> Iterator[None]:
+    """Ask for stacks that there is no memory for."""
+    before = threading.stack_size(1 << 46)
+    try:
+        yield
+    finally:
+        threading.stack_size(before)
