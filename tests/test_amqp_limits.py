@@ -6,9 +6,10 @@ import logging
 import socket
 import ssl
 import sys
-import threading
 import traceback
 import tracemalloc
+from contextlib import suppress
+from select import select
 from typing import Any
 
 import pytest
@@ -84,23 +85,41 @@ def test_a_client_that_pings_and_does_not_read(has_tls: bool) -> None:
     server, trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
     made.issue_cert("localhost").configure_cert(server)
     made.configure_trust(trusting)
-    options = Options(binding=Binding.CS01, tls=server if has_tls else None)
+    options = Options(binding=Binding.CS01, tls=server if has_tls else None, patience=PATIENCE)
     with (
         Listener(Broker(), port=0, options=options) as listener,
         socket.create_connection(("127.0.0.1", listener.port), PATIENCE) as plain,
         trusting.wrap_socket(plain, server_hostname="localhost") if has_tls else plain as client,
     ):
         upgrade(client)
-        sender = threading.Thread(target=client.sendall, args=(MASKED_PING * PINGS,))
-        sender.start()
-        sender.join(STALLED)
-        assert sender.is_alive()
-        left = len(PONG) * PINGS
-        while left:
+        client.setblocking(False)
+        to_send, to_read = memoryview(MASKED_PING * PINGS), len(PONG) * PINGS
+        while select([], [client], [], STALLED)[1]:
+            to_send = sent(client, to_send)
+        assert to_send
+        while to_read:
+            assert any(select([client], [client] if to_send else [], [], PATIENCE))
+            to_send = sent(client, to_send)
+            to_read -= read(client)
+
+
+def sent(client: socket.socket, octets: memoryview) -> memoryview:
+    """Send as much as there is room for; return the rest."""
+    with suppress(BlockingIOError, ssl.SSLWantWriteError):
+        while octets:
+            octets = octets[client.send(octets[: 1 << 16]) :]
+    return octets
+
+
+def read(client: socket.socket) -> int:
+    """Count the octets that are there to be read; fail at the end of the connection."""
+    count = 0
+    with suppress(BlockingIOError, ssl.SSLWantReadError):
+        while True:
             octets = client.recv(1 << 16)
             assert octets
-            left -= len(octets)
-        sender.join(PATIENCE)
+            count += len(octets)
+    return count
 
 
 STALLED = 3.0
