@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from select import select
 from types import TracebackType
 from typing import Any, Self
 
@@ -82,7 +83,6 @@ class Raw:
         self.transport, self.connection, self._collector = Transport(), Connection(), Collector()
         self._socket = socket.create_connection(("127.0.0.1", port), PATIENCE)
         early = b"" if user is None else log_in(self._socket, user, user)
-        self._socket.settimeout(0.02)
         self.transport.idle_timeout = idle
         self.connection.container = container
         self.connection.desired_capabilities = [symbol(each) for each in desires] or None
@@ -264,10 +264,9 @@ class Raw:
         """Note what came."""
 
     def _read(self) -> bool:
-        try:
-            octets = self._socket.recv(65536)
-        except TimeoutError:
+        if not select([self._socket], [], [], 0.02)[0]:
             return False
+        octets = self._socket.recv(65536)
         assert octets or self.closed, "the connection was closed"
         self.heard(octets)
         while octets and (room := self.transport.capacity()) > 0:
