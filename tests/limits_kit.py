@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import threading
@@ -12,6 +13,7 @@ from contextlib import contextmanager
 @contextmanager
 def files_for(more: int) -> Iterator[None]:
     """Let this process open so many more files."""
+    gc.collect()  # what that closes is not closed meanwhile
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     top = max(int(each) for each in os.listdir("/proc/self/fd"))
     held = [os.dup(0)]
