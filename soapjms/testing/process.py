@@ -8,8 +8,9 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from random import SystemRandom
 from typing import Final
 
 from soapjms.testing.waiting import BrokerNotAvailableError, wait_for
@@ -18,6 +19,10 @@ BROKER: Final = "broker:({})?persistent=false&useJmx=false&schedulerSupport=fals
 """All in memory, and at an address of this machine only: for anybody on it, whatever user and password."""
 
 MAIN: Final = "org.apache.activemq.console.Main"
+PORTS: Final = range(10_000, 20_000)
+"""Below what systems give to clients, and to whoever asks for any port: nobody has them before they are listened at."""
+
+ATTEMPTS: Final = 20
 START_TIMEOUT: Final = 90.0
 END_TIMEOUT: Final = 10.0
 """Seconds that it has to end by itself."""
@@ -47,9 +52,10 @@ def activemq(folder: str) -> Iterator[str]:
 
 def _free_port() -> int:
     """Return a port that nobody has now; who takes it before the broker does makes that say so."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-    return port
+    for each in SystemRandom().sample(PORTS, ATTEMPTS):
+        with suppress(OSError), socket.create_server(("127.0.0.1", each)):  # somebody has it
+            return each
+    raise BrokerNotAvailableError(f"of {ATTEMPTS} ports from {PORTS.start} on none is free")
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:

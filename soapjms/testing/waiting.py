@@ -37,8 +37,9 @@ def wait_for(url: str, timeout: float, log: Callable[[], str], is_running: Calla
             connect(url, timeout=5).close()
             return
         except BrokerError as error:
+            has_ended = not is_running()  # asked before the log is read, which then is whole
             named, told = without_user_info(url), "\n".join(log().splitlines()[-LOG_LINES:])
-            if not is_running():
+            if has_ended:
                 raise BrokerNotAvailableError(f"the broker for {named} ended before it was ready\n{told}") from error
             if time.monotonic() > deadline:
                 raise BrokerNotAvailableError(
