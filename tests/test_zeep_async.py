@@ -292,7 +292,7 @@ def test_many_calls_while_the_connection_is_lost(
     async def calls() -> None:
         loop = asyncio.get_running_loop()
         loop.set_default_executor(ThreadPoolExecutor(1))
-        async with AsyncClient(path, connection=lost, operation_timeout=0.5) as client:
+        async with AsyncClient(path, connection=lost, operation_timeout=2.0) as client:
             lost.is_lost.set()
             began = loop.time()
             asked = [client.service.hang({"year": 1}) for _ in range(20)] + [client.service.note("x") for _ in range(5)]
@@ -301,7 +301,7 @@ def test_many_calls_while_the_connection_is_lost(
             assert await asyncio.to_thread(lambda: "free") == "free"
             assert not waiting.done()
             found = await waiting
-            assert loop.time() - began < 4, "one after the other they would take 6 s and more"
+            assert loop.time() - began < 15, "one after the other they would take 24 s and more"
             assert {type(each) for each in found} <= {JmsTransportError, JmsTimeoutError}
             assert {each.reason for each in found} == {FailureReason.TRANSMISSION_FAILURE}
 
@@ -313,9 +313,9 @@ def test_a_broker_that_takes_nothing(connection: Connection, path: Path) -> None
     sending, go = Event(), Event()
 
     async def calls() -> None:
-        client = AsyncClient(path, connection=slow(connection, sending, go), operation_timeout=0.1)
+        client = AsyncClient(path, connection=slow(connection, sending, go), operation_timeout=0.5)
         for call in (client.service.hang({"year": 1}), client.service.note("x")):
-            with pytest.raises(JmsTimeoutError, match=r"took nothing within 0\.1 s; whether it has the message is not"):
+            with pytest.raises(JmsTimeoutError, match=r"took nothing within 0\.5 s; whether it has the message is not"):
                 await call
         assert sending.is_set()
         go.set()
