@@ -79,9 +79,14 @@ class Raw:
         container: str = "raw",
         user: str | None = None,
         idle: float = 0.0,
+        receive_buffer: int | None = None,
     ) -> None:
         self.transport, self.connection, self._collector = Transport(), Connection(), Collector()
-        self._socket = socket.create_connection(("127.0.0.1", port), PATIENCE)
+        self._socket = socket.socket()
+        if receive_buffer is not None:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        self._socket.settimeout(PATIENCE)
+        self._socket.connect(("127.0.0.1", port))
         early = b"" if user is None else log_in(self._socket, user, user)
         self.transport.idle_timeout = idle
         self.connection.container = container
@@ -250,6 +255,16 @@ class Raw:
             quiet = 0 if self._read() else quiet + 1
             self.pump()
 
+    def read_to_the_end(self) -> None:
+        """Say no more, and read until the other side has nothing more to say either."""
+        self._socket.shutdown(socket.SHUT_WR)
+        self._socket.settimeout(PATIENCE)
+        while octets := self._socket.recv(65536):
+            self._take(octets)
+            while (event := self._collector.peek()) is not None:
+                self._handle(event)
+                self._collector.pop()
+
     def pump(self) -> None:
         """Write what proton wants written, and look at what happened."""
         while (pending := self.transport.pending()) > 0:
@@ -269,10 +284,13 @@ class Raw:
         octets = self._socket.recv(65536)
         assert octets or self.closed, "the connection was closed"
         self.heard(octets)
+        self._take(octets)
+        return True
+
+    def _take(self, octets: bytes) -> None:
         while octets and (room := self.transport.capacity()) > 0:
             self.transport.push(octets[:room])
             octets = octets[room:]
-        return bool(octets) or True
 
     def _handle(self, event: Any) -> None:
         if event.type in (Event.LINK_REMOTE_CLOSE, Event.LINK_REMOTE_DETACH):

@@ -12,6 +12,7 @@ import socket
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -50,6 +51,16 @@ def eventually(what: str, condition: object) -> None:
     while not condition():
         assert time.monotonic() < until, f"{what}: did not happen in time"
         time.sleep(0.01)
+
+
+def threads_in(*functions: str) -> int:
+    """Count the threads that are in all of these functions, or in what those call."""
+    return sum(
+        {
+            each.name for each in traceback.StackSummary.extract(traceback.walk_stack(top), lookup_lines=False)
+        }.issuperset(functions)
+        for top in sys._current_frames().values()
+    )
 
 
 @contextmanager

@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 import socket
 import ssl
-import sys
-import traceback
 import tracemalloc
 from contextlib import suppress
 from select import select
@@ -15,7 +13,7 @@ from typing import Any
 import pytest
 import trustme
 from amqp_raw import ACCEPTED, PATIENCE, REJECTED, Raw
-from amqp_soak import eventually
+from amqp_soak import eventually, threads_in
 from limits_kit import files_for, no_more_threads
 from proton import Data, Described, Message, Terminus, uint, ulong
 
@@ -200,22 +198,11 @@ def test_many_links_of_a_client_that_does_not_read() -> None:
             tracemalloc.start()
             try:
                 assert sender.outcome(sender.send(link, octets)).state == ACCEPTED
-                eventually("they wait", lambda: threads_in("_on_delivery") > 30)
+                eventually("they wait", lambda: threads_in("_on_delivery", "wait") > 30)
                 assert tracemalloc.get_traced_memory()[1] < 12 * size
             finally:
                 tracemalloc.stop()
         assert len(deaf.take(40)) == 40
-
-
-def threads_in(function: str) -> int:
-    """Count the threads that are in a function, or in what it calls."""
-    return sum(
-        any(
-            each.name == function
-            for each in traceback.StackSummary.extract(traceback.walk_stack(top), lookup_lines=False)
-        )
-        for top in sys._current_frames().values()
-    )
 
 
 @pytest.mark.parametrize("section", [b"\x00\x53\x75\xa0\x00", b"\x00\x53\x77\x40"])

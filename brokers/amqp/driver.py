@@ -63,6 +63,7 @@ class Driver(ABC):
         self._waker = Waker()
         self._thread: Thread | None = None
         self._out = memoryview(b"")
+        self._passed = 0
         self._debt = 0
         self._max_debt = max_debt
         self._deeds: deque[Callable[[], None]] = deque()
@@ -90,6 +91,19 @@ class Driver(ABC):
     def unwritten(self) -> int:
         """How many octets wait for the peer to read, but for what proton has not encoded yet."""
         return len(self._out) + (0 if self._machine is None else self._machine.waiting)
+
+    def mark(self) -> int:
+        """Return what stands for the end of all that is to be written by now; with the lock held, as for `has_passed`.
+
+        What the window of a session keeps back is not among it.
+        """
+        if self._machine is not None:
+            self._machine.gather()
+        return self._passed + self.unwritten
+
+    def has_passed(self, mark: int) -> bool:
+        """Say whether everything before a mark was written."""
+        return self._passed >= mark
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -168,6 +182,7 @@ class Driver(ABC):
             try:
                 written = self._socket.send(self._out)
                 self._out = self._out[written:]
+                self._passed += written
                 self._debt = max(0, self._debt - written)
                 self.written.notify_all()
             except OSError:  # no room now, or never again: the reading thread finds out

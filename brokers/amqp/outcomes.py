@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from proton import Condition, Delivery, Described
 
@@ -21,10 +21,32 @@ REDIRECTS: Final = frozenset({LINK_REDIRECT, "amqp:connection:redirect"})
 TRANSACTIONAL: Final = 0x34
 """The delivery state of what belongs to a transaction: its id, and what the outcome will be."""
 
-ACCEPTED_CODES: Final = frozenset({0x24, "amqp:accepted:list"})
-REJECTED: Final = frozenset({0x25, "amqp:rejected:list"})
-RELEASED: Final = frozenset({0x26, "amqp:released:list"})
-MODIFIED: Final = frozenset({0x27, "amqp:modified:list"})
+STATES: Final[Mapping[Any, int]] = {
+    0x24: Delivery.ACCEPTED,
+    "amqp:accepted:list": Delivery.ACCEPTED,
+    0x25: Delivery.REJECTED,
+    "amqp:rejected:list": Delivery.REJECTED,
+    0x26: Delivery.RELEASED,
+    "amqp:released:list": Delivery.RELEASED,
+    0x27: Delivery.MODIFIED,
+    "amqp:modified:list": Delivery.MODIFIED,
+}
+"""The outcomes by what describes them."""
+
+
+class Outcome(NamedTuple):
+    """What a receiver decided about a delivery, at once or at the commit of a transaction.
+
+    Attributes:
+        state: proton's; 0 for none that is known.
+        condition: why it was rejected.
+        failed, undeliverable: what was modified.
+    """
+
+    state: int
+    condition: Condition | None = None
+    failed: bool = False
+    undeliverable: bool = False
 
 
 class RedirectedError(SendFailedError):
@@ -81,43 +103,47 @@ def is_final(delivery: Delivery) -> bool:
 
 def failure_of(delivery: Delivery) -> SendFailedError | None:
     """Return why a message that we sent was not taken, or may not have been; None if it was."""
-    match delivery.remote_state:
-        case 0 | Delivery.RECEIVED:
-            return SendFailedError("the broker settled the message without a word: whether it was taken is not known")
+    if delivery.remote_state in (0, Delivery.RECEIVED):
+        return SendFailedError("the broker settled the message without a word: whether it was taken is not known")
+    outcome = outcome_of(delivery)
+    match outcome.state:
         case Delivery.REJECTED:
-            return refusal(delivery.remote.condition)
+            return refusal(outcome.condition)
         case Delivery.RELEASED:
             return SendFailedError("the broker gave the message back: released")
         case Delivery.MODIFIED:
-            remote = delivery.remote
             said = [
                 word
-                for word, is_so in (("delivery failed", remote.failed), ("not deliverable here", remote.undeliverable))
+                for word, is_so in (
+                    ("delivery failed", outcome.failed),
+                    ("not deliverable here", outcome.undeliverable),
+                )
                 if is_so
             ]
             return SendFailedError(
                 f"the broker gave the message back: modified{' (' * bool(said)}{', '.join(said)}{')' * bool(said)}"
             )
-        case state if state == TRANSACTIONAL:
-            return _provisional(delivery.remote.data)
     return None
 
 
-def _provisional(data: Any) -> SendFailedError | None:
-    """Read the outcome that a message will have when its transaction is committed."""
+def outcome_of(delivery: Delivery) -> Outcome:
+    """Read what was decided; of a delivery that belongs to a transaction, what takes effect at its commit."""
+    remote = delivery.remote
+    if delivery.remote_state != TRANSACTIONAL:
+        return Outcome(delivery.remote_state, remote.condition, remote.failed, remote.undeliverable)
+    data: Any = remote.data
     outcome = data[1] if isinstance(data, list) and len(data) > 1 else None
-    if not isinstance(outcome, Described):
-        return None
-    if outcome.descriptor in REJECTED:
-        return refusal(_condition(outcome.value))
-    for kinds, word in ((RELEASED, "released"), (MODIFIED, "modified")):
-        if outcome.descriptor in kinds:
-            return SendFailedError(f"the broker gave the message back: {word}")
-    return None
+    if not isinstance(outcome, Described) or not isinstance(outcome.descriptor, int | str):
+        return Outcome(0)
+    fields = outcome.value if isinstance(outcome.value, list) else []
+    state = STATES.get(outcome.descriptor, 0)
+    if state == Delivery.MODIFIED:
+        return Outcome(state, None, *(each is True for each in [*fields, None, None][:2]))
+    return Outcome(state, _condition(fields) if state == Delivery.REJECTED else None)
 
 
-def _condition(fields: Any) -> Condition | None:
-    error = fields[0] if isinstance(fields, list) and fields else None
+def _condition(fields: list[Any]) -> Condition | None:
+    error = fields[0] if fields else None
     if not isinstance(error, Described) or not isinstance(error.value, list) or not error.value:
         return None
     name, description, info = [*error.value, None, None][:3]

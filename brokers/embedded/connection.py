@@ -86,7 +86,11 @@ class EmbeddedTransaction(Transaction):
         """
         if not isinstance(delivery, EmbeddedDelivery) or not self.connection.owns(delivery):
             raise ValueError("the delivery came by another connection")
-        self._core.enlist(self._batch, delivery.holding)
+        self.taking(delivery).accept()
+
+    def taking(self, delivery: EmbeddedDelivery) -> EmbeddedDelivery:
+        """Return a delivery of this connection whose end, whatever that is, is part of this."""
+        return delivery.within(self._batch)
 
     def commit(self) -> Completion[tuple[RefusedSend, ...]]:
         """Carry out everything at once, before this returns.
@@ -230,7 +234,7 @@ class EmbeddedConnection(Connection):
         self._require_open()
         self._core.forget_durable(topic, durable_name)
 
-    def begin(self) -> Transaction:
+    def begin(self) -> EmbeddedTransaction:
         """Begin a transaction; one that is still open when the connection closes is aborted."""
         with self._lock:
             self._require_open()

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from threading import Thread, current_thread
 from time import monotonic
 from typing import Final
 
 from brokers.connection import Consumer, Delivery, OnDelivery
 from brokers.embedded.core import Core
-from brokers.embedded.model import Holding, Subscription
+from brokers.embedded.model import Batch, Holding, Subscription
 from brokers.errors import BrokerError
 
 log = logging.getLogger(__name__)
@@ -22,28 +22,34 @@ GENERATION: Final = 1
 class EmbeddedDelivery(Delivery):
     """One message as it reached one consumer of the embedded broker."""
 
-    __slots__ = ("_core", "holding")
+    __slots__ = ("_batch", "_core", "holding")
 
-    def __init__(self, core: Core, holding: Holding) -> None:
+    def __init__(self, core: Core, holding: Holding, batch: Batch | None = None) -> None:
+        """Take what is held; with a `batch` all that is done here is done at its commit."""
         super().__init__(holding.message, holding.delivery_count, GENERATION)
         self._core = core
+        self._batch = batch
         self.holding = holding
+
+    def within(self, batch: Batch) -> EmbeddedDelivery:
+        """Return what decides within a transaction; that raises ClosedError once the transaction has ended."""
+        return EmbeddedDelivery(self._core, self.holding, batch)
 
     def accept(self) -> None:
         """Acknowledge. Does nothing if this was settled, is in a transaction, or went back with its consumer."""
-        self._core.accept(self.holding)
+        self._core.accept(self.holding, self._batch)
 
     def release(self) -> None:
         """Give the message back, or to the dead letters if that was its last delivery. Else as `accept`."""
-        self._core.release(self.holding)
+        self._core.release(self.holding, self._batch)
 
     def give_back(self) -> None:
         """Do as `release`, of what nobody has seen: it does not count as a delivery."""
-        self._core.release(self.holding, counts=False)
+        self._core.release(self.holding, self._batch, counts=False)
 
     def reject(self, reason: str) -> None:
         """Put the message on the dead-letter queue, `reason` in its property `dead_letter_reason`. Else as `accept`."""
-        self._core.reject(self.holding, reason)
+        self._core.reject(self.holding, reason, self._batch)
 
 
 class EmbeddedConsumer(Consumer):
@@ -96,9 +102,10 @@ class EmbeddedConsumer(Consumer):
         if self._thread is not current_thread():
             self._thread.join(max(0.0, deadline - monotonic()))
 
-    def leave(self) -> None:
-        """Give back what is held."""
-        self._core.leave(self._subscription)
+    def leave(self, seen: Iterable[EmbeddedDelivery] | None = None) -> None:
+        """Give back what is held; of this only what was `seen` counts as delivered, None for all of it."""
+        holdings = None if seen is None else {each.holding for each in seen}
+        self._core.leave(self._subscription, holdings)
 
     def _run(self) -> None:
         while (holding := self._core.take(self._subscription)) is not None:

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
+from functools import partial
 from itertools import count
 from secrets import token_hex
 from threading import Condition, RLock
 from typing import Final, TypeAlias
 
 from brokers.connection import RefusedSend
-from brokers.embedded.model import Batch, Holding, Limits, Outlet, Place, Route, Subscription, key_of
+from brokers.embedded.model import Batch, Deed, Holding, Limits, Outlet, Place, Route, Subscription, key_of
 from brokers.embedded.nodes import Nodes
 from brokers.embedded.stamps import EXPIRED, dead_letter, is_dead_letter_queue, received, redelivered
 from brokers.embedded.store import Entry
@@ -104,7 +105,7 @@ class Core:
             SendFailedError: a limit is reached; the message went nowhere.
         """
         with self._lock:
-            route = self._route(stamped, sender)
+            route = self._nodes.route(stamped, sender)
             try:
                 self._require_room([route])
             except SendFailedError:
@@ -135,6 +136,8 @@ class Core:
     ) -> Subscription:
         """Add a subscription; several with one `durable_name` compete as the consumers of a queue do.
 
+        With a `prefetch` of 0 it is on credit: it gets nothing until `allow` says how much.
+
         Raises:
             StaleDestinationError: a temporary destination that is not, or no longer, the owner's.
             BrokerError: there are too many destinations, or durable subscriptions.
@@ -149,7 +152,8 @@ class Core:
             except BrokerError:
                 self._nodes.remove_if_unused(node)
                 raise
-            subscription = Subscription(node, outlet, owner, prefetch, Condition(self._lock))
+            changed = Condition(self._lock)
+            subscription = Subscription(node, outlet, owner, prefetch, changed, is_on_credit=prefetch == 0)
             outlet.subscriptions.add(subscription)
             return subscription
 
@@ -172,7 +176,7 @@ class Core:
     def is_idle(self, subscription: Subscription) -> bool:
         """Say whether a subscription found nothing to take, or may take nothing."""
         with self._lock:
-            return subscription in subscription.outlet.idle or len(subscription.held) >= subscription.prefetch
+            return subscription in subscription.outlet.idle or subscription.is_full
 
     def stop(self, subscription: Subscription) -> None:
         """Hand over nothing more; what is held may still be settled."""
@@ -182,8 +186,11 @@ class Core:
             subscription.changed.notify()
             subscription.outlet.wake_one()  # it may have been woken for a message that it will not take now
 
-    def leave(self, subscription: Subscription) -> None:
-        """End a stopped subscription: its holdings go back, but for those in an open transaction. Idempotent."""
+    def leave(self, subscription: Subscription, seen: Container[Holding] | None = None) -> None:
+        """End a stopped subscription: its holdings go back, but for those in an open transaction. Idempotent.
+
+        Of these only what was `seen` counts as delivered; None for all of it.
+        """
         with self._lock:
             outlet, node = subscription.outlet, subscription.node
             if subscription not in outlet.subscriptions:
@@ -191,7 +198,7 @@ class Core:
             outlet.subscriptions.remove(subscription)
             for holding in sorted(subscription.held, key=lambda held: held.entry.sequence):
                 if holding.batch is None:
-                    self._give_back(holding)
+                    self._give_back(holding, counts=seen is None or holding in seen)
             if outlet.is_ephemeral:
                 self._nodes.end(node, outlet)
             self._nodes.remove_if_unused(node)
@@ -214,25 +221,35 @@ class Core:
 
     # --- settling
 
-    def accept(self, holding: Holding) -> None:
-        """Forget the message. Does nothing if the holding was settled, went back, or is in a transaction."""
-        with self._lock:
-            if holding.is_free:
-                self._settle(holding)
+    def accept(self, holding: Holding, batch: Batch | None = None) -> None:
+        """Forget the message, within a transaction at its commit.
 
-    def release(self, holding: Holding, *, counts: bool = True) -> None:
+        Does nothing if the holding was settled, went back, or is in a transaction already.
+
+        Raises:
+            ClosedError: the transaction was committed or aborted before.
+        """
+        self._decide(holding, self._settle, batch)
+
+    def release(self, holding: Holding, batch: Batch | None = None, *, counts: bool = True) -> None:
         """Put the message back, or with the dead letters if it was delivered too often. Else as `accept`."""
-        with self._lock:
-            if holding.is_free:
-                holding.entry.deliveries -= 0 if counts else 1
-                self._give_back(holding)
+        self._decide(holding, partial(self._give_back, counts=counts), batch)
 
-    def reject(self, holding: Holding, reason: str) -> None:
+    def reject(self, holding: Holding, reason: str, batch: Batch | None = None) -> None:
         """Put the message with the dead letters. Else as `accept`."""
+        self._decide(holding, partial(self._discard, reason=reason), batch)
+
+    def _decide(self, holding: Holding, deed: Deed, batch: Batch | None) -> None:
         with self._lock:
-            if holding.is_free:
-                self._settle(holding)
-                self._bury(holding.subscription.outlet.source, holding.entry, reason)
+            if batch is not None:
+                _require_open(batch)
+            if not holding.is_free:
+                return
+            if batch is None:
+                deed(holding)
+            else:
+                batch.decided[holding] = deed
+                holding.enlist(batch)
 
     # --- transactions
 
@@ -241,14 +258,6 @@ class Core:
         with self._lock:
             _require_open(batch)
             batch.sends.append(stamped)
-
-    def enlist(self, batch: Batch, holding: Holding) -> None:
-        """Keep an acceptance until the commit; nothing if the holding is settled or enlisted already."""
-        with self._lock:
-            _require_open(batch)
-            if holding.is_free:
-                holding.batch = batch
-                batch.accepted.append(holding)
 
     def commit(self, batch: Batch) -> tuple[RefusedSend, ...]:
         """Carry out everything at once, and return the sends to temporary destinations that ended.
@@ -266,8 +275,9 @@ class Core:
                 self.abort(batch)
                 raise
             batch.is_open = False
-            for holding in batch.accepted:
-                self._settle(holding)
+            for holding, deed in batch.decided.items():
+                holding.enlist(None)
+                deed(holding)
             for route in routes:
                 self._nodes.put(route, self._numbers)
             self._forget_unused(batch)
@@ -279,8 +289,8 @@ class Core:
             if not batch.is_open:
                 return
             batch.is_open = False
-            for holding in batch.accepted:
-                holding.batch = None
+            for holding in batch.decided:
+                holding.enlist(None)
                 if holding.subscription not in holding.subscription.outlet.subscriptions:
                     self._give_back(holding)
             self._forget_unused(batch)
@@ -290,30 +300,15 @@ class Core:
     def _forget_unused(self, batch: Batch) -> None:
         """Forget destinations that the end of a transaction leaves without use."""
         found = [self._nodes.find(message.destination) for message in batch.sends if message.destination is not None]
-        for node in {*found, *(holding.subscription.node for holding in batch.accepted)}:
+        for node in {*found, *(holding.subscription.node for holding in batch.decided)}:
             if node is not None:
                 self._nodes.remove_if_unused(node)
-
-    def _route(self, message: Message, sender: Place) -> Route:
-        return Route(message, message.octets, self._outlets(message, sender))
-
-    def _outlets(self, message: Message, sender: Place) -> list[Outlet]:
-        assert message.destination is not None  # `stamp` saw to it
-        node = self._nodes.find(message.destination)
-        if node is None and message.destination.kind.is_temporary:
-            raise DestinationGoneError(f"{message.destination} is gone: the connection that it belonged to was closed")
-        if node is None and message.destination.kind.is_topic:
-            return []
-        try:
-            return (node or self._nodes.add(message.destination, sender)).outlets
-        except BrokerError as error:
-            raise SendFailedError(str(error)) from error
 
     def _route_all(self, batch: Batch) -> tuple[list[Route], tuple[RefusedSend, ...]]:
         routes, refused = [], []
         for position, message in enumerate(batch.sends):
             try:
-                routes.append(self._route(message, batch.owner))
+                routes.append(self._nodes.route(message, batch.owner))
             except DestinationGoneError as gone:
                 refused.append(RefusedSend(position, message, gone))
         return routes, tuple(refused)
@@ -337,7 +332,7 @@ class Core:
                 raise SendFailedError(f"{outlet.source} is full: {excess}")
 
     def _next(self, subscription: Subscription) -> Holding | None:
-        if len(subscription.held) >= subscription.prefetch:
+        if subscription.is_full:
             return None  # `_settle` and `_give_back` wake it
         outlet = subscription.outlet
         entry, expired = outlet.store.take(self.clock())
@@ -354,11 +349,15 @@ class Core:
         self._let_go(holding)
         holding.subscription.outlet.store.settle(holding.entry)
 
-    def _give_back(self, holding: Holding) -> None:
+    def _discard(self, holding: Holding, reason: str) -> None:
+        self._settle(holding)
+        self._bury(holding.subscription.outlet.source, holding.entry, reason)
+
+    def _give_back(self, holding: Holding, *, counts: bool = True) -> None:
         outlet, entry = holding.subscription.outlet, holding.entry
+        entry.deliveries -= 0 if counts else 1
         if entry.deliveries >= self.max_deliveries and not is_dead_letter_queue(outlet.source):
-            self._settle(holding)
-            self._bury(outlet.source, entry, f"delivered {entry.deliveries} times and not accepted")
+            self._discard(holding, f"delivered {entry.deliveries} times and not accepted")
             return
         self._let_go(holding)
         outlet.store.give_back(entry)
@@ -366,8 +365,9 @@ class Core:
 
     def _let_go(self, holding: Holding) -> None:
         subscription = holding.subscription
+        was_full = subscription.is_full
         subscription.held.discard(holding)
-        if len(subscription.held) == subscription.prefetch - 1:
+        if was_full:
             subscription.changed.notify()
 
     def _bury_all(self, outlet: Outlet, expired: Iterable[Entry]) -> None:
@@ -381,7 +381,7 @@ class Core:
             return
         letter = dead_letter(entry.message, source, reason)
         try:
-            route = self._route(letter, self._maker_of(source))
+            route = self._nodes.route(letter, self._maker_of(source))
             self._require_places([route])  # of all together there is no more than before
         except SendFailedError as error:
             log.error("dropped message %s: %s", letter.message_id, error)

@@ -5,6 +5,7 @@ Data with next to no behaviour; nothing here takes a lock or calls anybody.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Condition
 from typing import NamedTuple, TypeAlias
@@ -87,7 +88,8 @@ class Node:
 class Subscription:
     """One consumer's place at an outlet.
 
-    `owner` is whose it is, `changed` what its thread waits on, `held` what it was handed and has not settled.
+    `owner` is whose it is, `changed` what its thread waits on, `held` what it was handed and has not settled,
+    `enlisted` how many of these are in transactions. On credit those make room for others, as the client took them.
     """
 
     node: Node
@@ -96,14 +98,21 @@ class Subscription:
     prefetch: int
     changed: Condition
     held: set[Holding] = field(default_factory=set)
+    enlisted: int = 0
     is_open: bool = True
+    is_on_credit: bool = False
+
+    @property
+    def is_full(self) -> bool:
+        """True while it may be handed nothing more."""
+        return len(self.held) - self.enlisted * self.is_on_credit >= self.prefetch
 
 
 @dataclass(slots=True, eq=False)
 class Holding:
     """One hand-over of an entry to a subscription; delivered again, it is another one, so that an old one is void.
 
-    `batch` is the transaction that it was accepted in and that is still to be committed.
+    `batch` is the transaction that its end is part of and that is still to be committed.
     """
 
     entry: Entry
@@ -117,6 +126,15 @@ class Holding:
         """True while it is neither settled, nor given back, nor in a transaction."""
         return self.batch is None and self in self.subscription.held
 
+    def enlist(self, batch: Batch | None) -> None:
+        """Make its end part of a transaction, or not any more."""
+        self.batch = batch
+        self.subscription.enlisted += -1 if batch is None else 1
+
+
+Deed: TypeAlias = Callable[[Holding], None]
+"""Ends a holding."""
+
 
 class Route(NamedTuple):
     """Where a message of so many octets is to go."""
@@ -128,11 +146,11 @@ class Route(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """What a transaction of `owner` gathered."""
+    """What a transaction of `owner` gathered: messages, and what is to be done with holdings, in this order."""
 
     owner: Place
     sends: list[Message] = field(default_factory=list)
-    accepted: list[Holding] = field(default_factory=list)
+    decided: dict[Holding, Deed] = field(default_factory=dict)
     is_open: bool = True
 
 

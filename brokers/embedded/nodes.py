@@ -10,8 +10,8 @@ from typing import Final
 
 from brokers.embedded.model import Key, Limits, Node, Outlet, Place, Route, key_of
 from brokers.embedded.store import OVERHEAD, Entry, Share, Store, Total
-from brokers.errors import BrokerError, SendFailedError
-from brokers.message import Destination
+from brokers.errors import BrokerError, DestinationGoneError, SendFailedError
+from brokers.message import Destination, Message
 
 
 class Nodes:
@@ -87,6 +87,27 @@ class Nodes:
         """Forget a node where that loses nothing."""
         if node.is_unused:
             self.remove(node)
+
+    def route(self, message: Message, sender: Place) -> Route:
+        """Find where a stamped message is to go, and make a queue that is not there yet.
+
+        Raises:
+            DestinationGoneError: its temporary destination ended.
+            SendFailedError: there are too many destinations.
+        """
+        return Route(message, message.octets, self._outlets(message, sender))
+
+    def _outlets(self, message: Message, sender: Place) -> list[Outlet]:
+        assert message.destination is not None  # the stamp saw to it
+        node = self.find(message.destination)
+        if node is None and message.destination.kind.is_temporary:
+            raise DestinationGoneError(f"{message.destination} is gone: the connection that it belonged to was closed")
+        if node is None and message.destination.kind.is_topic:
+            return []
+        try:
+            return (node or self.add(message.destination, sender)).outlets
+        except BrokerError as error:
+            raise SendFailedError(str(error)) from error
 
     def put(self, route: Route, numbers: Iterator[int]) -> None:
         """Put a message where it is to go."""

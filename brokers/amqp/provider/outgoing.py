@@ -9,11 +9,11 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from itertools import count
 from threading import Condition as Signal
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from proton import Delivery, Described, Link, Sender
+from proton import Delivery, Link, Sender
 
-from brokers.amqp.outcomes import ACCEPTED_CODES, RELEASED, is_final
+from brokers.amqp.outcomes import Outcome, is_final, outcome_of
 from brokers.amqp.provider.carried import uncarried
 from brokers.amqp.provider.transactions import Works, transaction_of
 from brokers.connection import Delivery as BrokerDelivery
@@ -32,6 +32,12 @@ class Desk(Protocol):
     def held(self) -> AbstractContextManager[None]:
         """Hold the lock, and have written what is to be written."""
 
+    def mark(self) -> int:
+        """Return what stands for the end of all that is to be written by now."""
+
+    def has_passed(self, mark: int) -> bool:
+        """Say whether everything before a mark was written."""
+
     @property
     def is_up(self) -> bool:
         """Whether anything can still be written."""
@@ -42,6 +48,13 @@ class Desk(Protocol):
 
     def now(self) -> int:
         """Milliseconds since 1970."""
+
+
+class Sent(NamedTuple):
+    """A delivery that is the client's, and the mark that is passed once it was written."""
+
+    delivery: EmbeddedDelivery
+    mark: int
 
 
 class Outgoing:
@@ -65,7 +78,7 @@ class Outgoing:
         self._desk = desk
         self._forget = forget
         self._tags = count(1)
-        self._held: dict[str, EmbeddedDelivery] = {}
+        self._held: dict[str, Sent] = {}
         self._is_settled = link.remote_snd_settle_mode == Link.SND_SETTLED
         self._consumer = subscribe(self._on_delivery)
 
@@ -78,7 +91,7 @@ class Outgoing:
             while self._link is not None and self._desk.is_up and self._desk.is_behind(self._link):
                 self._desk.written.wait()
             if self._link is None or not self._desk.is_up:
-                return  # the consumer is ending, and gives back what it holds
+                return  # the consumer is ending, and gives back what was not sent
             if self._link.credit <= 0:  # taken back meanwhile
                 delivery.give_back()
                 return
@@ -95,7 +108,7 @@ class Outgoing:
             self._allow()
             delivery.accept()
         else:
-            self._held[tag] = delivery
+            self._held[tag] = Sent(delivery, self._desk.mark() + link.session.outgoing_bytes)
 
     # With the lock held
 
@@ -122,49 +135,54 @@ class Outgoing:
     def delivered(self, delivery: Any) -> None:
         """Do with a message what the client decided.
 
-        Only what it says has failed counts as a delivery. Spec: AMQP 1.0 part 3, 3.4.4 and 3.4.5.
-        """
-        if not is_final(delivery):
-            return
-        held = self._held.pop(delivery.tag, None)
-        if held is None:
-            return
-        self._allow()
-        self._settle(delivery, held)
-        delivery.settle()
+        Within a transaction that is done at its commit.
 
-    def _settle(self, delivery: Any, held: EmbeddedDelivery) -> None:
-        transaction = transaction_of(delivery)
-        if transaction is not None:
-            outcome = delivery.remote.data[1] if len(delivery.remote.data or ()) > 1 else None
-            if isinstance(outcome, Described) and outcome.descriptor in ACCEPTED_CODES:
-                self._desk.works.find(transaction).accept(held)
-            elif isinstance(outcome, Described) and outcome.descriptor in RELEASED:
-                held.give_back()
-            else:
-                held.release()
+        Raises:
+            RefusalError: there is no such transaction; the message stays the client's.
+        """
+        sent = self._held.get(delivery.tag)
+        if sent is None or not is_final(delivery):
             return
-        match delivery.remote_state:
-            case Delivery.ACCEPTED:
-                held.accept()
-            case Delivery.REJECTED:
-                condition = delivery.remote.condition
-                held.reject("rejected" if condition is None else f"{condition.description or condition.name}")
-            case Delivery.MODIFIED if delivery.remote.undeliverable:
-                held.reject("modified: not deliverable here")
-            case Delivery.MODIFIED if delivery.remote.failed:
-                held.release()
-            case _:
-                held.give_back()
+        transaction, held = transaction_of(delivery), sent.delivery
+        if transaction is not None:
+            held = self._desk.works.find(transaction).taking(held)
+        conclude(held, outcome_of(delivery))
+        del self._held[delivery.tag]
+        self._allow()
+        delivery.settle()
 
     def _allow(self) -> None:
         if self._link is not None:
             self._consumer.allow(len(self._held) + max(0, self._link.credit))
 
     def end(self, *, for_good: bool) -> None:
-        """Give back what is held; a durable subscription stays, unless that is for good."""
+        """Give back what is held; a durable subscription stays, unless that is for good.
+
+        What the client was never written does not count as a delivery.
+        """
         self._link = None
+        seen = [each.delivery for each in self._held.values() if self._desk.has_passed(each.mark)]
         self._held.clear()
         self._desk.written.notify_all()
-        self._consumer.close()
+        self._consumer.stop()
+        self._consumer.leave(seen)
         self._forget(for_good=for_good)
+
+
+def conclude(held: EmbeddedDelivery, outcome: Outcome) -> None:
+    """Do with a message what was decided.
+
+    Only what is said to have failed counts as a delivery. Spec: AMQP 1.0 part 3, 3.4.4 and 3.4.5.
+    """
+    match outcome.state:
+        case Delivery.ACCEPTED:
+            held.accept()
+        case Delivery.REJECTED:
+            condition = outcome.condition
+            held.reject("rejected" if condition is None else f"{condition.description or condition.name}")
+        case Delivery.MODIFIED if outcome.undeliverable:
+            held.reject("modified: not deliverable here")
+        case Delivery.MODIFIED if outcome.failed:
+            held.release()
+        case _:
+            held.give_back()

@@ -17,8 +17,7 @@ from proton import Condition, Delivery, Described, symbol, ulong
 from brokers.amqp.outcomes import TRANSACTIONAL
 from brokers.amqp.provider.nodes import DECODE, LIMIT, NOT_IMPLEMENTED, RefusalError
 from brokers.amqp.sections import MalformedError, Section, decode
-from brokers.connection import Transaction
-from brokers.embedded.connection import EmbeddedConnection
+from brokers.embedded.connection import EmbeddedConnection, EmbeddedTransaction
 from brokers.embedded.consumer import EmbeddedDelivery
 from brokers.embedded.store import OVERHEAD
 from brokers.errors import SendFailedError
@@ -52,7 +51,7 @@ class Work:
         used: when something was last done in it, on the monotonic clock.
     """
 
-    def __init__(self, transaction: Transaction) -> None:
+    def __init__(self, transaction: EmbeddedTransaction) -> None:
         self.poison: RefusalError | None = None
         self.octets = 0
         self.used = monotonic()
@@ -63,10 +62,13 @@ class Work:
         """Keep a message until the commit."""
         self._transaction.send(message)
 
-    def accept(self, delivery: EmbeddedDelivery) -> None:
-        """Keep an acceptance, which the client has no more to do with: after a rollback the message goes back."""
-        self._transaction.accept(delivery)
+    def taking(self, delivery: EmbeddedDelivery) -> EmbeddedDelivery:
+        """Return a delivery whose end takes effect at the commit; after a rollback the message goes back.
+
+        Spec: AMQP 1.0 part 4, 4.4.2 (transactional retirement).
+        """
         self._returned.append(delivery)
+        return self._transaction.taking(delivery)
 
     def commit(self) -> None:
         """Carry out everything.
