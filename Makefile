@@ -87,11 +87,12 @@ lint: setup
 	$(BIN)/mypy
 
 # The tests that start something of their own wait more than they work, and so do not slow the others beside them.
+# All of them run whatever fails, so that one run tells everything.
 test: lint java brokers packages browser
-	$(MAKE) --jobs=2 --output-sync=target test-brokers test-protocol test-inside test-peers test-oldest-zeep
+	$(MAKE) --jobs=2 --keep-going --output-sync=target test-brokers test-protocol test-inside test-peers test-oldest-zeep
 
 check: lint
-	$(MAKE) --jobs=2 --output-sync=target test-protocol test-inside test-oldest-zeep
+	$(MAKE) --jobs=2 --keep-going --output-sync=target test-protocol test-inside test-oldest-zeep
 
 # Coverage makes tests half as slow again: only those that name the protocol pay for it.
 test-protocol:
