@@ -37,6 +37,8 @@ MAX_GROUP: Final = 64
 
 COMMIT_TIMEOUT: Final = 30.0
 
+UNCONFIRMED: Final = "the broker did not confirm within {:g} s"
+
 LOOK: Final = 1.0
 """Seconds between two looks for answers that the broker does not confirm."""
 
@@ -215,8 +217,12 @@ class Committer:
             return
         try:
             refused = self._commit(group)
-        except (ConnectionLostError, FutureTimeoutError) as error:
-            self.lose(group, f"{error}" or "the broker did not confirm")
+        except ConnectionLostError as error:
+            self.lose(group, f"{error}")
+        except FutureTimeoutError:
+            self.lose(group, UNCONFIRMED.format(COMMIT_TIMEOUT))
+            for finished in group:  # else the broker waits for us too, and hands this worker nothing more
+                _release(finished.delivery)
         except Exception as error:
             if len(group) > 1:
                 for finished in group:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 from secrets import token_hex
-from threading import Event, Lock
+from threading import Event, Lock, Thread
 from typing import Final
 
-from brokers.connection import Connection, Consumer, Delivery
-from brokers.errors import BrokerError
+from brokers.connection import Connection, Consumer, Delivery, SendResult
+from brokers.errors import BrokerError, ClosedError
 from brokers.message import DeliveryMode, Destination, Message, MessageType
 from soapjms.arguments import finite
 from soapjms.protocol.errors import PingFailedError
@@ -25,13 +26,16 @@ PING_PREFIX: Final = "soapjms-ping-"
 class Pinger:
     """Sends itself messages through the broker, over a temporary queue of the connection. Thread-safe.
 
-    The queue is made at the first ping and kept, as brokers forget one only with its connection.
+    The queue is made at the first ping and kept, as brokers forget one only with its connection. What asks the broker
+    runs on a thread of its own: one that reads nothing, or answers nothing, keeps nobody longer than the time-out.
     """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self._sending = Lock()  # one at a time, so that a broker that is stuck has one thread wait for it
         self._lock = Lock()
         self._place: tuple[int, Destination, Consumer] | None = None
+        self._is_closed = False
         self._waiting: dict[str, Event] = {}
 
     def ping(self, timeout: float = DEFAULT_TIMEOUT) -> float:
@@ -42,18 +46,12 @@ class Pinger:
             UsageError: `timeout` is no positive, finite number.
         """
         seconds, started = finite(timeout), time.monotonic()
+        until = started + seconds
         name, came = PING_PREFIX + token_hex(8), Event()
         self._waiting[name] = came
         try:
-            message = Message(
-                message_type=MessageType.BYTES,
-                body=b"",
-                destination=self._destination(),
-                correlation_id=name,
-                delivery_mode=DeliveryMode.NON_PERSISTENT,
-            )
-            self._connection.send(message).result(seconds)
-            if not came.wait(max(0.0, seconds - (time.monotonic() - started))):
+            self._send(name, until).result(_left(until)).result(_left(until))
+            if not came.wait(_left(until)):
                 raise PingFailedError(f"a message through the broker did not come back within {seconds:g} s")
         except (BrokerError, FutureTimeoutError) as error:
             why = str(error) or f"the broker did not take it within {seconds:g} s"
@@ -62,14 +60,45 @@ class Pinger:
             del self._waiting[name]
         return time.monotonic() - started
 
+    def _send(self, name: str, until: float) -> Future[Future[SendResult]]:
+        """Send a message, on another thread; the future is done once the connection took it.
+
+        Raises:
+            TimeoutError: the one before was not taken yet.
+        """
+        if not self._sending.acquire(timeout=_left(until)):
+            raise FutureTimeoutError
+        taken: Future[Future[SendResult]] = Future()
+
+        def send() -> None:
+            try:
+                taken.set_result(self._connection.send(_message(name, self._destination())))
+            except BaseException as error:
+                taken.set_exception(error)
+            finally:
+                self._sending.release()
+
+        try:
+            Thread(target=send, name="soapjms-ping", daemon=True).start()
+        except BaseException:
+            self._sending.release()
+            raise
+        return taken
+
     def _destination(self) -> Destination:
-        with self._lock:
-            generation = self._connection.generation
-            if self._place is None or self._place[0] != generation:
-                destination = self._connection.temporary(fresh=False)  # a message says whether it is ours
-                consumer = self._connection.consume(destination, self._on_delivery, auto_accept=True, inline=True)
-                self._place = generation, destination, consumer
-            return self._place[1]
+        """Return the queue of this generation; for one thread at a time."""
+        generation, place = self._connection.generation, self._place
+        if place is None or place[0] != generation:
+            destination = self._connection.temporary(fresh=False)  # a message says whether it is ours
+            consumer = self._connection.consume(destination, self._on_delivery, auto_accept=True, inline=True)
+            place = generation, destination, consumer
+            with self._lock:
+                self._place = place
+                is_closed = self._is_closed
+            if is_closed:  # meanwhile
+                self.close()
+                raise ClosedError("it was closed meanwhile")
+        return place[1]
 
     def _on_delivery(self, delivery: Delivery) -> None:
         came = self._waiting.get(delivery.message.correlation_id or "")
@@ -79,10 +108,25 @@ class Pinger:
     def close(self) -> None:
         """Stop listening. Idempotent."""
         with self._lock:
+            self._is_closed = True
             place, self._place = self._place, None
         if place is not None:
             stop(place[2])
             end_temporary(self._connection, place[1])
+
+
+def _left(until: float) -> float:
+    return max(0.0, until - time.monotonic())
+
+
+def _message(name: str, destination: Destination) -> Message:
+    return Message(
+        message_type=MessageType.BYTES,
+        body=b"",
+        destination=destination,
+        correlation_id=name,
+        delivery_mode=DeliveryMode.NON_PERSISTENT,
+    )
 
 
 @dataclass(frozen=True, slots=True)

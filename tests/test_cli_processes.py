@@ -37,6 +37,33 @@ def test_no_broker_at_the_start(tmp_path: Path) -> None:
                 assert served.ended() == 0
 
 
+def test_hangs_before_it_serves(tmp_path: Path) -> None:
+    """One that hangs while it imports the module is named at /live and in the log; SIGKILL makes another start."""
+    with Listener(Broker()) as listener:
+        options = ["--connection", f"amqp://127.0.0.1:{listener.port}", "--uri", "jms:queue:bank"]
+        options += ["--processes", "2", "--health", "127.0.0.1:0", "--start-timeout", "3"]
+        with serving("hanging_bank:service", *options, marks=tmp_path) as served:
+            served.until_serving()
+            port = port_of(served)
+            eventually((tmp_path / "hangs").exists, "the second hangs")
+            eventually(lambda: asked(port, "/live")[0] == 503, "it is not live")
+            assert asked(port, "/ready")[0] == 200, "the first serves"
+            said = {each["pid"]: each for each in asked(port, "/live")[1]["processes"]}
+            (hung,) = said.keys() - served.pids()
+            assert (said[hung]["live"], said[hung]["ready"]) == (False, False)
+            assert "the process told nothing of itself for" in said[hung]["problem"]
+            eventually(
+                lambda: f"process {hung}: the process told nothing of itself" in "".join(served.err), "it is logged"
+            )
+            os.kill(hung, signal.SIGKILL)
+            served.until_serving(2)
+            eventually(lambda: asked(port, "/live")[0] == 200, "another is live")
+            assert hung not in served.pids()
+            served.process.terminate()
+            assert served.ended() == 0
+    assert "".join(served.err).count("it hangs") == 1
+
+
 class TestHung(OnRealBrokers):
     """A process that neither works nor ends."""
 

@@ -23,7 +23,7 @@ from serving_kit import ROOT, SERVICES, asked, port_of, serving
 
 from soapjms import UsageError
 from soapjms.cli.commands import soapjms
-from soapjms.cli.healthpage import STALE, Board, health_answers
+from soapjms.cli.healthpage import STALE, START_TIMEOUT, Board, health_answers
 from soapjms.cli.page import AT_A_TIME, Page, Told
 from soapjms.cli.processes import Place
 from soapjms.cli.serving import Serving, find_service
@@ -309,6 +309,25 @@ class TestHealthPage:
         assert asked(port, "/ready")[0] == 200
         board.forget(1)
         assert asked(port, "/live")[0] == 200
+
+    def test_hung_at_the_start(self, board: Board, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        """One that was started and never reports is given more time, and then named; those that report are not."""
+        now = time.monotonic()
+        monkeypatch.setattr("soapjms.cli.healthpage.time", SimpleNamespace(monotonic=lambda: now))
+        for pid in (1, 2, 3):
+            board.started(pid)
+        board.forget(3)
+        now += START_TIMEOUT - 1
+        board.note(1, WELL)
+        assert (asked(port, "/live")[0], board.hung()) == (200, {})
+        now += 1
+        status, said = asked(port, "/live")
+        well, hung = said["processes"]
+        assert (status, said["ready"], well["pid"], well["live"]) == (503, True, 1, True)
+        assert (hung["pid"], hung["live"], hung["ready"], hung["under_way"]) == (2, False, False, 0)
+        assert board.hung() == {2: "the process told nothing of itself for 120 s: it hangs"}
+        board.note(2, WELL)
+        assert (asked(port, "/live")[0], board.hung()) == (200, {})
 
     def test_never_started(self, board: Board, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
         """Where no process ever reports, or none any more, nobody is known to live after a while."""

@@ -388,6 +388,21 @@ class ConfirmedLater(NeverBegun):
         return future
 
 
+class FirstUnconfirmed(ConfirmedLater):
+    """A connection of which the broker never confirms the first message."""
+
+    def __init__(self, inner: Connection) -> None:
+        super().__init__(inner)
+        self.is_first = True
+
+    def send(self, message: Message, transaction: Transaction | None = None) -> Completion[SendResult]:
+        future = super().send(message, transaction)
+        if not self.is_first:
+            future.settle(SendResult())
+        self.is_first = False
+        return future
+
+
 class TestWithoutTransactions(Peers):
     """A request is accepted once the broker has its answer."""
 
@@ -445,12 +460,16 @@ class TestWithoutTransactions(Peers):
             eventually(lambda: left() == (0, 2, 0), "the first is accepted")
 
     def test_never_confirmed(self, client: Client, other: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
-        """After a time the request counts as lost: the broker delivers it again, once the connection is another."""
+        """After a time the request counts as lost and goes back: it is delivered again, and its worker goes on."""
         monkeypatch.setattr("soapjms.committer.COMMIT_TIMEOUT", 0.01)
         monkeypatch.setattr("soapjms.committer.LOOK", 0.01)
-        connection = ConfirmedLater(other)
-        with Dispatcher(connection, URI, greeter(), transactional=False) as dispatcher:
-            client.call(envelope())
-            eventually(lambda: dispatcher.counts["lost"] == 1 and not dispatcher.under_way, "it was given up")
-            connection.sent.get(timeout=PATIENCE).settle(SendResult())
-            assert (dispatcher.under_way, dispatcher.counts["answered"]) == (0, 0)
+        connection = FirstUnconfirmed(other)
+        with Dispatcher(connection, URI, greeter(), workers=1, transactional=False) as dispatcher:
+            assert text_of(client.call(envelope("Ann"))) == "Hello Ann"
+            unconfirmed, again = (connection.sent.get(timeout=PATIENCE) for _ in range(2))
+            assert again.done()
+            unconfirmed.settle(SendResult())  # too late: it changes nothing
+            assert text_of(client.call(envelope("Bob"))) == "Hello Bob"
+            eventually(lambda: dispatcher.counts["answered"] == 2 and not dispatcher.under_way, "both are accepted")
+            assert dispatcher.counts["lost"] == 1
+            assert client.counts.total() == 1, "the second answer was dropped"

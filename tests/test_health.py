@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from threading import Event
 from typing import Any
 
 import pytest
-from calling_kit import PATIENCE, URI, OnEachBroker, Peers, Wrapped, greeter
+from calling_kit import PATIENCE, URI, OnEachBroker, Peers, Wrapped, eventually, greeter
 
 from brokers import Completion, Connection, ConnectionLostError, ConnectionState, Message, SendResult
 from brokers.embedded import Broker
@@ -28,6 +29,22 @@ class Stuck(Wrapped):
 
     def send(self, message: Message, transaction: Any = None) -> Completion[SendResult]:
         return Completion(lambda: None)  # type: ignore[arg-type, return-value]
+
+
+class Blocked(Wrapped):
+    """A broker that answers no subscription until the test says so."""
+
+    def __init__(self, inner: Connection) -> None:
+        super().__init__(inner)
+        self.asked, self.answers = Event(), Event()
+        self.pings = 0
+
+    def consume(self, destination: Any, on_delivery: Any, **options: Any) -> Any:
+        if destination.kind.is_temporary:
+            self.pings += 1
+            self.asked.set()
+            assert self.answers.wait(PATIENCE)
+        return super().consume(destination, on_delivery, **options)
 
 
 class TestPing(OnEachBroker):
@@ -63,6 +80,31 @@ class TestFailures(Peers):
             with Client(kind(other), URI) as client, pytest.raises(PingFailedError, match=said):
                 client.ping(0.05)
             assert time.monotonic() - started < 20
+
+    def test_blocked(self, other: Connection) -> None:
+        """A broker that does not answer holds up no ping beyond its time, and one thread; then all is well."""
+        blocked = Blocked(other)
+        with Dispatcher(blocked, URI, greeter()) as dispatcher:
+            started = time.monotonic()
+            for _ in range(3):
+                found = dispatcher.health(0.05)
+                assert (found.live, found.ready) == (True, False)
+                assert "the broker did not take it within 0.05 s" in found.problem
+            assert time.monotonic() - started < 20
+            assert blocked.pings == 1
+            assert sum(each.name == "soapjms-ping" for each in threading.enumerate()) == 1
+            blocked.answers.set()
+            eventually(lambda: dispatcher.health().ready, "it is ready")
+
+    def test_closed_while_blocked(self, broker: Broker, other: Connection) -> None:
+        """Closing does not wait for it, and leaves no consumer at the broker."""
+        blocked = Blocked(other)
+        with Dispatcher(blocked, URI, greeter()) as dispatcher:
+            assert not dispatcher.health(0.05).ready
+            assert dispatcher.close(PATIENCE)
+        blocked.answers.set()
+        eventually(lambda: all(each.name != "soapjms-ping" for each in threading.enumerate()), "nobody waits")
+        assert [each for each in broker.destinations() if each.kind.is_temporary] == []
 
     def test_lost_at_the_end(self, connection: Connection) -> None:
         """That its queue cannot be ended any more keeps nobody from closing."""

@@ -83,6 +83,7 @@ class Supervisor:
         self._forget = forget
         self._context = multiprocessing.get_context("spawn")
         self._places = [Place() for _ in range(count)]
+        self._told: set[int] = set()  # processes that hang, and of which that was logged
         self._has_served = False
         self._is_usage = False
         self._is_failed = False
@@ -95,6 +96,7 @@ class Supervisor:
                     if place.process is None and time.monotonic() >= place.since:
                         self._start(place)
                 self._listen(stop)
+                self._tell_of_hung()
         finally:
             self._end_all()
         if self._is_usage:
@@ -107,6 +109,14 @@ class Supervisor:
         process.start()
         theirs.close()
         place.process, place.pipe, place.since = process, ours, time.monotonic()
+        self._board.started(process.pid or 0)
+
+    def _tell_of_hung(self) -> None:
+        """Log once of each process that hangs; it may go on, so it is not ended."""
+        hung = self._board.hung()
+        for pid in hung.keys() - self._told:
+            log.error("process %s: %s; it is not ended, as it might go on: SIGKILL makes another start", pid, hung[pid])
+        self._told = set(hung)
 
     def _listen(self, stop: Event) -> None:
         """Wait a moment for reports and ends."""

@@ -13,7 +13,7 @@ import click
 
 from soapjms.cli.configuration import is_debug
 from soapjms.cli.ending import ending
-from soapjms.cli.healthpage import Board, health_answers
+from soapjms.cli.healthpage import START_TIMEOUT, Board, health_answers
 from soapjms.cli.measuring import Measuring, measuring
 from soapjms.cli.numbers import Range
 from soapjms.cli.page import Answer, Page
@@ -92,6 +92,13 @@ SERVE_OPTIONS: Final = (
         default=30.0,
         show_default=True,
     ),
+    _option(
+        "--start-timeout",
+        "With several processes: seconds after which one that does not serve yet counts as hung.",
+        default=START_TIMEOUT,
+        show_default=True,
+        type=Range(min=1, max=86400),
+    ),
     _option("--health", "Listen there for GET /live and /ready.", metavar="HOST:PORT"),
     _option("--metrics", "Listen there for GET /metrics of Prometheus; may be where --health is.", metavar="HOST:PORT"),
     _option("--traces", "Trace requests with OpenTelemetry, as the module sets it up.", is_flag=True),
@@ -128,7 +135,7 @@ def command(target: str, **options: Any) -> None:
 
 
 def serve_until_told(
-    target: str, *, processes: int, health: str | None, metrics: str | None, **options: Any
+    target: str, *, processes: int, health: str | None, metrics: str | None, start_timeout: float, **options: Any
 ) -> NoReturn:
     """Serve what `target` names until a signal says to end, and exit with the status; see `Serving` for the options."""
     if options["uri"] is not None and options["wsdl"] is not None:
@@ -138,7 +145,7 @@ def serve_until_told(
     if options["durable"] is not None and processes > 1:
         raise click.UsageError("--durable needs --processes 1: one connection at a time has its client id")
     serving = Serving(target=target, metrics=metrics is not None, debug=is_debug(), **options)
-    board, stop = Board(), Event()
+    board, stop = Board(start_timeout), Event()
     log_to_terminal(serving.log_level, debug=serving.debug)
     with ExitStack() as stack:
         with refusing():
