@@ -2,7 +2,8 @@
 
 Read in this order: `findings.py` has every kind of finding once, `documents.py` parses and follows imports,
 `elements.py` is about the soapjms elements, `schemas.py` about schemas that nobody fetches, `model.py` is what a WSDL
-says, `wsdl11.py`, `wsdl20.py` and `reading.py` read it, `addresses.py` has what a program may name a service by,
+says, `wsdl11.py`, `wsdl20.py` and `reading.py` read it, `references.py` sees what is referred to and not there,
+`addresses.py` has what a program may name a service by,
 `showing.py` says a WSDL as JSON would, `lint.py` judges, `markup.py` and `write.py` add a port.
 
 Spec: SOAP/JMS 3; WSDLUsage-3001 to 3004.

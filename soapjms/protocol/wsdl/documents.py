@@ -54,7 +54,7 @@ class Document:
 
     Attributes:
         file: its name.
-        root: its root element.
+        root: its root element: that of a WSDL, or of a schema.
     """
 
     file: str
@@ -112,6 +112,7 @@ class Document:
 class _Loader:
     load: Load
     seen: dict[str, Document]
+    schemas: dict[str, Document]
     octets: int = 0
     imports: int = 0
 
@@ -132,7 +133,7 @@ class _Loader:
             yield from self._follow(location, place, chain)
 
     def _parse(self, octets: bytes, chain: tuple[str, ...]) -> etree._Element | None:
-        """Parse a document of the same WSDL version; None for an imported schema, which holds nothing of ours."""
+        """Parse a document of the same WSDL version; None for an imported schema, which is kept apart."""
         self.octets += len(octets)
         if self.octets > MAX_OCTETS:
             raise InvalidWsdlError(f"{chain[-1]}: the WSDL has more than {MAX_OCTETS >> 20} MiB with its imports")
@@ -142,6 +143,7 @@ class _Loader:
             raise InvalidWsdlError(f"{chain[-1]}: {error}") from None
         first = next(iter(self.seen.values()), None)
         if first is not None and root.tag == SCHEMA:
+            self.schemas[chain[-1]] = Document(chain[-1], root)
             return None
         wanted = ROOTS if first is None else (str(first.root.tag),)
         if root.tag not in wanted:
@@ -177,7 +179,7 @@ def _shown(loop: tuple[str, ...]) -> str:
 
 
 def load_documents(octets: bytes, file: str, load: Load = load_nothing) -> list[Document]:
-    """Read a WSDL with all that it imports or includes; imported schemas are left out.
+    """Read a WSDL with all that it imports or includes; schemas that it imports itself come last.
 
     Args:
         octets: the first document.
@@ -188,4 +190,5 @@ def load_documents(octets: bytes, file: str, load: Load = load_nothing) -> list[
         InvalidWsdlError: a document that is no WSDL of the version of the first, or has a document type; an import that
             is refused; imports in a loop, too deep, too many or too large.
     """
-    return list(_Loader(load, {}).read(octets, (file,)))
+    loader = _Loader(load, {}, {})
+    return [*loader.read(octets, (file,)), *loader.schemas.values()]

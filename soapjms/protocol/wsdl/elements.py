@@ -36,7 +36,7 @@ ELEMENTS: Final = (
 )
 """The extension elements. jndiContextParameter and topicReplyToName are not in the table of 3.6; 2.2 allows them."""
 
-_SILENT: Final = frozenset({"documentation", "types"})
+_SILENT: Final = frozenset({"documentation", "types", "schema"})
 """Elements in which anything may stand and means nothing to us."""
 
 

@@ -100,6 +100,18 @@ RULES: Final[Mapping[str, Rule]] = MappingProxyType(
         # schemas
         "remoteSchema": Rule(_W, "XML Schema 1.0 4.3.2", "{what} from {seen!r} is passed over: nothing is fetched over "
                              "a network", "save the schema beside this file and write its name as the schemaLocation"),
+        # references
+        **{
+            code: Rule(_E, "{rule}", f"{{attribute}} of {{what}} is {{seen!r}}, and no {what} is there", "{write}")
+            for code, what in (
+                ("missingInterface", "such port type or interface"),
+                ("missingOperation", "such operation"),
+                ("missingMessage", "such message"),
+                ("missingFault", "such fault"),
+                ("missingElement", "such element of a schema"),
+                ("missingType", "such type of a schema"),
+            )
+        },
         # elements
         "badValue": Rule(_E, "SOAP/JMS 2.2.2", "{name} of the {inside} is {seen!r}", "write {accepted}"),
         "badContextParameter": Rule(_E, "SOAP/JMS 2.2.1", "a jndiContextParameter {seen}",

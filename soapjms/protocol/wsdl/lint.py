@@ -92,6 +92,10 @@ def _schemas(description: Description) -> Iterator[Finding]:
     return (each.finding() for each in description.remote_schemas)
 
 
+def _missing(description: Description) -> Iterator[Finding]:
+    yield from description.missing
+
+
 # Ports that can be used
 
 
@@ -153,6 +157,7 @@ CHECKS: Final[Sequence[Callable[[Description], Iterator[Finding]]]] = (
     _elements,
     _misplaced,
     _schemas,
+    _missing,
     _contradictions,
     _replies,
     _ports,

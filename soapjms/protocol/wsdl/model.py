@@ -297,6 +297,7 @@ class Description:
         ports: of all services, in order, those of other transports too.
         misplaced: soapjms elements where they count for nothing.
         remote_schemas: schemas that would have to be fetched, which nobody does.
+        missing: what is referred to and is not there, but for the bindings of ports, which these know.
     """
 
     version: WsdlVersion
@@ -305,6 +306,7 @@ class Description:
     ports: tuple[Port, ...]
     misplaced: tuple[Extension, ...]
     remote_schemas: tuple[RemoteSchema, ...]
+    missing: tuple[Finding, ...]
 
     def port(self, name: str | None = None) -> Port:
         """Return a port by its name, or by SERVICE/PORT; without a name the only one that is SOAP over JMS.

@@ -12,6 +12,7 @@ from soapjms.protocol.wsdl import wsdl11, wsdl20
 from soapjms.protocol.wsdl.documents import MAX_PORTS, WSDL11, Document, Load, load_documents, load_nothing
 from soapjms.protocol.wsdl.elements import read_misplaced
 from soapjms.protocol.wsdl.model import Binding, Description, Port, Service, WsdlVersion
+from soapjms.protocol.wsdl.references import read_missing
 from soapjms.protocol.wsdl.schemas import read_remote_schemas
 
 
@@ -80,4 +81,5 @@ def _description(
         ports=tuple(ports),
         misplaced=tuple(extension for document in documents for extension in read_misplaced(document, homes)),
         remote_schemas=tuple(each for document in documents for each in read_remote_schemas(document)),
+        missing=tuple(read_missing(documents, version)),
     )

@@ -17,7 +17,10 @@ from soapjms.protocol.wsdl.documents import SCHEMA, WSDL11, WSDL20, Document
 from soapjms.protocol.wsdl.findings import Finding, Place, finding
 
 _TYPES: Final = (f"{{{WSDL11}}}types", f"{{{WSDL20}}}types")
-_REFERRING: Final = tuple(SCHEMA.replace("}schema", f"}}{each}") for each in ("import", "include", "redefine"))
+REFERRING: Final = tuple(
+    SCHEMA.replace("}schema", f"}}{each}") for each in ("import", "include", "redefine", "override")
+)
+"""What a schema has from other schemas by."""
 _LOCAL: Final = re.compile(r"file:(?!//(?!/|localhost/))|(?![a-z][a-z0-9+.-]+:|//)", re.IGNORECASE)
 """A path, or a file: URI of this machine. One letter and a colon are a drive, no scheme."""
 
@@ -44,17 +47,28 @@ class RemoteSchema:
         return finding("remoteSchema", self.place, what=what, seen=without_user_info(self.location))
 
 
+def schemas_in(document: Document) -> Iterator[etree._Element]:
+    """Yield the schemas in a document, which may be one itself, and its types: in WSDL 2.0 these import schemas too.
+
+    Raises:
+        InvalidWsdlError: more in one element than any real WSDL has.
+    """
+    if document.root.tag == SCHEMA:
+        yield document.root
+    for types in document.children(document.root, *_TYPES):
+        yield from (types, *document.children(types, SCHEMA))
+
+
 def read_remote_schemas(document: Document) -> Iterator[RemoteSchema]:
     """Yield what the schemas in a document, and in WSDL 2.0 its types themselves, have from elsewhere.
 
     Raises:
         InvalidWsdlError: more references in one element than any real WSDL has.
     """
-    for types in document.children(document.root, *_TYPES):
-        for holder in (types, *document.children(types, SCHEMA)):
-            for each in document.children(holder, *_REFERRING):
-                location = each.get("schemaLocation", "").strip()
-                if _LOCAL.match(location) is None:
-                    local = etree.QName(each).localname
-                    namespace = each.get("namespace") or holder.get("targetNamespace") or ""
-                    yield RemoteSchema(local, namespace, location, document.place(each))
+    for holder in schemas_in(document):
+        for each in document.children(holder, *REFERRING):
+            location = each.get("schemaLocation", "").strip()
+            if _LOCAL.match(location) is None:
+                local = etree.QName(each).localname
+                namespace = each.get("namespace") or holder.get("targetNamespace") or ""
+                yield RemoteSchema(local, namespace, location, document.place(each))
