@@ -29,8 +29,9 @@ from zeep.wsdl import Document, bindings
 from zeep.wsdl.attachments import MessagePack
 from zeep.wsdl.messages import DocumentMessage
 from zeep.wsse import UsernameToken
-from zeep.xsd import AnyObject, AnySimpleType, Base64Binary, ComplexType, Element, Group
+from zeep.xsd import AnyObject, AnySimpleType, Base64Binary, ComplexType, Element, Group, String, gMonth, gYear
 from zeep.xsd.elements.indicators import Indicator
+from zeep.xsd.types.builtins import ParseError
 from zeep_kit import BINDING, HTTP, NS, TYPES, gallery_wsdl, written
 from zeep_kit import binding as binding_of
 
@@ -322,6 +323,26 @@ def test_a_simple_value_alone_is_written_twice() -> None:
     element.render(holder, element(b"abc"))
     element.render(holder, element("YWJj"))
     assert [each.text for each in holder] == ["WVdKag==", "YWJj"]
+    year = Element("{urn:x}year", gYear())
+    with pytest.raises(ValueError, match="unpack"):
+        year.render(holder, year((2026, None)))
+
+
+def test_a_month_has_one_digit() -> None:
+    """Which is no month of a schema, and which zeep does not read either."""
+    assert gMonth().xmlvalue((3, None)) == "--3"
+    with pytest.raises(ParseError):
+        gMonth().pythonvalue("--3")
+
+
+def test_a_binding_makes_the_envelope_of_the_operations_that_it_has(http: Document, frame: Any) -> None:
+    """So a copy with another message in an operation makes that, and the binding stays as it was."""
+    binding, operation, message = copy.copy(http.bindings[BINDING]), copy.copy(frame), copy.copy(frame.input)
+    message.body = Element("{urn:x}scan", String())
+    operation.input, binding._operations = message, {"frame": operation}
+    envelope, _ = binding._create("frame", ["text"], {}, client=zeep.Client(http, transport=Files()), options={})
+    assert envelope.findtext(".//{urn:x}scan") == "text"
+    assert http.bindings[BINDING].get("frame").input is frame.input
 
 
 def test_plugins_are_called_one_after_the_other(http: Document, frame: Any) -> None:

@@ -23,7 +23,7 @@ from soapjms.protocol.names import SoapVersion
 from soapjms.typed.description import Described
 from soapjms.typed.reading import declared_headers
 from soapjms.typed.signature import element_names
-from soapjms.zeep.bare import written
+from soapjms.zeep.bare import once, sendable
 from soapjms.zeep.checking import misfit
 from soapjms.zeep.enclosed import Enclosed
 
@@ -85,7 +85,7 @@ def _rendered(enclosed: Enclosed, reply: Reply, version: SoapVersion, message: A
     """Let zeep write the message, and put it into an envelope of the request's version."""
     arguments, values = _arguments(enclosed.marked(reply.content), message.body.type)
     headers = dict(reply.headers) if isinstance(reply.headers, Mapping) else list(reply.headers)
-    made = as_envelope(message.serialize(*arguments, **values, _soapheaders=headers).content)
+    made = as_envelope(sendable(message).serialize(*arguments, **values, _soapheaders=headers).content)
     root = wrap(None, version)
     body = root[0]
     if made.header is not None:
@@ -114,7 +114,8 @@ def element_with(
     """
     holder = etree.Element("holder")
     try:
-        element.render(holder, element(*(written(each, element.type) for each in arguments), **values))
+        writable = once(element)
+        writable.render(holder, writable(*arguments, **values))
         problem = described.misfit(holder[0])
     except Exception as error:  # zeep's types raise whatever Python does with a value of another type
         raise UsageError(
@@ -135,7 +136,7 @@ def _arguments(value: Any, type_: Any) -> tuple[list[Any], dict[str, Any]]:
     A message that consists of one element takes its value: the function returns what a zeep client gets.
     """
     if not isinstance(type_, ComplexType):
-        return [written(value, type_)], {}
+        return [value], {}
     names = element_names(type_)
     if len(names) == 1 and not type_.attributes:
         return [], {names[0]: value}

@@ -1,19 +1,76 @@
 """Messages whose body is one element of a simple type, and no more.
 
-zeep encodes octets in them twice, and cannot read texts of one character; before 4.2.1 no numbers and dates either.
+zeep makes text of the value in them twice, which few types stand, and cannot read texts of one character; before 4.2.1
+no numbers and dates either. It writes March as `--3` too, and octets in hexadecimal and lists of names not at all; 4.2
+knows no time zones but those of pytz.
 """
 
 from __future__ import annotations
 
+import copy
+import datetime
+import re
 from base64 import b64encode
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from lxml import etree
 from zeep.wsdl.messages import DocumentMessage
-from zeep.xsd import AnySimpleType, Base64Binary
+from zeep.xsd import AnySimpleType, Nil
 from zeep.xsd.context import XmlParserContext
+from zeep.xsd.types.builtins import (
+    IDREFS,
+    Base64Binary,
+    DateTime,
+    Entities,
+    HexBinary,
+    NmTokens,
+    Time,
+    gDay,
+    gMonth,
+    gMonthDay,
+    gYear,
+    gYearMonth,
+)
+from zeep.xsd.types.collection import ListType, UnionType
 
 from soapjms.protocol.envelope import as_envelope
+
+_OCTETS: Final = (bytes, bytearray, memoryview)
+_NAMES: Final = (NmTokens, IDREFS, Entities)
+LISTS: Final = (ListType, *_NAMES)
+"""Types of which a value may be a list."""
+
+_GREGORIAN: Final = (gDay, gMonth, gMonthDay, gYear, gYearMonth)
+_ONE_DIGIT: Final = re.compile(r"^--(?=\d$)")
+
+
+def _gregorian(value: Any, type_: Any) -> str:
+    """Write such as (2026, 3, None); zeep writes months of one digit, and 4.2 no time zone of Python's."""
+    *numbers, zone = value
+    return _ONE_DIGIT.sub("--0", type_.xmlvalue((*numbers, None))) + _zone(zone)
+
+
+def _zone(zone: datetime.tzinfo | None) -> str:
+    if zone is None:
+        return ""
+    offset = zone.utcoffset(None)
+    if offset is None:
+        raise ValueError(f"the time zone {zone} has no fixed offset")
+    minutes = int(offset.total_seconds()) // 60
+    return f"{'-' if minutes < 0 else '+'}{abs(minutes) // 60:02d}:{abs(minutes) % 60:02d}" if minutes else "Z"
+
+
+_WRITERS: Final[Sequence[tuple[Any, Any, Callable[[Any, Any], str]]]] = (
+    ((*_GREGORIAN, ListType), str, lambda text, _: text),
+    (_GREGORIAN, object, _gregorian),
+    ((DateTime, Time), (datetime.datetime, datetime.time), lambda time, _: time.isoformat().replace("+00:00", "Z")),
+    (Base64Binary, _OCTETS, lambda octets, _: b64encode(octets).decode("ascii")),
+    (HexBinary, _OCTETS, lambda octets, _: octets.hex().upper()),
+    (_NAMES, (list, tuple), lambda names, _: " ".join(names)),
+    (ListType, object, lambda items, type_: " ".join(written(each, type_.item_type) for each in items)),
+)
+"""Types, kinds of values, and how such a value is written where zeep does it otherwise or not at all."""
 
 
 def is_bare(message: Any) -> bool:
@@ -23,11 +80,53 @@ def is_bare(message: Any) -> bool:
     return isinstance(message.body.type, AnySimpleType) and isinstance(message, DocumentMessage)
 
 
-def written(value: Any, type_: Any) -> Any:
-    """Return what zeep is given for the value of an element that has no other around it: octets as base64 text."""
-    if isinstance(type_, Base64Binary) and isinstance(value, bytes | bytearray | memoryview):
-        return b64encode(value).decode("ascii")
-    return value
+def written(value: Any, type_: Any) -> str:
+    """Return the text of a value of a simple type: of the Python types that zeep reads it as, or the text itself."""
+    if isinstance(type_, UnionType) and type_.item_class is not None:
+        type_ = type_.item_class()
+    for types, kinds, write in _WRITERS:
+        if isinstance(type_, types) and isinstance(value, kinds):
+            return write(value, type_)
+    made = type_.xmlvalue(value)
+    if isinstance(made, bool):  # of no type in particular
+        return str(made).lower()
+    return made.decode("ascii") if isinstance(made, bytes) else str(made)
+
+
+class _Text(str):
+    """What was made text of once."""
+
+    __slots__ = ()
+
+
+class Value(AnySimpleType):
+    """A simple type of which zeep makes text once, however often it asks. Its name is what zeep calls it in errors."""
+
+    def __init__(self, type_: Any) -> None:
+        super().__init__(type_.qname, type_.is_global)  # type: ignore[no-untyped-call]
+        self._type = type_
+
+    def xmlvalue(self, value: Any) -> Any:
+        """Return the text of a value; a text that came from here, and zeep's Nil, stay as they are."""
+        return value if value is Nil or isinstance(value, _Text) else _Text(written(value, self._type))
+
+
+def once(element: Any) -> Any:
+    """Return an element that can be written; zeep's own, unless it is of a simple type."""
+    if not isinstance(element.type, AnySimpleType):
+        return element
+    made = copy.copy(element)
+    made.type = Value(element.type)
+    return made
+
+
+def sendable(message: Any) -> Any:
+    """Return a message that can be written; zeep's own, unless its body is an element of a simple type."""
+    if message is None or message.body is None or not isinstance(message.body.type, AnySimpleType):
+        return message
+    made = copy.copy(message)
+    made.body = once(message.body)
+    return made
 
 
 def value_in(root: etree._Element, message: Any) -> Any:

@@ -22,7 +22,7 @@ from soapjms.protocol.names import FailureReason
 from soapjms.protocol.wsa import stated_action
 from soapjms.protocol.wsdl import Port
 from soapjms.response import Response
-from soapjms.zeep.bare import is_bare, value_in, written
+from soapjms.zeep.bare import is_bare, sendable, value_in
 from soapjms.zeep.checking import misfit
 from soapjms.zeep.enclosed import ARGUMENT, Enclosed, apart, packed
 from soapjms.zeep.endpoints import Endpoints, Outgoing
@@ -99,6 +99,15 @@ class JmsBinding:
         outgoing = self._outgoing(endpoints, client, options, operation, args, kwargs)
         return self._result(client, operation, await endpoints.call_async(outgoing))
 
+    def _create(self, operation: str, args: Any, kwargs: Any, client: Any = None, options: Any = None) -> Any:
+        """Let zeep make the envelope, of a message that it can write; `create_message` comes here too."""
+        made, own = self, self.get(operation)  # type: ignore[attr-defined]
+        writable = sendable(own.input)
+        if writable is not own.input:
+            made, own = copy.copy(self), copy.copy(own)
+            own.input, made._operations = writable, {operation: own}  # type: ignore[attr-defined]
+        return super(JmsBinding, made)._create(operation, args, kwargs, client=client, options=options)  # type: ignore[misc]
+
     def _outgoing(
         self, endpoints: Endpoints, client: Any, options: Mapping[str, Any], name: str, args: Any, kwargs: Any
     ) -> Outgoing:
@@ -135,10 +144,8 @@ class JmsBinding:
             raise UsageError(f"the operation {operation.name!r} has no input, so it cannot be called")
         plain = copy.copy(client)
         plain.plugins, plain.wsse = [], None
-        if operation.input.body is not None:
-            args = [written(each, operation.input.body.type) for each in args]
         try:
-            envelope, headers = self._create(operation.name, args, kwargs, client=plain, options=options)  # type: ignore[attr-defined]
+            envelope, headers = self._create(operation.name, args, kwargs, client=plain, options=options)
         except zeep.exceptions.Error:
             raise
         except Exception as error:  # zeep's types raise whatever Python does with a value of another type

@@ -17,6 +17,7 @@ from zeep.xsd.types.builtins import Base64Binary, Boolean
 
 from soapjms.protocol.attachments import Attachment
 from soapjms.protocol.errors import UsageError
+from soapjms.zeep.bare import LISTS
 
 FORMS: Final = "NAME=VALUE, NAME:=JSON or NAME=@FILE; NAME is a path such as item.article or item.1.article"
 BOOLEANS: Final[Mapping[str, bool]] = {"true": True, "1": True, "false": False, "0": False}
@@ -177,6 +178,8 @@ def _typed(type_: Any, value: Any, path: str) -> Any:
         return {CONTENT: _member(type_, CONTENT, value, path)}
     if type_ is None and value:
         raise UsageError(f"there is no {next(iter(value))!r}")
+    if isinstance(type_, LISTS) and isinstance(value, list):
+        return value
     if isinstance(type_, AnySimpleType) and isinstance(value, dict | list):
         raise UsageError(f"{path} is {value!r}, and holds one value")
     return _simple(type_, value, path) if isinstance(type_, AnySimpleType) and isinstance(value, str) else value
