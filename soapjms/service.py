@@ -21,7 +21,7 @@ from soapjms.coroutines import Loop
 from soapjms.middleware import around, plain
 from soapjms.policy import DEFAULT, Policy
 from soapjms.protocol.envelope import Blame, Envelope, as_envelope, build_fault, read_fault
-from soapjms.protocol.errors import InvalidAttachmentError, SoapFaultError, UsageError
+from soapjms.protocol.errors import InvalidAttachmentError, SoapFaultError, StoreError, UsageError
 from soapjms.protocol.responding import RequestAccepted
 from soapjms.protocol.showing import named
 from soapjms.protocol.understanding import must_understand_fault, not_understood
@@ -279,7 +279,8 @@ class Service:
         try:
             return self._answer(accepted, context)
         except BaseException as error:
-            log.exception("the function for %s failed", named(element_name(accepted.envelope.content)))
+            if not isinstance(error, StoreError):  # of which the dispatcher tells: the function is run again
+                log.exception("the function for %s failed", named(element_name(accepted.envelope.content)))
             return Outcome(Prepared.of(service_failed(accepted.envelope.version)), failure=error)
 
     def _answer(self, accepted: RequestAccepted, context: Context) -> Outcome:

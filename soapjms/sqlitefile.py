@@ -124,8 +124,8 @@ class Ledger:
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Commit what is written within, or nothing of it."""
-        self._connection.execute("BEGIN IMMEDIATE")
         try:
+            self._connection.execute("BEGIN IMMEDIATE")
             yield
             self._connection.execute("COMMIT")
         except BaseException:

@@ -97,21 +97,30 @@ class SqliteStore(Store):
 
     def begin(self, key: bytes) -> Claim | Answered | None:
         """Begin a request; see `Store`."""
-        with self._writing() as ledger:
-            entry = ledger.entry(key)
-            if entry is None:
-                number = ledger.add(key, self._owner, self._clock())
-                return self._hold(SqliteClaim(self, number, 1))
-            if entry.is_finished:
-                return Answered(unpacked(ledger.response(entry.number)))
-            if entry.owner is not None and self._is_alive(ledger, entry.owner, (entry.number, entry.starts)):
-                return None
-            deaths = entry.deaths + (entry.owner is not None)
-            ledger.begin_again(entry.number, self._owner, deaths, self._clock())
-            return self._hold(SqliteClaim(self, entry.number, entry.starts + 1, deaths, entry.failures))
+        found: Claim | Answered | None = None
+        try:
+            with self._writing() as ledger:
+                found = self._begin(ledger, key)
+        except BaseException:
+            if isinstance(found, SqliteClaim):  # nobody works on it, should it be in the file all the same
+                self._held.discard(found.place)
+            raise
+        return found
+
+    def _begin(self, ledger: Ledger, key: bytes) -> Claim | Answered | None:
+        entry = ledger.entry(key)
+        if entry is None:
+            return self._hold(SqliteClaim(self, ledger.add(key, self._owner, self._clock()), 1))
+        if entry.is_finished:
+            return Answered(unpacked(ledger.response(entry.number)))
+        if entry.owner is not None and self._is_alive(ledger, entry.owner, (entry.number, entry.starts)):
+            return None
+        deaths = entry.deaths + (entry.owner is not None)
+        ledger.begin_again(entry.number, self._owner, deaths, self._clock())
+        return self._hold(SqliteClaim(self, entry.number, entry.starts + 1, deaths, entry.failures))
 
     def _hold(self, claim: SqliteClaim) -> SqliteClaim:
-        self._held.add((claim.number, claim.starts))
+        self._held.add(claim.place)
         return claim
 
     def _is_alive(self, ledger: Ledger, owner: str, held: tuple[int, int]) -> bool:
@@ -128,6 +137,7 @@ class SqliteStore(Store):
             self._effects.begin()
             return self._effects
         except BaseException as error:
+            self._drop_effects()
             self._release()
             if isinstance(error, sqlite3.Error):
                 raise StoreError(f"{self.path}: {error}") from error
@@ -139,11 +149,15 @@ class SqliteStore(Store):
             effects.undo()
         except sqlite3.Error as error:  # then a new connection takes its place, and this one's writes are undone
             log.error("%s: %s", self.path, error)
-            self._effects = None
-            with suppress(sqlite3.Error):
-                effects.end()
+            self._drop_effects()
         finally:
             self._release()
+
+    def _drop_effects(self) -> None:
+        effects, self._effects = self._effects, None
+        if effects is not None:
+            with suppress(sqlite3.Error):
+                effects.end()
 
     def finish(self, claim: SqliteClaim, response: Message | None, effects: Effects | None) -> None:
         """Commit a finished request, in the transaction of its service if there is one."""
@@ -156,7 +170,7 @@ class SqliteStore(Store):
                     self._note(ledger, claim, response)
             except sqlite3.Error as error:
                 raise StoreError(f"{self.path}: {error}") from error
-        self._held.discard((claim.number, claim.starts))
+        self._held.discard(claim.place)
 
     def _note(self, ledger: Ledger, claim: SqliteClaim, response: Message | None) -> None:
         self._require_file()
@@ -175,10 +189,10 @@ class SqliteStore(Store):
                     ledger.forget(claim.number, self._owner, claim.starts)
                 else:
                     ledger.let_go(claim.number, self._owner, claim.starts, claim.deaths, claim.failures)
+                self._held.discard(claim.place)  # now, as the next request may get the number of a forgotten one
         except StoreError as error:
+            self._held.discard(claim.place)
             log.warning("a request could not be let go of: %s", error)
-        finally:
-            self._held.discard((claim.number, claim.starts))
 
     def _require_file(self) -> None:
         """Refuse to write to a file that nobody will find again: all of it would be lost with this process."""
@@ -233,6 +247,8 @@ class SqliteStore(Store):
             except StoreError as error:
                 if not self._closing.is_set():
                     log.warning("no sign of life could be given: %s", error)
+            except Exception:  # without signs of life others would take over what is worked on
+                log.exception("%s: looking after the file failed", self.path)
 
     def sweep(self) -> int:
         """Remove what is too old or too much, some entries at a time; return how many there were.
@@ -311,7 +327,7 @@ def identity(path: Path) -> tuple[int, int] | None:
 
 
 class SqliteClaim(Claim):
-    """The right to work on a request; `number` and `starts` tell it from every other."""
+    """The right to work on a request."""
 
     def __init__(self, store: SqliteStore, number: int, starts: int, deaths: int = 0, failures: int = 0) -> None:
         self.number = number
@@ -320,6 +336,11 @@ class SqliteClaim(Claim):
         self.failures = failures
         self._store = store
         self._effects: Effects | None = None
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """What tells it from every other."""
+        return self.number, self.starts
 
     @property
     def transaction(self) -> sqlite3.Connection:

@@ -236,12 +236,14 @@ class Worker:
         return Finished(job.delivery, job.node, job.sent(again))
 
     def _note_store_error(self, error: StoreError) -> None:
+        said, level = str(error), logging.ERROR
         if isinstance(error, OvertakenError):
             self._tally.add("overtaken")
         else:
             self._tally.add("store failed")
-            self.problem = str(error)
-        log.error("a request waits, as it could not be stored: %s", error)
+            level = logging.DEBUG if said == self.problem else logging.ERROR  # it is tried again and again
+            self.problem = said
+        log.log(level, "a request waits, as it could not be stored: %s", said)
 
     # Running
 

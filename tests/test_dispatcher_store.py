@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import sqlite3
 import time
@@ -449,8 +450,33 @@ class TestFailingStore(WithStore):
             assert text_of(client.call(envelope("Ann"))) == "Hello Ann for the 5. time"
         assert all(then - now >= FIRST_NAP * 2**number for number, (now, then) in enumerate(pairwise(at)))
 
+    def test_said_once(
+        self, client: Client, other: Connection, service: Service, store: SqliteStore, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """However often it is tried, why a request waits is an error in the log once."""
+        inner, errors = store.begin, [StoreError("the disk is full")] * 5
+
+        def begin(key: bytes) -> Any:
+            if errors:
+                raise errors.pop()
+            return inner(key)
+
+        store.begin = begin  # type: ignore[method-assign]
+        with caplog.at_level(logging.DEBUG), Dispatcher(other, URI, service, store=store) as dispatcher:
+            assert text_of(client.call(envelope("Ann"))) == "Hello Ann for the 1. time"
+            assert dispatcher.counts["store failed"] == 5
+        levels = [each.levelname for each in caplog.records if "a request waits" in each.getMessage()]
+        assert levels == ["ERROR"] + ["DEBUG"] * 4
+
     def test_no_transaction_now(
-        self, client: Client, other: Connection, seen: list[Request], service: Service, store: SqliteStore, path: Path
+        self,
+        client: Client,
+        other: Connection,
+        seen: list[Request],
+        service: Service,
+        store: SqliteStore,
+        path: Path,
+        caplog: pytest.LogCaptureFixture,
     ) -> None:
         """A function that gets no transaction now did not fail: it is run again, and its caller gets no fault."""
         inner, errors = store.begin_effects, [StoreError("somebody else has been writing")]
@@ -465,6 +491,8 @@ class TestFailingStore(WithStore):
             assert text_of(client.call(envelope("Ann"))) == "Hello Ann for the 2. time"
             assert (dispatcher.counts["store failed"], dispatcher.counts["failed"]) == (1, 0)
         assert greeted(path) == ["Ann"]
+        assert "a request waits, as it could not be stored: somebody else has been writing" in caplog.text
+        assert "the function for" not in caplog.text
 
     def test_finishing_fails(
         self, client: Client, other: Connection, seen: list[Request], service: Service, store: SqliteStore, path: Path

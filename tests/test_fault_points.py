@@ -10,15 +10,18 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
+from unittest.mock import patch
 
 import pytest
 from calling_kit import GREETER, NS, PATIENCE, URI, element, envelope, eventually, text_of
 from faulty_kit import Faults, FaultyConnection
+from faulty_sqlite_kit import BROKEN, Failures, FaultySqlite
 from lxml import etree
 
 from brokers import BrokerError, Destination
 from brokers.embedded import Broker
-from soapjms import CallFailedError, Client, Dispatcher, Request, Response, Service, SoapFaultError
+from soapjms import CallFailedError, Client, Dispatcher, Request, Response, Service, SoapFaultError, SqliteStore
+from soapjms.protocol.errors import StoreError
 
 PATTERNS: Final = {
     "temporary": (URI, "rec-2012"),
@@ -38,6 +41,12 @@ LEAVING: Final[dict[str, set[str]]] = {
 }
 """What the client of each pattern does at its end."""
 
+FAILED: Final = "the service failed"
+"""What a caller is told of a function that failed."""
+
+LEASE: Final = 60.0
+"""Seconds, so long that no sign of life comes in between."""
+
 
 class Exchange:
     """One exchange on a broker of its own.
@@ -46,17 +55,29 @@ class Exchange:
         pattern: which.
         path: the file of the service's store.
         asking, answering: what fails at the client and at the service.
+        storing: what fails in the service's store.
         transactional: whether the service's broker has transactions.
     """
 
-    def __init__(self, pattern: str, path: Path, asking: Faults, answering: Faults, *, transactional: bool) -> None:
+    def __init__(
+        self,
+        pattern: str,
+        path: Path,
+        asking: Faults,
+        answering: Faults,
+        storing: Failures | None = None,
+        *,
+        transactional: bool,
+    ) -> None:
         self.broker = Broker("faulty")
         self.pattern = pattern
         self.path = path
         self.asking = asking
         self.answering = answering
+        self.storing = storing or Failures()
         self.transactional = transactional
         self.strays = 0
+        self.failed = False
 
     def run(self) -> Response | BaseException | None:
         """Have the exchange happen, the service being started again when its connection fails; return how it ended."""
@@ -75,7 +96,8 @@ class Exchange:
 
     def _ask(self, client: Client) -> Response | BaseException | None:
         future, outcome = None, None
-        with self._served(self.answering) as first:
+        sqlite = FaultySqlite(self.storing)
+        with patch("soapjms.sqlitefile.sqlite3", sqlite), self._served(self.answering) as first:
             try:
                 if self.pattern == "one-way":
                     client.send(envelope("Ann"))
@@ -83,7 +105,10 @@ class Exchange:
                     future = client.submit(envelope("Ann", operation="fail" if self.pattern == "fault" else "greetMe"))
             except (BrokerError, CallFailedError) as error:
                 outcome = error
-            eventually(lambda: self.answering.fired.is_set() or self._is_over(first), "it is over, or failed")
+            eventually(
+                lambda: first is None or self.answering.fired.is_set() or self._is_over(first), "it is over, or failed"
+            )
+            self.failed = first is not None and first.counts["failed"] > 0
         with self._served(Faults()) as second:
             eventually(lambda: self._is_over(second), "it is over")
         return outcome if future is None else future.exception(PATIENCE) or future.result(PATIENCE)
@@ -97,14 +122,14 @@ class Exchange:
         _, profile = PATTERNS[self.pattern]
         with self.broker.connect() as inner:
             connection = FaultyConnection(inner, faults, transactional=self.transactional)
-            dispatcher = Dispatcher(connection, URI, service(), workers=1, store=self.path, profile=profile)
-            try:
-                dispatcher.start()
-            except BrokerError:
-                yield None
-                return
             with ExitStack() as stack:
-                stack.callback(dispatcher.close)
+                try:
+                    store = stack.enter_context(SqliteStore(self.path, lease=LEASE))
+                    dispatcher = Dispatcher(connection, URI, service(), workers=1, store=store, profile=profile)
+                    stack.callback(dispatcher.close)
+                    dispatcher.start()
+                except (BrokerError, StoreError):
+                    dispatcher = None
                 yield dispatcher
 
     @property
@@ -207,3 +232,37 @@ def test_client(pattern: str, after: bool, tmp_path: Path) -> None:
         was_sent = at > points.index("send") or (name == "send" and after)
         assert exchange.effects == (wanted_effects(pattern) if was_sent else 0), name
         assert exchange.left == [], name
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("times", [1, 8], ids=["once", "for a while"])
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_store(pattern: str, times: int, after: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever the store fails, the request waits for it or is answered with a fault; the effect happens once."""
+    monkeypatch.setattr("soapjms.working.LONGEST_NAP", 0.02)
+    monkeypatch.setattr("soapjms.job.LONGEST_PAUSE", 0.02)
+
+    def run(at: int | None, broken: str = "full") -> tuple[Exchange, Response | BaseException | None]:
+        storing = Failures(at, times=times, after=after, broken=broken)
+        exchange = Exchange(pattern, tmp_path / f"{at}.db", Faults(), Faults(), storing, transactional=True)
+        return exchange, exchange.run()
+
+    smooth, outcome = run(None)
+    check_answer(pattern, outcome)
+    points = smooth.storing.names
+    assert {"BEGIN IMMEDIATE", "COMMIT"} <= set(points)
+    assert not smooth.failed
+    for at, sql in enumerate(points):
+        exchange, outcome = run(at, list(BROKEN)[at % len(BROKEN)])
+        what = f"{at}: {sql}"
+        assert exchange.storing.fired.is_set(), what
+        assert exchange.left == [], what
+        assert exchange.strays == 0, what
+        fault = outcome.fault if isinstance(outcome, Response) else None
+        if exchange.failed and fault is not None and fault.reason == FAILED:  # as a statement of the function's did
+            assert exchange.effects == 0, what
+            continue
+        check_answer(pattern, outcome)
+        at_most = wanted_effects(pattern)  # of a one-way message whose function failed nobody hears
+        least = 0 if exchange.failed and pattern == "one-way" else at_most
+        assert least <= exchange.effects <= at_most, what
