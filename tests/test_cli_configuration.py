@@ -84,6 +84,9 @@ def test_a_command_within_a_command(folder: Path) -> None:
         ("[cal]", "soapjms.toml: 'cal' is no command; there are: "),
         ("[uri.pars]", "soapjms.toml, [uri]: 'pars' is no command; there are: parse"),
         ("[uri.parse]\nmod = 1", "soapjms.toml, [uri.parse]: 'mod' is no option; there are: json, mode"),
+        ("[uri.parse]\nmod = 1", "there are: json, mode; perhaps 'mode' was meant"),
+        ("profil = 'cxf'", "there are: connection, names, profile; perhaps 'profile' was meant"),
+        ("[replya]", "perhaps 'replay' was meant"),
         ("[uri.parse]\nmode = [1]", "mode is [1]; it is text, a number, true or false"),
         ("[uri]\nparse = 1", "soapjms.toml, [uri.parse] is 1; it is a table"),
         ("[uri.parse]\nmode = 'loose'", "'loose' is not one of"),
@@ -106,6 +109,39 @@ def test_a_file_that_cannot_be_read(folder: Path) -> None:
     assert "none.toml cannot be read: No such file" in done.stderr
     (folder / "soapjms.toml").write_bytes(b"#" * (1 << 20) + b"#")
     assert "more than 1048576 octets" in run("uri", "parse", "jms:queue:a").stderr
+
+
+@pytest.mark.parametrize(
+    ("variable", "meant"),
+    [
+        ("SOAPJMS_TIMOUT", "perhaps SOAPJMS_CALL_TIMEOUT was meant"),
+        ("SOAPJMS_CALL_TIMOUT", "perhaps SOAPJMS_CALL_TIMEOUT was meant"),
+        ("SOAPJMS_CONECTION", "perhaps SOAPJMS_CONNECTION was meant"),
+        ("SOAPJMS_URI_PARSE_MOD", "perhaps SOAPJMS_URI_PARSE_MODE was meant"),
+        ("SOAPJMS_LOGLEVEL", "perhaps SOAPJMS_LOG_LEVEL was meant"),
+        ("SOAPJMS_QQQ\x1b", "options are SOAPJMS_COMMAND_OPTION"),
+    ],
+)
+def test_a_variable_that_no_option_has_is_told(folder: Path, variable: str, meant: str) -> None:
+    """In one line, whatever command runs, which does what it is to do."""
+    done = run("uri", "parse", "--json", "jms:queue:a", **{variable: "1"})
+    assert (done.exit_code, '"valid": true' in done.stdout) == (0, True)
+    name = variable.replace("\x1b", "\\x1b")
+    assert done.stderr == f"Warning: the variable {name} is of no option and counts for nothing; {meant}\n"
+
+
+def test_variables_that_are_told_nothing_about(folder: Path) -> None:
+    """Those of other commands, those that tests have for themselves, and what only begins alike."""
+    others = {"SOAPJMS_CALL_TIMEOUT": "5", "SOAPJMS_SERVE_WORKERS": "2", "SOAPJMS_LOG_LEVEL": "INFO"}
+    general = {"SOAPJMS_CONNECTION": "embedded:", "SOAPJMS_PROFILE": "cxf", "SOAPJMS_NAMES": "jndi.properties"}
+    rest = {"SOAPJMS_TEST_BROKER": "stomp://localhost:61613", "SOAPJMSX": "1", "_SOAPJMS_X": "1"}
+    assert run("uri", "parse", "jms:queue:a", **others, **general, **rest).stderr == ""
+
+
+def test_of_many_unknown_variables_some_are_told(folder: Path) -> None:
+    """Whoever sets thousands does not wait for it."""
+    done = run("uri", "parse", "jms:queue:a", **{f"SOAPJMS_X{number}": "1" for number in range(1000)})
+    assert len(done.stderr.splitlines()) == 20
 
 
 def leaves(command: click.Command, path: str) -> list[tuple[str, click.Command]]:

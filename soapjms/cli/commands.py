@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from itertools import chain
 from traceback import format_exception
 from typing import Any, Final, NamedTuple
 
@@ -12,7 +15,14 @@ import click
 
 from brokers.errors import BrokerError
 from soapjms.cli import INTERRUPTED, USAGE
-from soapjms.cli.configuration import DEBUG, DebugOption, equip, read_defaults
+from soapjms.cli.configuration import (
+    CONFIG_VARIABLE,
+    DEBUG,
+    DebugOption,
+    equip,
+    read_defaults,
+    unknown_variables,
+)
 from soapjms.protocol.errors import CallTimeoutError, SoapJmsError
 from soapjms.protocol.uri import visible
 
@@ -65,6 +75,14 @@ class LazyGroup(click.Group):
         assert isinstance(command, click.Command)
         return equip(command, (cmd_name,))
 
+    def all_commands(self, ctx: click.Context) -> Iterator[click.Command]:
+        """Import every command whose libraries are installed."""
+        for name in COMMANDS:
+            with suppress(click.UsageError):
+                command = self.get_command(ctx, name)
+                assert command is not None, "it is in the table"
+                yield command
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; Ctrl-C ends it with a status of its own, as 1 says that something was found."""
         try:
@@ -108,7 +126,7 @@ def _version() -> str:
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(_version(), prog_name="soapjms")
 @click.option(
-    "--config", metavar="FILE", envvar="SOAPJMS_CONFIG",
+    "--config", metavar="FILE", envvar=CONFIG_VARIABLE,
     help="Values for options.  [default: soapjms.toml, if there is one in the working directory]",
 )  # fmt: skip
 @click.pass_context
@@ -117,10 +135,13 @@ def soapjms(ctx: click.Context, config: str | None) -> None:
 
     An option is given as a flag, else as a variable SOAPJMS_COMMAND_OPTION, else in a TOML file.
     """
-    assert isinstance(ctx.command, LazyGroup)
+    group = ctx.command
+    assert isinstance(group, LazyGroup)
     assert ctx.invoked_subcommand is not None
-    command = ctx.command.get_command(ctx, ctx.invoked_subcommand)
+    command = group.get_command(ctx, ctx.invoked_subcommand)
     assert command is not None
+    for line in unknown_variables(os.environ, chain((command,), group.all_commands(ctx))):
+        click.echo(f"Warning: {visible(line)}", err=True)
     ctx.default_map = dict(read_defaults(config, command, ctx.invoked_subcommand, list(COMMANDS)))
 
 

@@ -1,13 +1,15 @@
 """Where options come from: flags, then the environment, then `soapjms.toml`. And `--debug`, which every command has.
 
-`equip` goes once through the options of a command, so that no command says any of it itself.
+`equip` goes once through the options of a command, so that no command says any of it itself. Names that no option
+has are told, with the one that was perhaps meant.
 """
 
 from __future__ import annotations
 
 import logging
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +21,14 @@ MAX_OCTETS: Final = 1 << 20
 PREFIX: Final = "SOAPJMS"
 DEBUG: Final = "soapjms.debug"
 """Under which the context of click knows whether `--debug` was given."""
+
+DEBUG_VARIABLE: Final = f"{PREFIX}_DEBUG"
+CONFIG_VARIABLE: Final = f"{PREFIX}_CONFIG"
+NOT_OURS: Final = f"{PREFIX}_TEST_"
+"""How variables begin that tests have for themselves."""
+
+MAX_NAMES: Final = 20
+"""Unknown variables that are told; each is compared with all that there are."""
 
 OUR_LOGS: Final = ("soapjms", "brokers")
 """What other libraries log may hold a password."""
@@ -68,7 +78,7 @@ class DebugOption(click.Option):
             is_eager=True,
             expose_value=False,
             callback=_note_debug,
-            envvar=f"{PREFIX}_DEBUG",
+            envvar=DEBUG_VARIABLE,
             help="Show the log, and where in the program an error is from.",
         )
 
@@ -109,6 +119,36 @@ def _variables(option: click.Option, path: tuple[str, ...]) -> Iterator[str]:
     yield from [said] if isinstance(said, str) else said
     if key in SHARED:
         yield f"{PREFIX}_{key}".upper()
+
+
+def variables_of(command: click.Command) -> Iterator[str]:
+    """Yield the variables of a command that is equipped, and of those below it."""
+    if isinstance(command, click.Group):
+        for each in command.commands.values():
+            yield from variables_of(each)
+    for option in _options(command).values():
+        said = option.envvar or []
+        yield from [said] if isinstance(said, str) else said
+
+
+def unknown_variables(environment: Iterable[str], commands: Iterable[click.Command]) -> Iterator[str]:
+    """Say of each variable `SOAPJMS_…` that no option has it, and which one was perhaps meant; a line for each.
+
+    Args:
+        environment: the names of all variables.
+        commands: all, equipped; asked for one by one until each variable has an option.
+    """
+    known = {DEBUG_VARIABLE, CONFIG_VARIABLE, *(f"{PREFIX}_{each}".upper() for each in SHARED)}
+    given = {each for each in environment if each.startswith(f"{PREFIX}_") and not each.startswith(NOT_OURS)}
+    for command in commands:
+        known.update(variables_of(command))
+        if given <= known:
+            return
+    begin = len(PREFIX) + 1
+    for name in sorted(given - known)[:MAX_NAMES]:
+        near = get_close_matches(name[begin:], sorted(each[begin:] for each in known), n=1)
+        meant = f"perhaps {PREFIX}_{near[0]} was meant" if near else f"options are {PREFIX}_COMMAND_OPTION"
+        yield f"the variable {name} is of no option and counts for nothing; {meant}"
 
 
 # The file
@@ -179,4 +219,6 @@ def _value(option: click.Option, value: Any, place: str) -> Any:
 def _refuse_unknown(place: str, said: Any, known: Any, what: str) -> None:
     if unknown := sorted(set(said) - set(known)):
         listed = ", ".join(sorted(known))
-        raise click.UsageError(f"{place}: {unknown[0]!r} is no {what}; there are: {listed}")
+        near = get_close_matches(unknown[0], list(known), n=1)
+        meant = f"; perhaps {near[0]!r} was meant" if near else ""
+        raise click.UsageError(f"{place}: {unknown[0]!r} is no {what}; there are: {listed}{meant}")
