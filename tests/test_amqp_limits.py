@@ -83,7 +83,7 @@ def test_a_client_that_pings_and_does_not_read(has_tls: bool) -> None:
     server, trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
     made.issue_cert("localhost").configure_cert(server)
     made.configure_trust(trusting)
-    options = Options(binding=Binding.CS01, tls=server if has_tls else None, patience=PATIENCE)
+    options = Options(binding=Binding.CS01, tls=server if has_tls else None, patience=TEST)  # it never logs in
     with (
         Listener(Broker(), port=0, options=options) as listener,
         socket.create_connection(("127.0.0.1", listener.port), PATIENCE) as plain,
@@ -92,7 +92,7 @@ def test_a_client_that_pings_and_does_not_read(has_tls: bool) -> None:
         upgrade(client)
         client.setblocking(False)
         to_send, to_read = memoryview(MASKED_PING * PINGS), len(PONG) * PINGS
-        while select([], [client], [], STALLED)[1]:
+        while to_send and select([], [client], [], STALLED)[1]:
             to_send = sent(client, to_send)
         assert to_send
         while to_read:
@@ -122,6 +122,9 @@ def read(client: socket.socket) -> int:
 
 STALLED = 3.0
 """Seconds in which all would have been taken by who takes all."""
+
+TEST = 600.0
+"""Seconds, more than a test may take."""
 
 
 def upgrade(client: socket.socket) -> None:
