@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from brokers.errors import TlsError
+from brokers.files import check_files
 
 log = logging.getLogger(__name__)
 
@@ -85,6 +86,7 @@ class Tls:
         return REASONS.get(error.reason or "", f"TLS failed: {error.reason or error}")
 
     def _context(self, host: str) -> ssl.SSLContext:
+        check_files(self.ca_file, self.cert_file, self.key_file, self.key_password_file)
         context = ssl.create_default_context(cafile=self.ca_file)
         if self.cert_file is not None:
             context.load_cert_chain(self.cert_file, self.key_file, self._key_password)

@@ -692,3 +692,21 @@ def test_a_connection_is_kept(bridge: Listener) -> None:
             line.request("POST", "/", envelope(name), {"Content-Type": "text/xml"})
             assert f"Hello {name}".encode() in line.getresponse().read()
             assert line.sock is socket_of_first
+
+
+@pytest.mark.parametrize("start", ["http://bank.example:81", "HTTP://bank.example", "https://bank.example"])
+def test_a_whole_url_is_read_as_its_path(connection: Connection, served: Dispatcher, start: str) -> None:
+    """Clients that speak through a proxy send one, and servers have to read it (RFC 9112 3.2.2)."""
+    with bridged(connection, {"/": URI, "/deep/greeter": URI}) as listener:
+        for path in ("", "/", "/deep/greeter", "/deep/greeter/"):
+            assert b"Hello Ann" in ask(listener, envelope("Ann"), path=f"{start}{path}").body
+        assert ask(listener, envelope("Ann"), path=f"{start}/other").status == 404
+        assert ask(listener, envelope("Ann"), path="/http://bank.example/").status == 404
+
+
+def test_the_host_of_a_whole_url_counts(connection: Connection) -> None:
+    """Over that of the header; what is none is refused, as it is there."""
+    with bridged(connection, {"/echo": Behind(URI, ECHO[SOAP_11])}) as listener:
+        told = ask(listener, None, path="http://bank.example:81/echo?wsdl", Host="other.example")
+        assert b'location="http://bank.example:81/echo"' in told.body
+        assert ask(listener, None, path="http://user@bank.example/echo?wsdl").status == 400

@@ -48,6 +48,7 @@ READ_TIMEOUT: Final = 30.0
 THREADS: Final = 8
 GZIP: Final = frozenset({"gzip", "x-gzip"})
 _HOST: Final = re.compile(r"[A-Za-z0-9.\-]+(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]+\](:[0-9]{1,5})?")
+_WHOLE_URL: Final = re.compile(r"https?://(?P<host>[^/]*)", re.IGNORECASE)
 _URL: Final = re.compile(r"https?://[^\s/?#]+(/[^\s?#]*)?")
 
 T = TypeVar("T")
@@ -138,7 +139,7 @@ class HttpBridge:
         if scope["type"] == "lifespan":
             await _live(receive, send)
         elif scope["type"] == "http":
-            request = Request(scope, receive)
+            request = Request(_below_the_host(scope), receive)
             response = await self._response(request)
             await response(scope, receive, send)
         else:  # a WebSocket, which nothing here speaks
@@ -324,6 +325,19 @@ def _path(path: str) -> str:
 
 def _trimmed(path: str) -> str:
     return path.rstrip("/") or "/"
+
+
+def _below_the_host(scope: Scope) -> Scope:
+    """Return a request with its path as servers have it, also where a client sent a whole URL, as it does to proxies.
+
+    Spec: RFC 9112 3.2.2, by which the host of the URL counts over that of the header.
+    """
+    whole = _WHOLE_URL.match(scope["path"])
+    if whole is None:
+        return scope
+    headers = [(name, value) for name, value in scope["headers"] if name != b"host"]
+    host = whole["host"].encode("ascii", "replace")
+    return {**scope, "path": scope["path"][whole.end() :] or "/", "headers": [*headers, (b"host", host)]}
 
 
 def _below(request: Request) -> str:

@@ -11,6 +11,7 @@ from typing import Any, Final, Self
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from brokers.files import check_files
 from soapjms.arguments import host_and_port
 from soapjms.protocol.errors import UsageError
 
@@ -85,6 +86,7 @@ class Listener:
             ssl_keyfile=key,
         )
         try:
+            check_files(certificate, key)
             config.load()
         except OSError as error:  # what ssl raises is one
             raise UsageError(f"TLS cannot be set up with {certificate}: {error}") from error

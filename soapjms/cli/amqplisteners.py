@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import click
 
+from brokers.files import check_files
 from soapjms.cli.numbers import SECONDS
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -216,6 +217,7 @@ def read_rights(file: Path) -> Callable[..., bool]:
     """
     from brokers.amqp.provider import Rights
 
+    check_files(file)
     try:
         return Rights.read(file.read_text("utf-8"))
     except ValueError as error:
@@ -228,6 +230,7 @@ def read_users(file: Path) -> dict[str, str]:
     Raises:
         click.UsageError: a line without a colon, or without a user; it is not shown.
     """
+    check_files(file)
     found: dict[str, str] = {}
     for number, line in enumerate(file.read_text("utf-8").splitlines(), 1):
         if not line or line.startswith("#"):

@@ -14,6 +14,7 @@ import click
 
 from brokers.address import bracketed
 from brokers.errors import BrokerError
+from brokers.files import check_files
 from brokers.smqp.dialect import LENIENT, STRICT
 from brokers.smqp.server import Options, Server
 from brokers.smqp.server.setup import Setup, SetupError
@@ -133,6 +134,7 @@ def _tls(needing: list[str], cert: Path | None, key: Path | None) -> ssl.SSLCont
         return None
     if cert is None:
         raise click.UsageError(f"--{needing[0]} needs a certificate: --cert FILE")
+    check_files(cert, key)
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(cert, key)
     return tls

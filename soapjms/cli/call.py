@@ -15,6 +15,7 @@ import click
 from lxml import etree
 from rich.syntax import Syntax
 
+from brokers.files import check_files
 from brokers.message import Message, MessageType
 from soapjms.cli.connecting import CONNECTION_OPTION, TIMEOUT_OPTION, opened, place_of, place_options, read_names
 from soapjms.cli.terminal import console
@@ -35,8 +36,28 @@ UNKNOWN_TYPE: Final = "application/octet-stream"
 MESSAGE_MEMBERS: Final = ("message_type", "destination", "jms", "properties", "types", "untyped")
 
 
+class InputFile(click.File):
+    """A file or `-` that is read once; what somebody else may or may not write to is none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Open it."""
+        try:
+            if isinstance(value, str) and value != "-":
+                check_files(value)
+        except (OSError, ValueError) as error:
+            strerror = getattr(error, "strerror", None)
+            self.fail(f"{value!r} cannot be read: {strerror}" if strerror else str(error), param, ctx)
+        return super().convert(value, param, ctx)
+
+
+INPUT_FILE: Final = InputFile("rb")
+
+
 def _attachments(ctx: click.Context, param: click.Parameter, paths: tuple[Path, ...]) -> list[Attachment]:
     """Make attachments whose Content-ID is the name of the file, and whose type follows from its suffix."""
+    for path in paths:
+        if not path.is_file():  # its size is sent ahead, which a pipe does not have
+            raise click.BadParameter(f"{str(path)!r} is no file")
     return [Attachment(path, mimetypes.guess_type(path)[0] or UNKNOWN_TYPE, path.name) for path in paths]
 
 
@@ -56,7 +77,7 @@ def _attachments(ctx: click.Context, param: click.Parameter, paths: tuple[Path, 
     "--save", metavar="DIR", type=click.Path(file_okay=False, path_type=Path),
     help="Folder for the attachments that come back.",
 )  # fmt: skip
-@click.option("--input", "read_from", type=click.File("rb"), metavar="FILE|-", help="JSON object of arguments by name.")
+@click.option("--input", "read_from", type=INPUT_FILE, metavar="FILE|-", help="JSON object of arguments by name.")
 @TIMEOUT_OPTION
 @click.option(
     "--set", "properties", multiple=True, callback=settings, metavar="NAME=VALUE",
@@ -86,7 +107,7 @@ def command(ctx: click.Context, /, words: tuple[str, ...], read_from: Any, save:
     elif read_from is not None:
         raise click.UsageError("--input is for the operation of a WSDL: soapjms call WSDL OPERATION --input FILE")
     else:
-        envelope = click.File("rb").convert(words[0] if words else "-", None, ctx)
+        envelope = INPUT_FILE.convert(words[0] if words else "-", None, ctx)
         response = _raw(envelope, save, **options)
     if response is not None:
         is_broken = any(each.outcome is Outcome.FAILED for each in response.findings())

@@ -16,6 +16,8 @@ from typing import Any, Final
 
 import click
 
+from brokers.files import check_files
+
 FILE: Final = "soapjms.toml"
 MAX_OCTETS: Final = 1 << 20
 PREFIX: Final = "SOAPJMS"
@@ -178,13 +180,14 @@ def read_defaults(path: str | None, command: click.Command, name: str, known: li
 
 def _read(path: str) -> dict[str, Any]:
     try:
+        check_files(path)
         with open(path, "rb") as file:
             octets = file.read(MAX_OCTETS + 1)
         if len(octets) > MAX_OCTETS:
             raise ValueError(f"it has more than {MAX_OCTETS} octets")
         return tomllib.loads(octets.decode())
     except OSError as error:
-        raise click.UsageError(f"{path} cannot be read: {error.strerror}") from None
+        raise click.UsageError(f"{path} cannot be read: {error.strerror or error}") from None
     except RecursionError:
         raise click.UsageError(f"{path} is no TOML that can be read: it is nested too deep") from None
     except ValueError as error:

@@ -32,6 +32,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from brokers.files import check_files
 from brokers.smqp.server.administration import Administration
 from brokers.smqp.server.directory import PARAMETERS
 from brokers.smqp.server.links import Peer
@@ -86,6 +87,7 @@ class Setup:
             SetupError: it cannot be read, or says what cannot be.
         """
         try:
+            check_files(path)
             with path.open("rb") as file:
                 text = file.read(MAX_OCTETS + 1)
             if len(text) > MAX_OCTETS:
@@ -146,6 +148,7 @@ def _password(table: Mapping[str, Any], path: Path, where: str) -> str:
         return str(table["password"])
     file = path.parent / str(table["password_file"])
     try:
+        check_files(file)
         return file.read_text("utf-8").partition("\n")[0].removesuffix("\r")
     except OSError as error:
         raise SetupError(f"{where}: the password_file cannot be read: {error}") from error

@@ -1,0 +1,121 @@
+"""What is given for a file and is none: told at once, never waited for; `<(command)` of a shell is read."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from calling_kit import envelope
+from cli_kit import ROOT, command, environment, run
+
+import brokers
+from brokers.errors import BrokerError
+from brokers.files import check_files
+from soapjms import UsageError
+from soapjms.bridge.listening import Listener
+
+ECHO = ROOT / "tests" / "data" / "wsdl" / "echo-soap11.wsdl"
+FIFO = "'pipe' is a FIFO; accepted are files, and <(command) of a shell"
+AT = ["--uri", "jms:queue:a", "--connection", "embedded:"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A working directory with a FIFO that nobody writes to. Whoever opens it is let go in the end."""
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe")
+    yield tmp_path
+    os.close(os.open("pipe", os.O_RDWR | os.O_NONBLOCK))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--config", "pipe", "uri", "parse", "jms:queue:a"], f"pipe cannot be read: {FIFO}"),
+        (["call", "pipe", *AT], FIFO),
+        (["call", "--attachment", "pipe", *AT, "-"], "'pipe' is no file"),
+        (["call", ECHO, "greetMe", "--input", "pipe"], FIFO),
+        (["call", ECHO, "greetMe", "requestType=@pipe"], "there is no file 'pipe'"),
+        (["call", ECHO, "greetMe", "--names", "pipe"], "'pipe' is no file"),
+        (["wsdl", "lint", "pipe"], "'pipe' cannot be read: it is no file"),
+        (["wsdl", "lint", "/dev/zero"], "'/dev/zero' cannot be read: it is no file"),
+        (["explain", "."], "'.' cannot be read: it is no file"),
+        (["--config", ".", "explain", ECHO], ". cannot be read: Is a directory"),
+        (["--config", "/dev/zero", "explain", ECHO], "'/dev/zero' is a device"),
+        (["replay", "pipe", "--local", "--out", "out"], "pipe: cannot be read: it is no regular file"),
+        (["broker", "--smqp", "localhost:0", "--setup", "pipe"], FIFO),
+        (["broker", "--smqp", "localhost:0", "--store", "pipe"], "pipe cannot be used as the store of a server"),
+        (["broker", "--amqp", "localhost:0", "--users", "pipe"], FIFO),
+        (["broker", "--amqp", "localhost:0", "--rights", "pipe"], FIFO),
+        (["broker", "--amqps", "localhost:0", "--cert", "pipe"], FIFO),
+        (["broker", "--amqps", "localhost:0", "--cert", ECHO, "--key", "pipe"], FIFO),
+        (["bridge", "http", "--listen", "localhost:0", "--to", *AT[1:], "--cert", "pipe"], FIFO),
+    ],
+)  # fmt: skip
+def test_what_is_no_file(folder: Path, words: list[str | Path], said: str) -> None:
+    """It is usage, and said in one line."""
+    done = run(*words)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert said in " ".join(done.stderr.split())
+
+
+def test_the_password_of_an_account(folder: Path) -> None:
+    """In a file that the set-up of an SMQP server names."""
+    (folder / "smqp.toml").write_text('[accounts.alice]\npassword_file = "pipe"\n')
+    done = run("broker", "--smqp", "localhost:0", "--setup", "smqp.toml")
+    assert done.exit_code == 2
+    assert "[accounts.alice]: the password_file cannot be read" in done.stderr
+    assert "is a FIFO" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["caFile", "certFile", "keyFile", "keyPasswordFile"])
+def test_files_for_tls(folder: Path, name: str) -> None:
+    """A URL names them; there is somebody who listens, so that they are read."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        (folder / "a.pem").write_text("")
+        others = "certFile=a.pem&" if name.startswith("key") else ""
+        with pytest.raises((BrokerError, OSError), match="is a FIFO"):
+            brokers.connect(f"stomp+ssl://127.0.0.1:{server.getsockname()[1]}?{others}{name}=pipe", timeout=5)
+
+
+def test_a_listener_for_https(folder: Path) -> None:
+    """In a program too."""
+    with pytest.raises(UsageError, match="is a FIFO"):
+        Listener(None, "127.0.0.1:0", certificate="pipe")
+
+
+def test_other_things_that_are_no_files(folder: Path) -> None:
+    """Sockets and folders; nothing is not there, and None is nothing."""
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind("socket")
+        with pytest.raises(OSError, match="'socket' is a socket; accepted are files"):
+            check_files("socket")
+    with pytest.raises(IsADirectoryError):
+        check_files(folder)
+    with pytest.raises(FileNotFoundError):
+        check_files(None, folder / "none")
+    check_files(None, ECHO, "/dev/null")
+
+
+def shell(line: str, cwd: Path) -> subprocess.CompletedProcess[bytes]:
+    """Have Bash run a line in which `soapjms` is the command."""
+    words = ["bash", "-c", line.replace("soapjms ", f"{' '.join(command())} ")]
+    return subprocess.run(words, cwd=cwd, env=environment(), capture_output=True, timeout=60, check=False)
+
+
+def test_what_a_shell_makes_of_a_command_is_read(tmp_path: Path) -> None:
+    """Where a file is read once: a configuration, an envelope, arguments."""
+    (tmp_path / "hello.xml").write_bytes(envelope())
+    done = shell("soapjms --config <(echo '[uri.parse]'; echo 'json = true') uri parse jms:queue:a", tmp_path)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.startswith(b"{")
+    for place in ("<(cat hello.xml)", "/dev/stdin", "-"):
+        line = f"soapjms call {place} --one-way --uri jms:queue:a --connection embedded: < hello.xml"
+        done = shell(line, tmp_path)
+        assert (done.returncode, done.stderr) == (0, b""), place
+    line = "soapjms --config /dev/null uri parse jms:queue:a"
+    assert shell(line, tmp_path).returncode == 0
