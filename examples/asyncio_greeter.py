@@ -52,7 +52,7 @@ async def greet_all(client: soapjms.Client) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Serve and call at the broker whose URL is given."""
-    if len(arguments) != 1:
+    if len(arguments) != 1 or arguments[0].startswith("-"):
         print(__doc__, file=sys.stderr)
         return 2
     with (

@@ -53,7 +53,7 @@ def ask(url: str, name: str) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Greet through both bridges at the broker whose URL is given."""
-    if len(arguments) != 1:
+    if len(arguments) != 1 or arguments[0].startswith("-"):
         print(__doc__, file=sys.stderr)
         return 2
     with (

@@ -37,7 +37,7 @@ def forget_the_content_type(connection: brokers.Connection, good: brokers.Messag
 
 def main(arguments: Sequence[str]) -> int:
     """Capture and replay at the broker whose URL is given."""
-    if len(arguments) != 2:
+    if len(arguments) != 2 or arguments[0].startswith("-"):
         print(__doc__, file=sys.stderr)
         return 2
     url, folder = arguments[0], Path(arguments[1])

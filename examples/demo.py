@@ -25,8 +25,8 @@ from rich.table import Table
 import brokers
 import soapjms
 from brokers import Message, MessageType, Properties, queue, typed
-from soapjms.protocol import names
-from soapjms.protocol.envelope import as_envelope, parse_xml, read_fault
+from soapjms.protocol import names, xml
+from soapjms.protocol.envelope import as_envelope, read_fault
 from soapjms.protocol.names import SoapVersion, Subcode
 from soapjms.protocol.requesting import RequestingNode
 
@@ -131,7 +131,8 @@ def provoke(connection: brokers.Connection, client: soapjms.Client, subcode: Sub
         if not came.wait(10):
             return "no answer"
     body = replies[0].body
-    fault = read_fault(as_envelope(parse_xml(body if isinstance(body, str) else bytes(body or b""))))
+    assert isinstance(body, str | bytes), "text or octets, as every response of ours"
+    fault = read_fault(as_envelope(xml.parse(body)))
     return "no fault" if fault is None else str(fault.subcode)
 
 

@@ -24,7 +24,7 @@ def envelope(operation: str, name: str, version: soapjms.SoapVersion = soapjms.S
 
 def main(arguments: Sequence[str]) -> int:
     """Call the greeter at the broker whose URL is given."""
-    if len(arguments) != 1:
+    if len(arguments) != 1 or arguments[0].startswith("-"):
         print(__doc__, file=sys.stderr)
         return 2
     with soapjms.connect(arguments[0]) as connection, soapjms.Client(connection, URI, timeout=10) as client:

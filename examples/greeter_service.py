@@ -41,7 +41,7 @@ def ping(request: soapjms.Request) -> None:
 
 def main(arguments: Sequence[str], wait: Callable[[], object]) -> int:
     """Serve at the broker whose URL is given until `wait` returns."""
-    if len(arguments) != 1:
+    if len(arguments) != 1 or arguments[0].startswith("-"):
         print(__doc__, file=sys.stderr)
         return 2
     with (

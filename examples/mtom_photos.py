@@ -43,7 +43,7 @@ def request_for(photo: soapjms.Attachment) -> etree._Element:
 
 def main(arguments: Sequence[str]) -> int:
     """Have a photo framed at the broker whose URL is given."""
-    if len(arguments) != 3:
+    if len(arguments) != 3 or arguments[0].startswith("-"):
         print(__doc__, file=sys.stderr)
         return 2
     url, source, target = arguments

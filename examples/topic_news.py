@@ -40,7 +40,7 @@ def news(headline: str) -> etree._Element:
 
 def main(arguments: Sequence[str]) -> int:
     """Tell the news at the broker whose URL is given."""
-    if len(arguments) != 1:
+    if len(arguments) != 1 or arguments[0].startswith("-"):
         print(__doc__, file=sys.stderr)
         return 2
     heard: SimpleQueue[str] = SimpleQueue()

@@ -27,7 +27,7 @@ async def greet_all(connection: Connection, names: Sequence[str]) -> list[str]:
 
 def main(arguments: Sequence[str]) -> int:
     """Call the greeter at the broker whose URL is given."""
-    if len(arguments) != 1:
+    if len(arguments) != 1 or arguments[0].startswith("-"):
         print(__doc__, file=sys.stderr)
         return 2
     with (

@@ -144,6 +144,12 @@ def test_of_many_unknown_variables_some_are_told(folder: Path) -> None:
     assert len(done.stderr.splitlines()) == 20
 
 
+def test_a_command_that_is_not_there() -> None:
+    """It is said which one was perhaps meant."""
+    assert "No such command 'replya'. Did you mean 'replay'?" in run("replya", "x").stderr
+    assert "No such command 'nonsense'." in run("nonsense").stderr
+
+
 def leaves(command: click.Command, path: str) -> list[tuple[str, click.Command]]:
     """List the commands that do something."""
     if not isinstance(command, click.Group):

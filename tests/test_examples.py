@@ -86,12 +86,13 @@ def test_typed_service(capsys: pytest.CaptureFixture[str]) -> None:
     assert [each for each in shown if each.startswith("at once")] == SHOWN.splitlines()[2:5]
 
 
-@pytest.mark.parametrize("name", ["greeter_service", "greeter_client", "typed_service"])
+@pytest.mark.parametrize("name", ["greeter_service", "greeter_client", "typed_service", "zeep_client"])
 def test_usage(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Without the URL of a broker, an example says how it is run."""
+    """Without the URL of a broker, and when it is asked for help, an example says how it is run."""
     main = example(name).main
-    assert (main([], Event().wait) if name.endswith("service") else main([])) == 2
-    assert f"python examples/{name}.py stomp://" in capsys.readouterr().err
+    for words in ([], ["--help"]):
+        assert (main(words, Event().wait) if name.endswith("service") else main(words)) == 2
+        assert f"python examples/{name}.py stomp://" in capsys.readouterr().err
 
 
 @pytest.fixture(params=["embedded", pytest.param("activemq", marks=pytest.mark.broker)])
@@ -142,8 +143,19 @@ def test_capture_and_replay(url: str, tmp_path: Path, capsys: pytest.CaptureFixt
 @pytest.mark.parametrize("name", ["topic_news", "mtom_photos", "asyncio_greeter", "bridge", "capture_and_replay"])
 def test_usage_of_the_others(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """So do these."""
-    assert example(name).main([]) == 2
-    assert f"python examples/{name}.py stomp://" in capsys.readouterr().err
+    for words in ([], ["--help"]):
+        assert example(name).main(words) == 2
+        assert f"python examples/{name}.py stomp://" in capsys.readouterr().err
+
+
+def test_demo(tmp_path: Path) -> None:
+    """What `make demo` runs, but for Spark: it ends with 0 if everything came out as it should."""
+    words = [sys.executable, str(EXAMPLES / "demo.py"), "--out", str(tmp_path / "demo"), "--local"]
+    where = {"PYTHONPATH": str(EXAMPLES.parent)}
+    done = subprocess.run(words, cwd=tmp_path, env=where, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "missingRequestURI" in done.stdout
+    assert (tmp_path / "demo" / "replay" / "report.html").is_file()
 
 
 async def ask(app: Any, query: str) -> tuple[int, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
@@ -74,6 +75,15 @@ class LazyGroup(click.Group):
             raise click.UsageError(f"{package} is not installed. Type: pip install 'soapjms[all]'") from None
         assert isinstance(command, click.Command)
         return equip(command, (cmd_name,))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that is called; of one that is not there say which was perhaps meant."""
+        near = [] if args[0] in COMMANDS else get_close_matches(args[0], COMMANDS, n=1)
+        if near:
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {near[0]!r}?")
+        return super().resolve_command(ctx, args)
 
     def all_commands(self, ctx: click.Context) -> Iterator[click.Command]:
         """Import every command whose libraries are installed."""
