@@ -330,6 +330,14 @@ class Raw:
         return f"link-{self._numbers}"
 
 
+def frame(code: int, *fields: Any, channel: int = 0) -> bytes:
+    """Write one frame of AMQP."""
+    data = Data()
+    data.put_object(Described(ulong(code), list(fields)))
+    body = bytes(data.encode())
+    return (len(body) + 8).to_bytes(4, "big") + b"\2\0" + channel.to_bytes(2, "big") + body
+
+
 def transfer(handle: int, number: int, payload: bytes, *, more: bool) -> bytes:
     """Write the frame of a settled transfer on the first session; its tag is its number."""
     data = Data()

@@ -8,14 +8,13 @@ import ssl
 import tracemalloc
 from contextlib import suppress
 from select import select
-from typing import Any
 
 import pytest
 import trustme
-from amqp_raw import ACCEPTED, PATIENCE, REJECTED, Raw
+from amqp_raw import ACCEPTED, PATIENCE, REJECTED, Raw, frame
 from amqp_soak import eventually, threads_in
 from limits_kit import files_for, no_more_threads
-from proton import Data, Described, Message, Terminus, uint, ulong
+from proton import Message, Terminus, uint
 
 from brokers import BrokerError, queue, topic
 from brokers.amqp.login import Binding
@@ -138,14 +137,6 @@ def upgrade(client: socket.socket) -> None:
     while not answer.endswith(b"\r\n\r\n"):
         answer += client.recv(1)
     assert answer.startswith(b"HTTP/1.1 101")
-
-
-def frame(code: int, *fields: Any, channel: int = 0) -> bytes:
-    """Write one frame of AMQP."""
-    data = Data()
-    data.put_object(Described(ulong(code), list(fields)))
-    body = bytes(data.encode())
-    return (len(body) + 8).to_bytes(4, "big") + b"\2\0" + channel.to_bytes(2, "big") + body
 
 
 BEGIN, END = frame(0x11, None, uint(0), uint(100), uint(100), channel=1), frame(0x17, channel=1)

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 from proton import Condition, Delivery, Described, Receiver, Sender, Terminus, ulong
 
 from brokers.amqp.engine import Engine
-from brokers.amqp.outcomes import failure_of, is_final, refusal
+from brokers.amqp.outcomes import failure_of, is_final, refusal, transaction_of
 from brokers.amqp.sections import Section, encode
 from brokers.amqp.sending import OUTCOMES, put_symbols
 from brokers.errors import BrokerError, UnsupportedError
@@ -144,9 +144,7 @@ class Coordinator:
         if not is_final(delivery):
             return
         tell = self._asked.pop(delivery.tag, None)
-        transaction = None
-        if delivery.remote_state == DECLARED and delivery.remote.data:
-            transaction = bytes(delivery.remote.data[0])
+        transaction = transaction_of(delivery) if delivery.remote_state == DECLARED else None
         error = failure_of(delivery)
         delivery.settle()
         if tell is not None:

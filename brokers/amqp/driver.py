@@ -19,9 +19,10 @@ from selectors import EVENT_READ, EVENT_WRITE, DefaultSelector
 from threading import Condition as Signal
 from threading import RLock, Thread, current_thread
 from time import monotonic
-from typing import Final
+from traceback import walk_tb
+from typing import Final, NoReturn
 
-from proton import ProtonException
+from proton import Condition, ProtonException
 
 from brokers.amqp.machine import Handlers, Machine
 from brokers.amqp.waker import Waker
@@ -126,6 +127,18 @@ class Driver(ABC):
         else:
             self._deeds.append(deed)
 
+    def break_off(self, condition: str, why: str) -> NoReturn:
+        """Close the connection because of what the peer does, and tell it; for proton's events, with the lock held.
+
+        Raises:
+            ConnectionFailedError: always. It ends the reading thread.
+        """
+        assert self._machine is not None
+        self._why = f": {why} ({condition})"
+        self._machine.connection.condition = Condition(condition, why)
+        self._machine.connection.close()
+        raise ConnectionFailedError(f"{self}{self._why}")
+
     def lost(self) -> ConnectionLostError:
         """Make the error of those who find that the connection has ended."""
         return ConnectionLostError(f"the connection to {self} was lost{self._why}")
@@ -201,11 +214,14 @@ class Driver(ABC):
                 self._read_on(machine, selector, connected)
         except BrokerError as failed:
             error = failed
-        except (OSError, ProtonException, UnicodeError) as failed:  # the last: names that are no text
+        except (OSError, ProtonException) as failed:
             error = ConnectionFailedError(f"{self}: {failed}")
         except Exception as failed:
-            log.exception("%s: the reading thread failed", self)
-            error = ConnectionFailedError(f"{self}: {failed!r}")
+            if is_protons(failed):
+                error = ConnectionFailedError(f"{self} sent a value that cannot be read: {failed}")
+            else:
+                log.exception("%s: the reading thread failed", self)
+                error = ConnectionFailedError(f"{self}: {failed!r}")
         self._do_deeds()
         with self.lock:
             has_more_to_say = not (self._has_ended or machine.may_hang_up)
@@ -288,3 +304,9 @@ class Driver(ABC):
             self._waker.close()
             if self._machine is not None:
                 self._machine.end()
+
+
+def is_protons(error: Exception) -> bool:
+    """Say whether an error was raised within proton, which reads what Python has no value for, such as maps as keys."""
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    return bool(frames) and str(frames[-1].f_globals.get("__name__")).startswith(("proton.", "cproton"))

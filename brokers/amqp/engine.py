@@ -6,20 +6,36 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 from time import monotonic
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, Protocol
 
-from proton import Condition, Event, Session
+from proton import Condition, Endpoint, Event, Session
 
 from brokers.amqp.detours import DetourError, redirected
 from brokers.amqp.dialling import Dial
 from brokers.amqp.driver import GOODBYE, Driver
 from brokers.amqp.links import Link
 from brokers.amqp.login import Login
-from brokers.amqp.machine import Handlers, client_machine
-from brokers.amqp.outcomes import text_of
+from brokers.amqp.machine import RELAY, Handlers, Machine, client_machine
+from brokers.amqp.outcomes import LIMIT, NOT_ALLOWED, text_of
 from brokers.errors import BrokerError, ConnectionFailedError
 
 REDIRECT: Final = "amqp:connection:redirect"
+
+MEBIBYTE: Final = 1 << 20
+
+MAX_UNWRITTEN: Final = MEBIBYTE
+"""Octets that wait for the broker to read before nothing more is sent, and no more messages are asked for."""
+
+MAX_UNREAD: Final = 16 * MEBIBYTE
+"""Octets, besides what is sent, that may wait for a broker that writes and does not read: far more than it takes to
+settle all that it was asked for."""
+
+
+class Patient(Protocol):
+    """Who has something to say, and waits for the broker to read first."""
+
+    def go_on(self) -> None:
+        """Say it now; with the lock held."""
 
 
 class Engine(Driver):
@@ -32,18 +48,23 @@ class Engine(Driver):
     Attributes:
         login: where to, and who asks.
         product, version: what the broker calls itself.
+        offers_relay: we asked for the anonymous terminus and the broker has it. Spec: anonymous terminus 2.3.
     """
 
     def __init__(self, login: Login, on_end: Callable[[Engine], None]) -> None:
         super().__init__(f"{login}")
         self.product: str | None = None
         self.version = ""
+        self.offers_relay = False
         self.login = login
         self._on_end = on_end
         self._dial = Dial(login)
         self._links: dict[str, Link] = {}
         self._sessions: dict[Session, Callable[[Condition | None], None]] = {}
         self._names = 0
+        self._largest = 0
+        self._patient: dict[Patient, None] = {}  # in the order in which they began to wait
+        self._is_greeted = False
         self._greeting: SimpleQueue[BrokerError | None] = SimpleQueue()
         self._session: Session | None = None
         self._at: Handlers = {
@@ -51,7 +72,7 @@ class Engine(Driver):
             Event.CONNECTION_REMOTE_CLOSE: self._on_connection_close,
             Event.SESSION_REMOTE_OPEN: self._on_session_open,
             Event.SESSION_REMOTE_CLOSE: self._on_session_close,
-            Event.LINK_REMOTE_OPEN: lambda event: self._tell(event.link, "opened"),
+            Event.LINK_REMOTE_OPEN: self._on_link_open,
             Event.LINK_FLOW: lambda event: self._tell(event.link, "flowed"),
             Event.LINK_REMOTE_CLOSE: lambda event: self._tell_closed(event.link, event.link.close),
             Event.LINK_REMOTE_DETACH: lambda event: self._tell_closed(event.link, event.link.detach),
@@ -62,11 +83,6 @@ class Engine(Driver):
     @property
     def _handlers(self) -> Handlers:
         return self._at
-
-    @property
-    def offers_relay(self) -> bool:
-        """Whether we asked for the anonymous terminus and the broker has it. Spec: anonymous terminus 2.3."""
-        return self.login.relay and self._machine is not None and self._machine.offers_relay
 
     def open(self, timeout: float) -> None:
         """Connect, log in, open the connection and one session.
@@ -117,6 +133,34 @@ class Engine(Driver):
             assert self._session is not None  # from `open` on
             yield self._session
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether so much waits for the broker to read that nothing more is to be sent, nor asked for."""
+        assert self._session is not None
+        return self.unwritten + self._session.outgoing_bytes > MAX_UNWRITTEN
+
+    def note_sent(self, octets: int) -> None:
+        """Note the size of a message that is to be written. With the lock held."""
+        self._largest = max(self._largest, octets)
+
+    def wait(self, patient: Patient) -> None:
+        """Have somebody told to go on once this is no longer behind. With the lock held."""
+        self._patient[patient] = None
+
+    def _flush(self) -> None:
+        super()._flush()
+        while self._patient and self.is_up and not self.is_behind:
+            patient, self._patient = self._patient, {}
+            for each in patient:
+                each.go_on()
+            super()._flush()
+
+    def _tick(self, machine: Machine) -> float | None:
+        # While this is behind no more than one message is among it, which frames make at most twice as large.
+        if self.unwritten > MAX_UNREAD + 2 * self._largest:
+            self.break_off(LIMIT, f"the broker goes on writing, and reads nothing: {self.unwritten} octets wait for it")
+        return super()._tick(machine)
+
     def look_after(self, link: Link) -> str:
         """Return a name for a link that `link` is told about. With the lock held."""
         self._names += 1
@@ -162,7 +206,11 @@ class Engine(Driver):
     # What proton tells
 
     def _on_connection_open(self, event: Any) -> None:
-        properties = event.connection.remote_properties or {}
+        offered = event.connection.remote_offered_capabilities or ()
+        self.offers_relay = self.login.relay and RELAY in offered
+        properties = event.connection.remote_properties
+        if not isinstance(properties, dict):
+            return
         product, version = properties.get("product"), properties.get("version")
         self.product = None if product is None else str(product)
         self.version = "" if version is None else str(version)
@@ -188,7 +236,10 @@ class Engine(Driver):
         raise ConnectionFailedError(f"{self.login} closed the connection{self._why}")
 
     def _on_session_open(self, event: Any) -> None:
-        if event.session == self._session:
+        if event.session.state & Endpoint.LOCAL_UNINIT:
+            self.break_off(NOT_ALLOWED, "the broker began a session, and sessions are this client's to begin")
+        if event.session == self._session and not self._is_greeted:
+            self._is_greeted = True
             self._greeting.put(None)
 
     def _on_session_close(self, event: Any) -> None:
@@ -202,6 +253,11 @@ class Engine(Driver):
             session.free()
             return
         self._fail(f"the broker ended the session: {text_of(session.remote_condition)}")
+
+    def _on_link_open(self, event: Any) -> None:
+        if event.link.state & Endpoint.LOCAL_UNINIT:
+            self.break_off(NOT_ALLOWED, "the broker attached a link, and links are this client's to attach")
+        self._tell(event.link, "opened")
 
     def _on_delivery(self, event: Any) -> None:
         link = self._links.get(event.link.name)

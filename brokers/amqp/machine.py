@@ -98,11 +98,6 @@ class Machine:
         """Return the condition of what went wrong on the wire, or None."""
         return self._transport.condition
 
-    @property
-    def offers_relay(self) -> bool:
-        """Whether the peer has the anonymous terminus."""
-        return RELAY in (self.connection.remote_offered_capabilities or ())
-
     def feed(self, octets: bytes, handlers: Handlers) -> None:
         """Take what was read; nothing is the end.
 

@@ -15,6 +15,11 @@ GONE: Final = frozenset({"amqp:not-found", "amqp:resource-deleted"})
 GONE_WORDS: Final = ("DestinationDoesNotExist", "does not exist")
 """What brokers say of it whose condition is one of their own."""
 
+LIMIT: Final = "amqp:resource-limit-exceeded"
+NOT_ALLOWED: Final = "amqp:not-allowed"
+OVERSIZED: Final = "amqp:link:message-size-exceeded"
+TRANSFER_LIMIT: Final = "amqp:link:transfer-limit-exceeded"
+
 LINK_REDIRECT: Final = "amqp:link:redirect"
 REDIRECTS: Final = frozenset({LINK_REDIRECT, "amqp:connection:redirect"})
 
@@ -140,6 +145,13 @@ def outcome_of(delivery: Delivery) -> Outcome:
     if state == Delivery.MODIFIED:
         return Outcome(state, None, *(each is True for each in [*fields, None, None][:2]))
     return Outcome(state, _condition(fields) if state == Delivery.REJECTED else None)
+
+
+def transaction_of(delivery: Delivery) -> bytes | None:
+    """Return the id of the transaction that a state begins with, None for something that is no id."""
+    data: Any = delivery.remote.data
+    found = data[0] if isinstance(data, list) and data else None
+    return bytes(found) if isinstance(found, bytes | memoryview) else None
 
 
 def _condition(fields: list[Any]) -> Condition | None:

@@ -1,7 +1,8 @@
 """Links that messages are received on: credit, octets to whole messages, and what becomes of each.
 
 The broker may send as many messages as there is credit, and gets credit back for each that is settled, so no more than
-`prefetch` are held. proton's deliveries stay here, under the engine's lock; what leaves has only their number.
+`prefetch` are held. One that sends more breaks AMQP, and the connection off; one that does not read what it was told
+gets no credit until it has. proton's deliveries stay here, under the engine's lock; what leaves has only their number.
 
 Spec: AMQP 1.0 part 2, section 2.6.7 (flow control); part 3, section 3.4 (delivery state).
 """
@@ -21,15 +22,21 @@ from proton import Delivery as Transfer
 from brokers.amqp.dialect import CAPABILITIES, Dialect, spell
 from brokers.amqp.engine import Engine
 from brokers.amqp.links import discard
-from brokers.amqp.outcomes import LINK_REDIRECT, TRANSACTIONAL, RedirectedError, says_gone, text_of
+from brokers.amqp.outcomes import (
+    LINK_REDIRECT,
+    OVERSIZED,
+    TRANSACTIONAL,
+    TRANSFER_LIMIT,
+    RedirectedError,
+    says_gone,
+    text_of,
+)
 from brokers.amqp.sending import OUTCOMES, put_symbols
-from brokers.errors import BrokerError, NoDestinationError
+from brokers.errors import BrokerError, ConnectionLostError, NoDestinationError
 from brokers.wishes import Wishes
 
 SELECTOR: Final = "apache.org:selector-filter:string"
 SELECTOR_CODE: Final = 0x0000_468C_0000_0004
-
-OVERSIZED: Final = "amqp:link:message-size-exceeded"
 
 
 class Arrival(NamedTuple):
@@ -55,12 +62,13 @@ class Inlet:
         self.wishes = wishes
         self._limit = limit
         self._is_let_in = False
-        self._has_refused = False
         self._name = ""
         self._link: Receiver | None = None
         self._session: Session | None = None
         self._numbers = count(1)
         self._transfers: dict[int, Transfer] = {}
+        self._credit = 0
+        self._owed = 0
         self._seen: set[int] = set()
         self._buffer = bytearray()
         self._receive: Callable[[Arrival], None] = lambda arrival: None
@@ -103,7 +111,7 @@ class Inlet:
             self._describe(link)
             link.open()
             self.is_live = True
-            link.flow(self.wishes.prefetch if credit is None else credit)
+            self._give(self.wishes.prefetch if credit is None else credit)
         return self._wait
 
     def _describe(self, link: Receiver) -> None:
@@ -122,9 +130,10 @@ class Inlet:
         try:
             error = self._answers.get(timeout=max(0.0, timeout))
         except Empty:
+            with suppress(ConnectionLostError), self.engine.working():
+                self.detach()  # else it would hold what comes, should the answer be late
             error = BrokerError(f"{self.engine} did not answer within {timeout:.1f} s")
         if error is not None:
-            self.is_live = False
             raise error
 
     def is_holding(self, number: int) -> bool:
@@ -153,7 +162,33 @@ class Inlet:
                 transfer.local.failed = True
             transfer.update(state)
         transfer.settle()
-        self._link.flow(1)
+        self._give(1)
+
+    def _give(self, credit: int) -> None:
+        """Let the broker send so many more, once it has read what there is for it to read."""
+        self._owed += credit
+        if self.engine.is_behind:
+            self.engine.wait(self)
+        else:
+            self.go_on()
+
+    def go_on(self) -> None:
+        """Give the credit that is owed."""
+        owed, self._owed = self._owed, 0
+        if owed and self.is_live and self._link is not None:
+            self._credit += owed
+            self._link.flow(owed)
+
+    def _spend(self) -> None:
+        """Note that one message more came.
+
+        Raises:
+            ConnectionFailedError: there was no credit for it.
+        """
+        self._credit -= 1
+        if self._credit < 0:
+            where = self.wishes.destination
+            self.engine.break_off(TRANSFER_LIMIT, f"the broker sent more messages from {where} than it had credit for")
 
     def detach(self) -> None:
         """Give back what is held, seen or not, and end link and session. With the engine's lock held.
@@ -182,7 +217,7 @@ class Inlet:
 
     def opened(self, link: Sender | Receiver) -> None:
         """Tell who waits, unless the link is refused; then `closed` follows."""
-        if link.remote_source.type == Terminus.UNSPECIFIED:
+        if link.remote_source.type == Terminus.UNSPECIFIED or self._is_let_in:
             return
         if self.wishes.selector is not None and not self._has_filter(link):
             self._answers.put(BrokerError(f"the broker takes no selector for {self.wishes.destination}"))
@@ -207,13 +242,16 @@ class Inlet:
         link = self._link
         if link is None or not (delivery.readable or delivery.aborted):
             return
-        if self._has_refused:
+        if not self.is_live:
+            if not delivery.partial:
+                delivery.update(Transfer.RELEASED)  # settled without a word it might count as taken
             discard(delivery)
             return
         if delivery.aborted:
             self._buffer.clear()
             delivery.settle()
-            link.flow(1)
+            self._spend()
+            self._give(1)
             return
         if delivery.pending:
             self._buffer += link.recv(delivery.pending) or b""
@@ -228,14 +266,13 @@ class Inlet:
         self._take(delivery, octets)
 
     def _take(self, delivery: Transfer, octets: bytes) -> None:
+        self._spend()
         number = next(self._numbers)
         self._transfers[number] = delivery
-        if self.is_live:
-            self.engine.later(partial(self._receive, Arrival(self, number, octets)))
+        self.engine.later(partial(self._receive, Arrival(self, number, octets)))
 
     def _refuse_oversized(self, link: Receiver) -> None:
         self._buffer.clear()
-        self._has_refused = True
         link.condition = Condition(OVERSIZED, f"more than {self._limit} octets")
         self.is_live = False
         link.close()

@@ -132,6 +132,7 @@ class SaslClient:
             self._mechanism = Mechanism.ANONYMOUS if self._who.user is None else Mechanism.PLAIN
         self._frames = Frames()
         self._has_header = False
+        self._has_begun = False
 
     @property
     def rest(self) -> bytes:
@@ -165,7 +166,8 @@ class SaslClient:
     def _answer(self, performative: Performative, fields: list[Any]) -> bytes | None:
         first = fields[0] if fields else None
         match performative:
-            case Performative.MECHANISMS:
+            case Performative.MECHANISMS if not self._has_begun:
+                self._has_begun = True
                 self._require_mechanism(mechanisms(first))
                 return pack(Performative.INIT, symbol(self._mechanism), self._secret(), self._login.virtual_host)
             case Performative.OUTCOME:
@@ -174,7 +176,7 @@ class SaslClient:
                     raise LoginRefusedError(f"{self._login} refused the login with {self._mechanism}: {reason}")
                 self.is_done = True
                 return None
-        raise SaslError(f"the broker sent {performative.name.lower()}, which {self._mechanism} does not know")
+        raise SaslError(f"the broker sent {performative.name.lower()}, which {self._mechanism} does not expect here")
 
     def _require_mechanism(self, offered: list[str]) -> None:
         if self._mechanism in offered:

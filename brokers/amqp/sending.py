@@ -1,7 +1,7 @@
 """Links that messages are sent on: the anonymous terminus where the broker has one, else a link for each destination.
 
 Every outcome finds the send that it is of: a rejected message by its delivery, a detached link by the tag that its
-error names. What waits for credit waits here, and who sends more than that waits too.
+error names. What waits for credit, or for the broker to read, waits here, and who sends more than that waits too.
 
 Spec: AMQP 1.0 part 2, section 2.6; anonymous terminus 2.2 and 2.3 (AT-05, AT-17 to AT-19).
 """
@@ -102,6 +102,10 @@ class Outbox:
         self._waiting.append(posting)
         self._send_waiting()
 
+    def go_on(self) -> None:
+        """Send what waited for the broker to read."""
+        self._send_waiting()
+
     def close(self) -> None:
         """Detach. With the engine's lock held."""
         if self._link is not None:
@@ -120,7 +124,11 @@ class Outbox:
     def _send_waiting(self) -> None:
         link = self._link
         while link is not None and self._is_open and self._waiting and link.credit > 0:
+            if self._engine.is_behind:
+                self._engine.wait(self)
+                break
             posting = self._waiting.popleft()
+            self._engine.note_sent(len(posting.octets))
             tag = str(next(self._tags))
             delivery: Any = link.delivery(tag)
             if posting.transaction is not None:

@@ -49,6 +49,7 @@ class TemporaryNode:
         try:
             answer = self._answers.get(timeout=timeout)
         except Empty:
+            self.end()  # else it would be there, should the answer be late
             raise BrokerError(f"{self._engine} made no {self._kind} within {timeout:.1f} s") from None
         if isinstance(answer, BrokerError):
             raise answer

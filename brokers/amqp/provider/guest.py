@@ -9,18 +9,19 @@ from collections.abc import Callable
 from functools import partial
 from threading import Thread
 from time import monotonic
-from typing import Any, Final, NoReturn, Protocol
+from typing import Any, Final, Protocol
 
-from proton import Condition, Connection, Endpoint, Event, Sender, Transport, symbol
+from proton import Connection, Endpoint, Event, Sender, Transport, symbol
 
 from brokers.amqp.dialect import PRODUCT
 from brokers.amqp.driver import Driver
 from brokers.amqp.links import discard
 from brokers.amqp.machine import RELAY, Handlers, Machine
+from brokers.amqp.outcomes import LIMIT, NOT_ALLOWED
 from brokers.amqp.provider.attaching import Attaching, refuse
 from brokers.amqp.provider.incoming import Incoming
 from brokers.amqp.provider.login import SaslServer
-from brokers.amqp.provider.nodes import LIMIT, NOT_ALLOWED, Nodes, RefusalError
+from brokers.amqp.provider.nodes import Nodes, RefusalError
 from brokers.amqp.provider.options import Options
 from brokers.amqp.provider.outgoing import Outgoing
 from brokers.amqp.provider.transactions import Works
@@ -222,15 +223,7 @@ class Guest(Driver):
         self._widen()
         event.connection.open()
         if 0 < event.transport.remote_idle_timeout < SHORTEST_IDLE:
-            self._end_connection(
-                event.connection, NOT_ALLOWED, f"an idle-time-out is at least {SHORTEST_IDLE * 1000:.0f} ms here"
-            )
-
-    def _end_connection(self, connection: Connection, condition: str, why: str) -> NoReturn:
-        """Close the connection because of what the client does."""
-        connection.condition = Condition(condition, why)
-        connection.close()
-        raise ConnectionFailedError(f"{self}: {why}")
+            self.break_off(NOT_ALLOWED, f"an idle-time-out is at least {SHORTEST_IDLE * 1000:.0f} ms here")
 
     def _on_connection_close(self, event: Any) -> None:
         event.connection.close()
@@ -246,7 +239,7 @@ class Guest(Driver):
         # a link, proton opens it again in the name of that link, which ends the connection (seen with 0.40).
         if len(self._sessions) > MAX_CHANNEL:  # begun on channels that have one: proton would go on, without channels
             why = f"{len(self._sessions)} sessions have begun already"
-            self._end_connection(event.connection, NOT_ALLOWED, why)
+            self.break_off(NOT_ALLOWED, why)
         event.session.open()
         self._sessions.add(event.session)
 
@@ -279,7 +272,7 @@ class Guest(Driver):
         self._refused.add(link)
         if len(self._refused) > self._house.options.max_links:
             why = f"the end of {len(self._refused)} refused links is not answered"
-            self._end_connection(link.connection, LIMIT, why)
+            self.break_off(LIMIT, why)
 
     def _on_flow(self, event: Any) -> None:
         link = self._links.get(event.link)

@@ -15,8 +15,9 @@ import cproton
 from proton import Delivery, Receiver
 
 from brokers.amqp.dialect import CAPABILITIES
+from brokers.amqp.outcomes import LIMIT, OVERSIZED
 from brokers.amqp.provider.carried import CarriedMessage, bound_for, carry
-from brokers.amqp.provider.nodes import DECODE, LIMIT, NOT_IMPLEMENTED, Nodes, RefusalError, refusal_of
+from brokers.amqp.provider.nodes import DECODE, NOT_IMPLEMENTED, Nodes, RefusalError, refusal_of
 from brokers.amqp.provider.options import Action
 from brokers.amqp.provider.transactions import Works, provisional, transaction_of
 from brokers.amqp.sections import MalformedError
@@ -30,7 +31,6 @@ CREDIT: Final = 200
 RENEW: Final = 50
 """After so many it gets new credit."""
 
-OVERSIZED: Final = "amqp:link:message-size-exceeded"
 NOT_TAKEN: Final = "amqp:link:detach-forced"
 
 ACCEPTED, REJECTED = 0x24, 0x25

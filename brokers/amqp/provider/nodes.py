@@ -13,17 +13,16 @@ from typing import Final
 from proton import Condition, symbol
 
 from brokers.amqp.dialect import CAPABILITIES, EMBEDDED, read_address, spell
+from brokers.amqp.outcomes import LIMIT, NOT_ALLOWED
 from brokers.amqp.provider.options import Action, Options
 from brokers.embedded import Broker
 from brokers.errors import BrokerError, DestinationGoneError, StaleDestinationError
 from brokers.message import Destination, DestinationKind
 
 NOT_FOUND: Final = "amqp:not-found"
-NOT_ALLOWED: Final = "amqp:not-allowed"
 NOT_IMPLEMENTED: Final = "amqp:not-implemented"
 UNAUTHORIZED: Final = "amqp:unauthorized-access"
 PRECONDITION: Final = "amqp:precondition-failed"
-LIMIT: Final = "amqp:resource-limit-exceeded"
 INVALID: Final = "amqp:invalid-field"
 DECODE: Final = "amqp:decode-error"
 INTERNAL: Final = "amqp:internal-error"

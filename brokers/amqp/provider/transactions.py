@@ -14,8 +14,9 @@ from typing import Any, Final, Protocol
 
 from proton import Condition, Delivery, Described, symbol, ulong
 
-from brokers.amqp.outcomes import TRANSACTIONAL
-from brokers.amqp.provider.nodes import DECODE, LIMIT, NOT_IMPLEMENTED, RefusalError
+from brokers.amqp import outcomes
+from brokers.amqp.outcomes import LIMIT, TRANSACTIONAL
+from brokers.amqp.provider.nodes import DECODE, NOT_IMPLEMENTED, RefusalError
 from brokers.amqp.sections import MalformedError, Section, decode
 from brokers.embedded.connection import EmbeddedConnection, EmbeddedTransaction
 from brokers.embedded.consumer import EmbeddedDelivery
@@ -266,8 +267,7 @@ def transaction_of(delivery: Any) -> bytes | None:
     """Return the id of the transaction that a delivery's state names."""
     if delivery.remote_state != TRANSACTIONAL:
         return None
-    data = delivery.remote.data
-    return bytes(data[0]) if isinstance(data, list) and data and isinstance(data[0], bytes | memoryview) else b""
+    return outcomes.transaction_of(delivery) or b""
 
 
 def provisional(delivery: Any, transaction: bytes, state: int, error: Condition | None = None) -> None:

@@ -1,0 +1,296 @@
+"""brokers.amqp, the user's role: brokers that do what AMQP forbids, or that do not read.
+
+What they do ends the connection with one error that names it, which the broker is told, too; it is then made again.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import socket
+import threading
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from hashlib import sha1
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+from amqp_broken import (
+    ATTACH,
+    BEGIN,
+    CLOSE,
+    DETACH,
+    DISPOSITION,
+    END,
+    FLOW,
+    TRANSFER,
+    WINDOW,
+    BrokenBroker,
+    message,
+    mutating,
+)
+from amqp_kit import text
+from amqp_raw import PATIENCE, frame
+from amqp_soak import eventually, threads_in
+from proton import Described, uint, ulong, ushort
+
+import brokers
+from brokers import BrokerError, ConnectionFailedError, ConnectionState, SendFailedError, queue
+from brokers.amqp import Reconnect
+from brokers.amqp.provider import Listener
+from brokers.amqp.sasl import SASL_HEADER, Performative, pack
+from brokers.embedded import Broker
+
+QUICKLY = Reconnect(initial=0.01, maximum=0.01)
+
+
+@pytest.fixture(autouse=True)
+def no_threads_left() -> Iterator[None]:
+    """Fail if a thread of an adapter lives on."""
+    yield
+    eventually(
+        "threads have ended",
+        lambda: not [each for each in threading.enumerate() if each.name.startswith(("amqp", "mutating"))],
+    )
+
+
+def attach(channel: int, handle: int, name: str) -> bytes:
+    """Write the frame of an attach that nobody asked for."""
+    ends = Described(ulong(0x28), []), Described(ulong(0x29), [])
+    return frame(ATTACH, name, uint(handle), False, None, None, *ends, None, None, uint(0), channel=channel)
+
+
+def begin(channel: int) -> bytes:
+    """Write the frame of a begin that nobody asked for."""
+    return frame(BEGIN, None, uint(0), uint(WINDOW), uint(WINDOW), channel=channel)
+
+
+FORBIDDEN: dict[str, tuple[Callable[[int, int, int], bytes], str, str]] = {
+    "more messages than there is credit for": (
+        lambda channel, handle, number: message(channel, handle, number),
+        "amqp:link:transfer-limit-exceeded",
+        "the broker sent more messages from queue:q than it had credit for",
+    ),
+    "aborted messages likewise": (
+        lambda channel, handle, number: message(channel, handle, number, aborted=number % 2 > 0),
+        "amqp:link:transfer-limit-exceeded",
+        "the broker sent more messages from queue:q than it had credit for",
+    ),
+    "sessions that it begins": (
+        lambda channel, handle, number: begin(100 + number % 1000),
+        "amqp:not-allowed",
+        "the broker began a session, and sessions are this client's to begin",
+    ),
+    "sessions on one channel": (
+        lambda channel, handle, number: begin(100),
+        "amqp:not-allowed",
+        "the broker began a session, and sessions are this client's to begin",
+    ),
+    "links that it attaches": (
+        lambda channel, handle, number: attach(channel, 100 + number, f"mine-{number}"),
+        "amqp:not-allowed",
+        "the broker attached a link, and links are this client's to attach",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", FORBIDDEN)
+def test_what_no_broker_may_do(what: str, caplog: pytest.LogCaptureFixture) -> None:
+    """It ends the connection, with an error for both sides; what a program holds by then is bounded."""
+    make, condition, why = FORBIDDEN[what]
+    got: SimpleQueue[Any] = SimpleQueue()
+    with BrokenBroker() as broker, brokers.connect(broker.url, timeout=PATIENCE, reconnect=QUICKLY) as connection:
+        connection.consume(queue("q"), got.put, prefetch=3)
+        ((channel, handle),) = broker.links.values()
+        with caplog.at_level(logging.WARNING), suppress(OSError):  # the client has had enough
+            broker.write(*(make(channel, handle, number) for number in range(5000)))
+        broker.until(lambda: broker.clients == 2 and broker.links)
+        connection.wait_connected(PATIENCE)
+        ((error, description, *_),) = (each[0].value for each in broker.got(CLOSE))
+        assert (str(error), description) == (condition, why)
+        assert f"the connection to {broker.url} was lost: {why} ({condition}), and is made again" in caplog.messages
+        assert got.qsize() <= 3
+        ((channel, handle),) = broker.links.values()
+        broker.write(message(channel, handle, 0, b"afterwards"))
+        eventually("it goes on", lambda: got.get(timeout=PATIENCE).message.body == b"afterwards")
+
+
+def test_what_answers_the_same_twice() -> None:
+    """A broker that says again and again that a session has begun, or a link was attached, fills no memory."""
+    with BrokenBroker() as broker, brokers.connect(broker.url, timeout=PATIENCE) as connection:
+        consumer = connection.consume(queue("q"), lambda delivery: None)
+        ((channel, handle),) = broker.links.values()
+        again = frame(BEGIN, ushort(0), uint(0), uint(WINDOW), uint(WINDOW)) * 1000
+        broker.write(again, message(channel, handle, 0))
+        eventually("all was read", lambda: not connection.backlog)
+        consumer.close()
+        assert connection.state is ConnectionState.CONNECTED
+
+
+def hold_up(broker: BrokenBroker, connection: brokers.Connection, size: int, count: int) -> threading.Thread:
+    """Send messages to a broker that does not read, until nothing more is sent; return the thread that goes on."""
+    broker.is_deaf = True
+
+    def send() -> None:
+        with suppress(BrokerError):  # it was lost
+            for _ in range(count):
+                connection.send(text(queue("elsewhere"), "x" * size))
+
+    thread = threading.Thread(target=send, name="sends", daemon=True)
+    thread.start()
+    return thread
+
+
+SIZE, MANY = 100_000, 1500
+"""A hundred and fifty mebibytes."""
+
+
+def test_sends_to_a_broker_that_gives_any_credit_and_does_not_read() -> None:
+    """A thousand messages wait, then who sends waits, however much credit there is; all of it arrives in the end."""
+    with BrokenBroker(credit=WINDOW) as broker, brokers.connect(broker.url, timeout=PATIENCE) as connection:
+        thread = hold_up(broker, connection, SIZE, MANY)
+        eventually("who sends waits", lambda: threads_in("send", "post", "wait") > 0)
+        assert thread.is_alive()
+        broker.hear()
+        broker.until(lambda: len({fields[1] for fields in broker.got(TRANSFER) if fields[1] is not None}) == MANY)
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_credit_for_a_broker_that_does_not_read(goes_on: bool) -> None:
+    """It gets none back for what was settled until it has read that; if it goes on then, it had no credit."""
+    got: SimpleQueue[Any] = SimpleQueue()
+    with (
+        BrokenBroker(credit=WINDOW) as broker,
+        brokers.connect(broker.url, timeout=PATIENCE, reconnect=False) as connection,
+    ):
+        connection.consume(queue("q"), lambda delivery: (delivery.accept(), got.put(delivery))[0], prefetch=5)
+        ((channel, handle),) = broker.links.values()
+        thread = hold_up(broker, connection, SIZE, MANY)
+        eventually("who sends waits", lambda: threads_in("send", "post", "wait") > 0)
+        broker.write(*(message(channel, handle, number) for number in range(5)))
+        for _ in range(5):
+            got.get(timeout=PATIENCE)
+        given = len(broker.got(FLOW))
+        if goes_on:
+            broker.write(message(channel, handle, 5))
+            eventually("it is over", lambda: connection.state is not ConnectionState.CONNECTED)
+            broker.hear()
+        else:
+            broker.hear()
+            broker.until(lambda: len(broker.got(FLOW)) > given and broker.got(FLOW)[-1][6] == 5)
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+
+
+def test_a_broker_that_pings_and_does_not_read() -> None:
+    """What it is answered with is bounded."""
+
+    def flood() -> None:
+        client, _ = listener.accept()
+        with client, suppress(OSError):  # it has had enough
+            request = b""
+            while b"\r\n\r\n" not in request:
+                request += client.recv(4096)
+            key = next(line for line in request.split(b"\r\n") if line.lower().startswith(b"sec-websocket-key:"))
+            accept = b64encode(sha1(key.split(b":")[1].strip() + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11").digest())
+            client.sendall(
+                b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+                b"Sec-WebSocket-Protocol: amqp\r\nSec-WebSocket-Accept: " + accept + b"\r\n\r\n"
+            )
+            while True:
+                client.sendall((b"\x89\x7d" + b"x" * 125) * 1000)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=flood, daemon=True)
+        thread.start()
+        with pytest.raises(ConnectionFailedError, match=r"goes on writing, and reads nothing: 1\d{7} octets wait"):
+            brokers.connect(f"amqp+ws://127.0.0.1:{listener.getsockname()[1]}", timeout=PATIENCE)
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+
+
+def test_a_consumer_that_is_answered_too_late() -> None:
+    """It ends for the broker too, which would else send it messages that nobody takes."""
+    with BrokenBroker() as broker, brokers.connect(broker.url, timeout=0.3, reconnect=False) as connection:
+        broker.leaves_out = {ATTACH}
+        with pytest.raises(BrokerError, match=r"did not answer within 0\.3 s"):
+            connection.consume(queue("q"), lambda delivery: None)
+        broker.until(lambda: broker.got(END))
+        assert connection.state is ConnectionState.CONNECTED
+
+
+def test_a_temporary_queue_that_is_made_too_late() -> None:
+    """It ends for the broker too."""
+    with BrokenBroker() as broker, brokers.connect(broker.url, timeout=0.3, reconnect=False) as connection:
+        broker.leaves_out = {ATTACH}
+        with pytest.raises(BrokerError, match=r"made no temporary-queue within 0\.3 s"):
+            connection.temporary()
+        broker.until(lambda: broker.got(DETACH))
+
+
+@pytest.mark.parametrize("declared", [[uint(2**32 - 1)], [], [None], ["t"]])
+def test_transactions_without_an_id(declared: list[Any]) -> None:
+    """What names no transaction is none; a number would else be taken for so many octets."""
+    with BrokenBroker() as broker, brokers.connect(broker.url, timeout=PATIENCE, reconnect=False) as connection:
+        broker.on_transfer = lambda channel, number: broker.write(
+            frame(
+                DISPOSITION, True, uint(number), uint(number), True, Described(ulong(0x33), declared), channel=channel
+            )
+        )
+        transaction = connection.begin()
+        transaction.send(text(queue("q")))
+        with pytest.raises(SendFailedError, match="the broker declared no transaction"):
+            transaction.commit().result(PATIENCE)
+
+
+def test_a_login_that_is_asked_for_twice() -> None:
+    """The password goes out once."""
+    said = b""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def ask() -> None:
+            nonlocal said
+            client, _ = listener.accept()
+            with client, suppress(OSError):
+                client.sendall(SASL_HEADER + pack(Performative.MECHANISMS, "PLAIN") * 1000)
+                while octets := client.recv(4096):
+                    said += octets
+
+        thread = threading.Thread(target=ask, daemon=True)
+        thread.start()
+        with pytest.raises(ConnectionFailedError, match="the broker sent mechanisms, which PLAIN does not expect here"):
+            brokers.connect(f"amqp://me:secret@127.0.0.1:{listener.getsockname()[1]}", timeout=PATIENCE)
+        thread.join(PATIENCE)
+    assert said.count(b"secret") <= 1
+
+
+SEEDS = 20
+SHORT = 0.1
+
+
+def test_answers_with_mistakes(caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever a broker says, a program gets errors of `brokers`, in time, and its log no traceback."""
+    with Listener(Broker(), port=0) as listener:
+        for seed in range(SEEDS):
+            with (
+                mutating(listener.port, random.Random(seed)) as url,
+                suppress(BrokerError, TimeoutError),
+                brokers.connect(url, timeout=SHORT, reconnect=False) as connection,
+            ):
+                use(connection)
+    assert [record.getMessage() for record in caplog.records if record.exc_info] == []
+
+
+def use(connection: brokers.Connection) -> None:
+    """Do all that a program does."""
+    connection.consume(queue("q"), lambda delivery: delivery.accept(), prefetch=3)
+    for _ in range(2):
+        connection.send(text(queue("q"))).result(SHORT)
+    transaction = connection.begin()
+    transaction.send(text(queue("r")))
+    transaction.commit().result(SHORT)
+    connection.temporary()
