@@ -233,7 +233,7 @@ def budget(folder: Path, messages: int) -> None:
     rows: list[Packed] = []
     print(f"\nPython, microseconds a record (of {SAMPLE})")
     for form in FORMS:
-        logs, _ = expand([logs_of(folder, messages, form)])
+        logs, *_ = expand([logs_of(folder, messages, form)])
         rows = timed(f"read {form}, parse, keys, pack", lambda logs=logs: list(first(logs)))  # type: ignore[misc]
     keyed = timed(
         "sort in memory", lambda: sorted((each.row.keys.key, each.row.time, each.row.packed) for each in rows)

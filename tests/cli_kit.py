@@ -78,7 +78,7 @@ def on_terminal(*arguments: object, cwd: Path) -> tuple[int, str]:
 
 def records_in(folder: Path) -> list[Record]:
     """Read the logs in a folder as the replay does; each line has to be a record."""
-    logs, rejected = expand([folder])
+    logs, rejected, _ = expand([folder])
     assert not rejected
     found = [each for split in splits(logs, 1 << 30) for each in read(split)]
     assert all(isinstance(each, Captured) for each in found), found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import pty
@@ -10,13 +11,18 @@ import signal
 import subprocess
 import sys
 import time
+from io import StringIO
 from pathlib import Path
 from select import select
 
 import pytest
 from replay_logs import CXF, at, bad_logs, request, response, summary, write_log
+from rich.console import Console
 
+from soapjms.cli.replay import show
 from soapjms.protocol.record import Direction, capture
+from soapjms.replay import replay
+from soapjms.replay.job import Late
 
 ROOT = Path(__file__).parents[1]
 
@@ -192,6 +198,19 @@ def test_what_a_log_says_does_not_reach_the_terminal_raw(tmp_path: Path) -> None
     assert done.returncode == 1
     assert "\x1b" not in done.stdout
     assert "[bold]" in done.stdout
+
+
+def test_late_records_are_told_and_fail_nothing(good: Path) -> None:
+    """Beside the other counts, and one by one; a run without --follow says nothing of them."""
+    found, out = replay([good], good.parent / "out", engine="local"), StringIO()
+    show(found, Path("out"), Console(file=out, width=200))
+    assert "late" not in out.getvalue()
+    late = (Late("a.jsonl", 7, "2026-11-20T12:00:00.000000Z"),)
+    found = dataclasses.replace(found, members={**found.members, "late": 25}, late=late)
+    show(found, Path("out"), Console(file=out, width=200))
+    assert ", 0 rejected, 25 late\n" in out.getvalue()
+    assert "late a.jsonl:7: captured 2026-11-20T12:00:00.000000Z\nand 24 more under out/late\n" in out.getvalue()
+    assert found.exit_status == 0
 
 
 @pytest.mark.spark

@@ -112,7 +112,7 @@ def test_records_that_come_too_late_are_listed(tmp_path: Path) -> None:
     late = capture(request(21), at(869), Direction.REQUEST)
     write_log(logs / "2.jsonl", late, in_time)
     found = caught_up(logs, out, disorder=timedelta(seconds=30))
-    assert (found.members["late"], found.members["messages"]) == (1, 21)
+    assert (found.members["late"], found.members["messages"], found.exit_status) == (1, 21, 0)
     assert found.members["notes"]["lateRecord"]["count"] == 1
     assert found.members["watermark"] == "2026-11-20T12:14:30.000000Z"
     ((row),) = pq.read_table(out / "late").to_pylist()

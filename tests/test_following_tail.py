@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -97,7 +98,7 @@ def test_a_file_that_grows_anyhow_is_read_as_a_replay_reads_it(
             chunks.extend(plan.chunks)
             last = plan
     watched = tail(tmp_path, last)
-    (log,), _ = expand([tmp_path])
+    (log,), *_ = expand([tmp_path])
     assert [each for chunk in [*chunks, *watched.rests()] for each in read_chunk(chunk)] == list(read(whole(log)))
 
 
@@ -144,7 +145,7 @@ def test_damaged_gzip_is_read_up_to_the_damage(tmp_path: Path) -> None:
     chunks: list[Chunk] = []
     while (plan := watched.plan()) is not None:
         chunks.extend(plan.chunks)
-    (log,), _ = expand([tmp_path])
+    (log,), *_ = expand([tmp_path])
     wanted = list(read(whole(log)))
     assert [each for chunk in chunks for each in read_chunk(chunk)] == wanted
     assert sum(isinstance(each, Captured) for each in wanted) > 2
@@ -206,3 +207,60 @@ def test_what_is_left_out(tmp_path: Path) -> None:
     plan = Tail(tmp_path, lambda path: path.is_relative_to(tmp_path / "out"), None).plan()
     assert plan is not None
     assert found(plan.chunks) == [(1, "call-1")]
+
+
+def test_links_to_folders_are_followed(tmp_path: Path) -> None:
+    """As in a replay; also those that come while the folder is watched, and each log once."""
+    logs, disk = tmp_path / "logs", tmp_path / "disk"
+    logs.mkdir()
+    disk.mkdir()
+    (disk / "a.jsonl").write_bytes(line(1))
+    watched = tail(logs)
+    assert watched.plan() is None
+    (logs / "disk").symlink_to(disk)
+    (disk / "again").symlink_to(logs)
+    plan = watched.plan()
+    assert plan is not None
+    assert found(plan.chunks) == [(1, "call-1")]
+    assert watched.plan() is None
+    assert watched.rests() == []
+
+
+def test_what_is_no_file_is_rejected_at_the_end(tmp_path: Path) -> None:
+    """A pipe is not waited for; a link may lead somewhere later. While they are as they are, each report says so."""
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    (tmp_path / "dead.jsonl").symlink_to("nowhere")
+    (tmp_path / "device.jsonl.gz").symlink_to("/dev/zero")
+    watched = tail(tmp_path)
+    assert watched.plan() is None
+    for _ in range(2):
+        assert found(watched.rests()) == [
+            (None, "cannot be opened: No such file or directory"),
+            (None, "cannot be opened: it is no regular file"),
+            (None, "cannot be opened: it is no regular file"),
+        ]
+    (tmp_path / "nowhere").write_bytes(line(1))
+    plan = watched.plan()
+    assert plan is not None
+    assert found(plan.chunks) == [(1, "call-1")]
+    assert len(watched.rests()) == 2
+
+
+@pytest.mark.parametrize(("name", "reason"), [("a.jsonl", None), ("a.jsonl.gz", "gzip"), ("a.parquet", "Parquet")])
+def test_an_empty_file_is_what_it_is_in_a_replay(tmp_path: Path, name: str, reason: str | None) -> None:
+    """An empty log without compression is one; of nothing no gzip and no Parquet is made."""
+    (tmp_path / name).touch()
+    watched = tail(tmp_path)
+    assert watched.plan() is None
+    refused = found(watched.rests())
+    assert len(refused) == (reason is not None)
+    assert all(reason in said for _, said in refused if reason)
+    logs, rejected, _ = expand([tmp_path])
+    assert len([*rejected, *(each for log in logs for each in read(whole(log)))]) == len(refused)
+
+
+def test_what_is_beside_the_logs_is_named(tmp_path: Path) -> None:
+    """Files that are called otherwise than logs, for the note of a report."""
+    (tmp_path / "b.jsonl.zst").touch()
+    (tmp_path / "a.jsonl").touch()
+    assert tail(tmp_path).others() == ["b.jsonl.zst"]

@@ -317,7 +317,7 @@ def test_lines_before_a_break_in_gzip_are_judged(tmp_path: Path) -> None:
     """Nothing that can be inflated is lost, and the line that the stream broke in is the rejected one."""
     _, broken, damaged, _ = bad_logs(tmp_path)
     for log in (broken, damaged):
-        logs, _ = expand([log])
+        logs, *_ = expand([log])
         found = list(read(whole(logs[0])))
         assert isinstance(found[-1], Rejected)
         assert found[-1].line == len(found)
@@ -417,11 +417,11 @@ def test_folders_and_globs_are_expanded_once(tmp_path: Path) -> None:
     (tmp_path / "in" / "deep").mkdir(parents=True)
     for name in ("b.jsonl", "deep/a.jsonl.gz", "notes.txt", "[x].jsonl"):
         (tmp_path / "in" / name).write_bytes(b"")
-    logs, rejected = expand([tmp_path / "in" / "b.jsonl", tmp_path / "in", tmp_path / "in" / "*.jsonl"])
+    logs, rejected, _ = expand([tmp_path / "in" / "b.jsonl", tmp_path / "in", tmp_path / "in" / "*.jsonl"])
     assert [Path(log.name).name for log in logs] == ["b.jsonl", "[x].jsonl", "a.jsonl.gz"]
     assert [log.gzipped for log in logs] == [False, False, True]
     assert rejected == []
-    logs, _ = expand([tmp_path / "in" / "[x].jsonl"])
+    logs, *_ = expand([tmp_path / "in" / "[x].jsonl"])
     assert len(logs) == 1
 
 
@@ -438,7 +438,7 @@ def test_a_folder_that_cannot_be_listed_is_rejected(too_deep: Path, tmp_path: Pa
 def test_a_file_that_can_only_be_waited_for_is_rejected(tmp_path: Path) -> None:
     """A pipe is not opened."""
     os.mkfifo(tmp_path / "pipe.jsonl")
-    logs, rejected = expand([tmp_path / "pipe.jsonl"])
+    logs, rejected, _ = expand([tmp_path / "pipe.jsonl"])
     assert logs == []
     assert "no regular file" in rejected[0].reason
 
@@ -454,7 +454,7 @@ def test_results_in_the_folder_of_the_logs_are_no_input(tmp_path: Path) -> None:
     """The output folder is left out of its parent's logs."""
     write_log(tmp_path / "log.jsonl", capture(request(1), at(1)))
     (tmp_path / "out").mkdir()
-    logs, _ = expand([tmp_path], leave_out=tmp_path / "out")
+    logs, *_ = expand([tmp_path], leave_out=tmp_path / "out")
     write_log(tmp_path / "out" / "old.jsonl", capture(request(2), at(1)))
     assert expand([tmp_path], leave_out=tmp_path / "out")[0] == logs
 
@@ -464,7 +464,7 @@ def test_parts_of_a_log_give_each_line_once_with_its_number(tmp_path: Path, size
     """However a file is cut, the parts together give its lines, and count them from the file's first."""
     log = tmp_path / "log.jsonl"
     log.write_bytes(b"one\n\n\nfour is a longer line\nfive\r\nsix\n\nlast")
-    logs, _ = expand([log])
+    logs, *_ = expand([log])
     at_once = list(read(whole(logs[0])))
     found, number = [], 1
     for part in splits(logs, size):
@@ -627,7 +627,7 @@ def test_junit_has_a_case_for_each_assertion(tmp_path: Path) -> None:
     run(CXF, tmp_path / "out")
     root = ElementTree.parse(tmp_path / "out" / "junit.xml").getroot()
     cases = {each.attrib["name"]: each for each in root.iter("testcase")}
-    assert set(cases) == set(summary(tmp_path / "out")["assertions"])
+    assert set(cases) == {*summary(tmp_path / "out")["assertions"], "records can be read"}
     assert [name for name, each in cases.items() if each.find("failure") is not None] == ["Protocol-2010"]
     failure = cases["Protocol-2010"].find("failure")
     assert failure is not None

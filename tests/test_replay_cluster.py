@@ -65,7 +65,10 @@ def test_uris_give_what_names_of_files_give(tmp_path: Path) -> None:
         for name in ("local", "spark", "globs")
     ]
     assert sorted(refused[0], key=repr) == sorted(refused[1], key=repr) == sorted(refused[2], key=repr)
-    assert summary(tmp_path / "local") == summary(tmp_path / "spark") == summary(tmp_path / "globs")
+    found_in_folder, in_globs = summary(tmp_path / "local"), summary(tmp_path / "globs")
+    assert found_in_folder == summary(tmp_path / "spark")
+    assert found_in_folder["notes"].pop("otherFile")["text"].endswith("notes.txt, for one")
+    assert found_in_folder == in_globs
 
 
 @pytest.mark.usefixtures("running")

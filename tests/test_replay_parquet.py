@@ -233,7 +233,7 @@ def test_rows_are_numbered_however_a_file_is_cut(tmp_path: Path) -> None:
         table[number]["v"] = 7
     path = tmp_path / "log.parquet"
     pq.write_table(pa.Table.from_pylist(table, RECORDS), path, row_group_size=4)
-    (log,), refused = expand([path])
+    (log,), refused, _ = expand([path])
     assert refused == []
     for size in (1, 5000, 1 << 30):
         found = [each for part in splits([log], size) for each in read(part)]
@@ -252,7 +252,7 @@ def test_columns_of_other_types_and_none(tmp_path: Path) -> None:
         "message_type": pa.array(["message"] * 2, pa.large_string()),
     }
     pq.write_table(pa.table({**columns, "unknown": [1, 2]}), path)
-    (log,), _ = expand([path])
+    (log,), *_ = expand([path])
     found = list(read(whole(log)))
     assert [each.record for each in found if isinstance(each, Captured)] == [
         Record(message=Message(message_type=MessageType.MESSAGE), time=at(n)) for n in (1, 2)
@@ -273,7 +273,7 @@ def test_columns_of_other_types_and_none(tmp_path: Path) -> None:
 def test_parquet_of_something_else_is_rejected(tmp_path: Path, table: pa.Table, reason: str) -> None:
     """As a whole, before anything of it is read."""
     pq.write_table(table, tmp_path / "log.parquet")
-    logs, (refused,) = expand([tmp_path / "log.parquet"])
+    logs, (refused,), _ = expand([tmp_path / "log.parquet"])
     assert logs == []
     assert reason in refused.reason
 
@@ -283,7 +283,7 @@ def test_values_that_are_no_such_thing_end_the_reading(tmp_path: Path) -> None:
     columns = {"time": [at(1), at(2)], "message_type": ["message"] * 2}
     pq.write_table(pa.table({"v": ["1", "1"], **columns}), tmp_path / "a.parquet")
     pq.write_table(pa.table({"v": ["1", "x"], **columns}), tmp_path / "b.parquet", row_group_size=1)
-    (good, bad), _ = expand([tmp_path])
+    (good, bad), *_ = expand([tmp_path])
     assert [type(each) for each in read(whole(good))] == [Captured, Captured]
     first, second = read(whole(bad))
     assert isinstance(first, Captured)

@@ -130,7 +130,8 @@ def command(
     rejected/, report.html and junit.xml.
 
     With --follow the logs of a folder are judged as they are written, until Ctrl-C, SIGTERM or --until-idle; DIR is
-    written anew each minute and at the end. Started again, it goes on.
+    written anew each minute and at the end. Started again, it goes on. Late records are counted and listed; they are
+    not judged, and do not change the exit status.
 
     With --wsdl and --uri it is also judged whether what the senders were given reached their messages, and which source
     of a property counted. Each address is held against the messages that went to it, and no others: by the requestURI,
@@ -214,9 +215,10 @@ def _sender(each: Mapping[str, Any]) -> str:
 
 def _counts(members: Mapping[str, Any]) -> str:
     unpaired = sum(members["unpaired"].values())
+    late = f", {members['late']} late" if "late" in members else ""
     return (
         f"{members['records']} records, {members['messages']} messages, {members['exchanges']} exchanges, "
-        f"{members['one_way']} one-way, {unpaired} unpaired, {members['rejected']} rejected"
+        f"{members['one_way']} one-way, {unpaired} unpaired, {members['rejected']} rejected{late}"
     )
 
 

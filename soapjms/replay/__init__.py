@@ -27,7 +27,7 @@ from soapjms.replay.errors import NoInputError, SparkFailedError, SparkMissingEr
 from soapjms.replay.inputs import Rejected, expand, is_elsewhere
 from soapjms.replay.job import Job, Progress, nothing_to_read
 from soapjms.replay.output import staging
-from soapjms.replay.summary import Summary, Tally, summarise
+from soapjms.replay.summary import Summary, Tally, note_others, summarise
 from soapjms.replay.terms import Choice, Terms
 
 __all__ = ["ENGINES", "NoInputError", "Progress", "SparkFailedError", "SparkMissingError", "Summary", "replay"]
@@ -86,6 +86,7 @@ def replay(
     with staging(target) as result:
         tally, rejects = run(job, result, progress)
         _note_marks(job, tally)
+        note_others(tally, job.others)
         summary = summarise(tally, rejects, terms.decided(tally.counts))
         progress("writing the report")
         report.write(summary, result)
@@ -128,10 +129,16 @@ def _variants(given: str | Iterable[str]) -> frozenset[str]:
 def _job(logs: Iterable[LogArgument], target: Path, terms: Terms) -> Job:
     arguments = [os.fspath(each) for each in logs]
     elsewhere = [each for each in arguments if is_elsewhere(each)]
-    found, refused = expand([each for each in arguments if not is_elsewhere(each)], leave_out=target)
+    found, refused, others = expand([each for each in arguments if not is_elsewhere(each)], leave_out=target)
     if not found and not elsewhere:
         raise nothing_to_read(refused)
-    return Job(logs=tuple(found), elsewhere=tuple(elsewhere), rejected=tuple(refused), terms=terms)
+    return Job(
+        logs=tuple(found),
+        elsewhere=tuple(elsewhere),
+        rejected=tuple(refused),
+        others=tuple(others),
+        terms=terms,
+    )
 
 
 def _note_marks(job: Job, tally: Tally) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it ships no types
 from pyspark.sql import DataFrame, SparkSession
 
-from soapjms.replay.inputs import SUFFIXES, LogFile, Rejected, form_of, opened, whole
+from soapjms.replay.inputs import SUFFIXES, Expanded, LogFile, Rejected, form_of, is_hidden, opened, whole
 from soapjms.replay.read import Packed, read_packed
 
 MOST: Final = 512 << 20
@@ -22,7 +22,7 @@ MOST: Final = 512 << 20
 GLOB: Final = re.compile(r"([\\*?\[\]{}])")
 
 
-def find(spark: SparkSession, uris: Iterable[str], number: int) -> tuple[list[LogFile], list[Rejected]]:
+def find(spark: SparkSession, uris: Iterable[str], number: int) -> Expanded:
     """Find the files that URIs mean: files, folders (with all that is in them) and globs.
 
     Args:
@@ -32,9 +32,10 @@ def find(spark: SparkSession, uris: Iterable[str], number: int) -> tuple[list[Lo
     """
     found: dict[str, LogFile] = {}
     rejected: list[Rejected] = []
+    others: dict[str, str] = {}
     for uri in uris:
         try:
-            files = list(_files(spark, uri))
+            files = list(_files(spark, uri, others))
         except Py4JJavaError as error:
             rejected.append(Rejected(uri, None, f"cannot be opened: {str(error.java_exception)[:1000]}"))
             continue
@@ -46,11 +47,11 @@ def find(spark: SparkSession, uris: Iterable[str], number: int) -> tuple[list[Lo
                 rejected.append(Rejected(path, None, reason))
             elif path not in found:
                 found[path] = LogFile(number + len(found), path, path, size, form_of(b"", path))
-    return list(found.values()), rejected
+    return Expanded(list(found.values()), rejected, [name for path, name in others.items() if path not in found])
 
 
-def _files(spark: SparkSession, uri: str) -> Iterator[tuple[str, int]]:
-    """Yield the files that a URI means, each with its size."""
+def _files(spark: SparkSession, uri: str, others: dict[str, str]) -> Iterator[tuple[str, int]]:
+    """Yield the files that a URI means, each with its size; add the names of what is beside the logs in folders."""
     java: Any = spark.sparkContext._jvm
     place = java.org.apache.hadoop.fs.Path(uri)
     system = place.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
@@ -58,11 +59,16 @@ def _files(spark: SparkSession, uri: str) -> Iterator[tuple[str, int]]:
         if status.isFile():
             yield status.getPath().toString(), status.getLen()
             continue
+        folder = status.getPath().toString()
         inside, below = system.listFiles(status.getPath(), True), []
         while inside.hasNext():
             each = inside.next()
-            below.append((each.getPath().toString(), each.getLen()))
-        yield from sorted(each for each in below if each[0].endswith(SUFFIXES))
+            path = each.getPath().toString()
+            if path.endswith(SUFFIXES):
+                below.append((path, each.getLen()))
+            elif not is_hidden(path.removeprefix(folder).split("/")):
+                others[path] = each.getPath().getName()
+        yield from sorted(below)
 
 
 def contents(spark: SparkSession, logs: Iterable[LogFile]) -> DataFrame:

@@ -8,11 +8,13 @@ Spec: capture record, version 1.
 from __future__ import annotations
 
 import codecs
+import errno
 import glob
 import os
 import re
+import stat
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
@@ -31,6 +33,8 @@ GZIP_RATIO: Final = 8
 """What capture logs grow to at the least when they are decompressed."""
 START: Final = 1 << 12
 """Octets at the beginning of a file that tell what it is."""
+HIDING: Final = (".", "_")
+"""How names begin of what programs keep for themselves."""
 
 
 class Form(StrEnum):
@@ -103,6 +107,20 @@ class Rejected(NamedTuple):
     raw: str | None = None
 
 
+class Expanded(NamedTuple):
+    """What arguments mean.
+
+    Attributes:
+        logs: the files.
+        rejected: what cannot be read.
+        others: the names of files in folders that are called otherwise than logs, and so are left alone.
+    """
+
+    logs: list[LogFile]
+    rejected: list[Rejected]
+    others: list[str]
+
+
 # Which files
 
 
@@ -114,9 +132,7 @@ def is_elsewhere(argument: str) -> bool:
     return URI.match(argument) is not None
 
 
-def expand(
-    logs: Iterable[str | os.PathLike[str]], leave_out: Path | None = None
-) -> tuple[list[LogFile], list[Rejected]]:
+def expand(logs: Iterable[str | os.PathLike[str]], leave_out: Path | None = None) -> Expanded:
     """Find the files that arguments mean: files, folders (their .jsonl, .jsonl.gz and .parquet) and globs.
 
     Folders are searched with all that is in them. A file that is meant twice is read once. Anything that cannot be
@@ -128,12 +144,13 @@ def expand(
     """
     found: dict[str, LogFile] = {}
     rejected: list[Rejected] = []
+    others: dict[str, str] = {}
     for each in logs:
         argument = os.fspath(each)
         before = len(rejected)
-        names = _names(argument, leave_out, rejected)
+        names = _names(argument, leave_out, rejected, others)
         if not names and len(rejected) == before:
-            rejected.append(Rejected(_file_name(argument), None, _why_nothing(argument)))
+            rejected.append(Rejected(shown(argument), None, _why_nothing(argument)))
         for name in names:
             path = os.path.realpath(name)
             if path in found:
@@ -143,17 +160,31 @@ def expand(
                 rejected.append(log)
             else:
                 found[path] = log
-    return list(found.values()), rejected
+    return Expanded(list(found.values()), rejected, [name for path, name in others.items() if path not in found])
 
 
 def _open(number: int, name: str, path: str) -> LogFile | Rejected:
     try:
-        if os.path.exists(path) and not os.path.isfile(path):  # opening a pipe would wait for its writer
-            return Rejected(_file_name(name), None, "cannot be read: it is no regular file")
-        with open(path, "rb") as stream:
-            return opened(stream, number, _file_name(name), path)
+        with open_file(path) as stream:
+            return opened(stream, number, shown(name), path)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
-        return Rejected(_file_name(name), None, f"cannot be opened: {getattr(error, 'strerror', None) or error}")
+        return Rejected(shown(name), None, why_closed(error))
+
+
+def open_file(path: str) -> BinaryIO:
+    """Open a file to read it.
+
+    Raises:
+        OSError: it cannot be opened, or is no regular file: to open a pipe is to wait for its writer.
+    """
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise OSError(errno.EINVAL, "it is no regular file")
+    return open(path, "rb")
+
+
+def why_closed(error: OSError | ValueError) -> str:
+    """Say why a file is rejected that could not be opened."""
+    return f"cannot be opened: {getattr(error, 'strerror', None) or error}"
 
 
 def form_of(start: bytes, name: str) -> Form:
@@ -191,34 +222,89 @@ def _first_inflated(start: bytes) -> bytes:
         return b""
 
 
-def _file_name(name: str) -> str:
+def shown(name: str) -> str:
     """Show a file's name; octets in it that are not UTF-8 as backslash escapes."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
-def _names(argument: str, leave_out: Path | None, rejected: list[Rejected]) -> list[str]:
+def _names(argument: str, leave_out: Path | None, rejected: list[Rejected], others: dict[str, str]) -> list[str]:
+    """Find the files that an argument means; add what is rejected at once, and what is beside the logs in folders."""
     is_name = os.path.lexists(argument) or not glob.has_magic(argument)
     found: list[str] = []
     for match in [argument] if is_name else sorted(glob.glob(argument, recursive=True)):
         if os.path.isdir(match):
-            paths, refused = logs_below(match)
-            rejected.extend(refused)
-            inside = (path for path in paths if leave_out is None or not path.resolve().is_relative_to(leave_out))
-            found.extend(map(str, inside))
+            below = files_below(match, lambda path: leave_out is not None and path.resolve().is_relative_to(leave_out))
+            rejected.extend(below.refused)
+            others.update((os.path.realpath(path), shown(path.name)) for path in below.others)
+            found.extend(map(str, below.logs))
         else:
             found.append(match)
     return found
 
 
-def logs_below(folder: str | Path) -> tuple[list[Path], list[Rejected]]:
-    """Find the logs of a folder and of all folders in it, and the folders among these that cannot be listed."""
+class Below(NamedTuple):
+    """What is in a folder and in all folders in it.
+
+    Attributes:
+        logs: what is called as logs are, each once, in order of the paths.
+        refused: folders that cannot be listed.
+        others: what is called otherwise, but for what hides itself with a dot or underscore, as Spark's own files do.
+    """
+
+    logs: list[Path]
+    refused: list[Rejected]
+    others: list[Path]
+
+
+def files_below(folder: str | Path, leave_out: Callable[[Path], bool]) -> Below:
+    """Find what is in a folder and in all folders in it, those behind links too.
+
+    No folder is searched twice, so links may lead in circles. Where a log has several names, one that is no link, and
+    leads through none, counts.
+
+    Args:
+        folder: where to search.
+        leave_out: says of a path that it is none of ours.
+    """
     refused: list[Rejected] = []
+    logs: dict[str, Path] = {}
+    others: list[Path] = []
+    for at, names in _folders(folder, refused):
+        inside = at.relative_to(folder).parts
+        for path in sorted((at / name for name in names), key=lambda path: (path.is_symlink(), path)):
+            if path.name.endswith(SUFFIXES):
+                if not leave_out(path):
+                    logs.setdefault(os.path.realpath(path), path)
+            elif not (is_hidden((*inside, path.name)) or leave_out(path)):
+                others.append(path)
+    return Below(sorted(logs.values()), refused, others)
+
+
+def is_hidden(names: Iterable[str]) -> bool:
+    """Say whether one of the names on the way to a file is that of something that hides itself."""
+    return any(name.startswith(HIDING) for name in names)
+
+
+def _folders(folder: str | Path, refused: list[Rejected]) -> Iterator[tuple[Path, list[str]]]:
+    """Walk a folder, then what the links in it lead to, and so on: each folder, with the names of its files, once."""
 
     def refuse(error: OSError) -> None:
-        refused.append(Rejected(_file_name(error.filename), None, f"the folder cannot be listed: {error.strerror}"))
+        refused.append(Rejected(shown(error.filename), None, f"the folder cannot be listed: {error.strerror}"))
 
-    walked = ((Path(at), names) for at, _, names in os.walk(folder, onerror=refuse))
-    return sorted(at / name for at, names in walked for name in names if name.endswith(SUFFIXES)), refused
+    seen: set[str] = set()
+    tops = [os.fspath(folder)]
+    while tops:
+        links: list[str] = []
+        for top in tops:
+            for at, folders, names in os.walk(top, onerror=refuse):
+                real = os.path.realpath(at)
+                if real in seen:
+                    folders.clear()
+                    continue
+                seen.add(real)
+                links.extend(path for name in folders if os.path.islink(path := os.path.join(at, name)))
+                yield Path(at), names
+        tops = sorted(links)
 
 
 def _why_nothing(argument: str) -> str:

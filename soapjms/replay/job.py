@@ -22,12 +22,14 @@ class Job:
         logs: the files of this machine.
         elsewhere: URIs of others, which the engine is to find.
         rejected: what could not be opened.
+        others: the names of files in folders that are called otherwise than logs.
         terms: how to pair and judge.
     """
 
     logs: tuple[LogFile, ...]
     elsewhere: tuple[str, ...] = ()
     rejected: tuple[Rejected, ...]
+    others: tuple[str, ...] = ()
     terms: Terms
 
 

@@ -40,7 +40,7 @@ from soapjms.replay.packing import Unpacker
 from soapjms.replay.read import Packed, read_packed
 from soapjms.replay.schema import REJECTED
 from soapjms.replay.session import session
-from soapjms.replay.summary import REJECTS_SHOWN, Tally
+from soapjms.replay.summary import REJECTS_SHOWN, Tally, note_others
 from soapjms.replay.terms import SHOWN, Terms
 from soapjms.replay.watching import watched
 from soapjms.replay.writing import PART, Rows
@@ -106,14 +106,16 @@ def run(
     settings = dict(conf or {})
     progress("starting Spark")
     with failing_as_ours(), session(master, settings, result.parent) as spark:
-        far, refused = hadoop.find(spark, job.elsewhere, len(job.logs))
+        far, refused, others = hadoop.find(spark, job.elsewhere, len(job.logs))
         job = replace(job, rejected=(*job.rejected, *refused))
         if not far and not job.logs:
             raise nothing_to_read(job.rejected)
         if SHUFFLE not in settings:
             spark.conf.set(SHUFFLE, _shuffle_partitions(spark, [*job.logs, *far]))
         with watched(spark, progress) as tell:
-            return _run(job, far, result, tell, spark)
+            tally, first = _run(job, far, result, tell, spark)
+        note_others(tally, others)
+        return tally, first
 
 
 def _run(

@@ -18,7 +18,7 @@ from soapjms.protocol.names import EDITIONS, REC_2012
 from soapjms.protocol.record import format_time
 from soapjms.protocol.senders import Sender
 from soapjms.replay.findings import PLACES, Findings
-from soapjms.replay.inputs import Rejected
+from soapjms.replay.inputs import SUFFIXES, Rejected
 from soapjms.replay.job import Late
 from soapjms.replay.scene import Scene
 from soapjms.replay.terms import SHOWN, Choice, Terms
@@ -143,6 +143,13 @@ def places_to_members(places: Mapping[str, Place]) -> list[Any]:
 def places_from_members(members: Iterable[Any]) -> dict[str, Place]:
     """Read what `places_to_members` returned, after JSON."""
     return {name: Counter({tuple(path): number for *path, number in seen}) for name, seen in members}
+
+
+def note_others(tally: Tally, names: Iterable[str]) -> None:
+    """Note the files in folders that are called otherwise than logs, and so were left alone."""
+    for name in names:
+        text = f"a file in a folder is no log by its name ({', '.join(SUFFIXES)}) and was not read: {name}, for one"
+        tally.note("otherFile", text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,7 +40,7 @@ from soapjms.replay.frames import failing_as_ours
 from soapjms.replay.job import Progress
 from soapjms.replay.output import check_replaceable, staging
 from soapjms.replay.session import session
-from soapjms.replay.summary import Summary, summarise
+from soapjms.replay.summary import Summary, note_others, summarise
 from soapjms.replay.terms import Choice, Terms
 
 __all__ = ["DISORDER", "EVERY", "follow"]
@@ -78,7 +78,8 @@ def follow(
     so far would give. A run with the same checkpoint goes on where the last one stopped, or was killed.
 
     Args:
-        folder: with the logs (.jsonl and .jsonl.gz, recursively), which may grow, and to which others may be added.
+        folder: with the logs (.jsonl, .jsonl.gz and .parquet, recursively), which may grow, and to which others may be
+            added.
         out: the folder for the results: those of a replay, and late/.
         profile, senders, properties, variants, window, master, conf: as for `replay`; "auto" needs a WSDL.
         disorder: how much later than its time a record may come; later ones are kept under late/ and not judged.
@@ -213,6 +214,7 @@ class _Following:
             for name in RESULTS:
                 for path in self._checkpoint.results(name):
                     _link(path, result / name / f"{path.parents[1].name}-{path.name}")
+            note_others(done.tally, self._tail.others())
             summary = summarise(done.tally, done.rejects, self._terms)
             watermark = None if done.watermark is None else format_time(done.watermark)
             members = {**summary.members, "late": done.late, "watermark": watermark}

@@ -19,7 +19,7 @@ from pyarrow import parquet
 
 from soapjms.protocol.errors import InvalidRecordError
 from soapjms.protocol.record import format_time, parse_time
-from soapjms.replay.inputs import MARK, START, Form, LogFile, Rejected, Split, form_of, opened, whole
+from soapjms.replay.inputs import MARK, START, Form, LogFile, Rejected, Split, form_of, open_file, opened, shown, whole
 from soapjms.replay.read import Captured, read
 
 STEP: Final = 1 << 18
@@ -68,16 +68,16 @@ class Chunk(NamedTuple):
     @property
     def name(self) -> str:
         """The file as people see it; octets in its name that are not UTF-8 as backslash escapes."""
-        return os.fsencode(self.path).decode("utf-8", "backslashreplace")
+        return shown(self.path)
 
 
 def form_at(path: str) -> Form:
     """Say what form the log at a path has.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: it cannot be read, or is no regular file.
     """
-    with open(path, "rb") as stream:
+    with open_file(path) as stream:
         return form_of(stream.read(START), path)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from soapjms.replay.following.chunks import Chunk, form_at, next_record, whole_part
-from soapjms.replay.inputs import Form, Rejected, logs_below
+from soapjms.replay.inputs import Below, Form, Rejected, files_below, shown, why_closed
 
 OCTETS: Final = 64 << 20
 """Of lines in a plan, about."""
@@ -120,10 +120,10 @@ class Tail:
     def plan(self) -> Plan | None:
         """Plan what to read next; None if there is nothing new."""
         chunks: list[Chunk] = []
-        paths, refused = self._paths()
-        for each in refused:
+        below = self._below()
+        for each in below.refused:
             self._refuse(each, chunks)
-        sources = [source for path in paths if (source := self._source(path, chunks)) is not None]
+        sources = [source for path in map(str, below.logs) if (source := self._source(path, chunks)) is not None]
         heapify(sources)
         left = self._octets
         while sources and left > 0:
@@ -145,25 +145,28 @@ class Tail:
     def rests(self) -> list[Chunk]:
         """Return what is behind the whole lines of all files: what it would be if nothing followed."""
         found = []
-        for path in self._paths()[0]:
+        for path in map(str, self._below().logs):
             place = self._places.get(path, Place())
-            size = _size(path)
-            if place.dead or size is None or size <= place.octets:
+            if place.dead:
                 continue
             try:
-                form = place.form or form_at(path)
+                size, form = os.stat(path).st_size, place.form or form_at(path)
+                if size < place.octets or (size == place.octets and (size or form is Form.LINES)):
+                    continue  # of nothing no gzip and no Parquet is made
                 marked = place.octets == 0 and next_record(path, form, 0)[1]
-            except OSError:  # it is gone
+            except OSError as error:
+                if os.path.lexists(path):  # else it is gone
+                    found.append(Chunk(path, Form.LINES, 0, 0, 0, problem=why_closed(error)))
                 continue
             found.append(Chunk(path, form, place.octets, size, place.line, rest=True, marked=marked))
         return found
 
-    def _paths(self) -> tuple[list[str], list[Rejected]]:
-        """List the logs, one that has several names by the first of them, and the folders that cannot be listed."""
-        paths, refused = logs_below(self._folder)
-        ours = (path for path in reversed(paths) if path.is_file() and not self._leave_out(path))
-        found = {os.path.realpath(path): str(path) for path in ours}
-        return list(reversed(found.values())), refused
+    def others(self) -> list[str]:
+        """Return the names of files that are called otherwise than logs, and so are left alone."""
+        return [shown(path.name) for path in self._below().others]
+
+    def _below(self) -> Below:
+        return files_below(self._folder, self._leave_out)
 
     def _refuse(self, folder: Rejected, chunks: list[Chunk]) -> None:
         """Reject a folder, once; where it can be listed later, its logs are read."""

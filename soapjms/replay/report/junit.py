@@ -1,8 +1,9 @@
-"""junit.xml: one test case for each assertion."""
+"""junit.xml: one test case for each assertion, and one for the records that could not be read."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 from xml.etree.ElementTree import Element, ElementTree, SubElement, indent  # writes, never parses
 
 from soapjms.protocol.assertions import Outcome
@@ -10,26 +11,34 @@ from soapjms.replay.report.rows import Row, rows
 from soapjms.replay.report.texts import visible
 from soapjms.replay.summary import Summary
 
+READING: Final = "records can be read"
+"""The test case that has an error where records were rejected: they fail a run as well."""
+
 
 def junit(summary: Summary) -> ElementTree[Element]:
-    """Make the JUnit file: one test case for each assertion; one that was never judged is skipped, with the reason."""
+    """Make the JUnit file: one test case for each assertion; one that was never judged is skipped, with the reason.
+
+    Spec: no standard has the format; these are the elements and attributes that Jenkins' schema (xunit-plugin,
+    junit-10.xsd) knows.
+    """
     listed = sorted(rows(summary), key=lambda row: row.id)
-    profile = summary.members["profile"]
+    profile, rejected = summary.members["profile"], summary.members["rejected"]
     numbers = {
-        "tests": len(listed),
+        "tests": len(listed) + 1,
         "failures": sum(row.state == "failed" for row in listed),
-        "errors": 0,
-        "skipped": sum(not row.judged for row in listed),
+        "errors": int(rejected > 0),
     }
     said = {name: str(number) for name, number in numbers.items()}
     root = Element("testsuites", {"name": "soapjms replay", **said})
-    suite = SubElement(root, "testsuite", {"name": f"soapjms replay {profile}", **said})
+    skipped = str(sum(not row.judged for row in listed))
+    suite = SubElement(root, "testsuite", {"name": f"soapjms replay {profile}", **said, "skipped": skipped})
     for row in listed:
         _case(SubElement(suite, "testcase", classname=f"soapjms.{profile}", name=row.id), row, summary)
-    if summary.members["rejected"]:
-        lines = [f"{summary.members['rejected']} records could not be read; the first:"]
-        lines += [f"{visible(each.file)}:{each.line or ''} {visible(each.reason)}" for each in summary.rejects]
-        SubElement(suite, "system-err").text = "\n".join(lines)
+    reading = SubElement(suite, "testcase", classname=f"soapjms.{profile}", name=READING)
+    if rejected:
+        lines = [f"{visible(each.file)}:{each.line or ''} {visible(each.reason)}" for each in summary.rejects]
+        message = f"{rejected} {'record' if rejected == 1 else 'records'} could not be read: they are in rejected/"
+        SubElement(reading, "error", type="rejected", message=message).text = "\n".join(lines)
     indent(root)
     return ElementTree(root)
 
