@@ -213,6 +213,15 @@ def test_late_records_are_told_and_fail_nothing(good: Path) -> None:
     assert found.exit_status == 0
 
 
+def test_clocks_that_disagree_are_told(tmp_path: Path) -> None:
+    """Responses that were captured before their requests are a note; who reads the table need not open the report."""
+    records = capture(request(1), at(2), Direction.REQUEST), capture(response(1), at(1), Direction.RESPONSE)
+    found = replay(write_log(tmp_path / "log.jsonl", *records), tmp_path / "out", engine="local")
+    said = StringIO()
+    show(found, Path("out"), Console(file=said, width=200))
+    assert "note: clocks disagree: a response was captured before its request (once)\n" in said.getvalue()
+
+
 @pytest.mark.spark
 def test_spark_is_quiet_and_leaves_nothing_behind(tmp_path: Path) -> None:
     """The command runs on Spark by default, from any folder; the terminal shows the result and nothing of Spark's."""

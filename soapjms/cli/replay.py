@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -203,9 +203,21 @@ def show(summary: Summary, out: Path, console: Console) -> None:
         console.print(Text(f"and {members['late'] - len(summary.late)} more under {out / 'late'}"))
     for each in members["senders"]:
         console.print(Text(_sender(each)), soft_wrap=True)
-    for note in members["notes"].values():
-        console.print(Text(f"note: {visible(note['text'])} ({note['count']} times)"), soft_wrap=True)
+    for note in _notes(members):
+        console.print(Text(f"note: {note}"), soft_wrap=True)
     console.print(Text(f"report: {visible(out / 'report.html')}"), soft_wrap=True)
+
+
+def _notes(members: Mapping[str, Any]) -> Iterator[str]:
+    backwards = members["latency"]["backwards"]
+    if backwards:
+        yield f"clocks disagree: a response was captured before its request ({_times(backwards)})"
+    for note in members["notes"].values():
+        yield f"{visible(note['text'])} ({_times(note['count'])})"
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def _sender(each: Mapping[str, Any]) -> str:

@@ -85,8 +85,7 @@ def replay(
     job = _job([logs] if isinstance(logs, str | os.PathLike) else logs, target, terms)
     with staging(target) as result:
         tally, rejects = run(job, result, progress)
-        _note_marks(job, tally)
-        note_others(tally, job.others)
+        _note_files(job, tally)
         summary = summarise(tally, rejects, terms.decided(tally.counts))
         progress("writing the report")
         report.write(summary, result)
@@ -141,7 +140,8 @@ def _job(logs: Iterable[LogArgument], target: Path, terms: Terms) -> Job:
     )
 
 
-def _note_marks(job: Job, tally: Tally) -> None:
+def _note_files(job: Job, tally: Tally) -> None:
+    note_others(tally, job.others)
     for log in job.logs:
         if log.marked:
             tally.note(*MARKED)
