@@ -78,8 +78,7 @@ def follow(
     so far would give. A run with the same checkpoint goes on where the last one stopped, or was killed.
 
     Args:
-        folder: with the logs (.jsonl, .jsonl.gz and .parquet, recursively), which may grow, and to which others may be
-            added.
+        folder: with the logs, as those of a folder for `replay`; they may grow, and others may come.
         out: the folder for the results: those of a replay, and late/.
         profile, senders, properties, variants, window, master, conf: as for `replay`; "auto" needs a WSDL.
         disorder: how much later than its time a record may come; later ones are kept under late/ and not judged.
