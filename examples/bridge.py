@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 import urllib.request
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from typing import Any
 
 from lxml import etree
@@ -27,7 +27,7 @@ SOAP = "http://schemas.xmlsoap.org/soap/envelope/"
 URI = "jms:queue:greeter"
 
 
-def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+def application(environ: MutableMapping[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
     """Greet, over HTTP as ever: a WSGI application, of spyne or by hand, that knows nothing of JMS."""
     asked = xml.parse(environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"])))
     answer = xml.parse(

@@ -58,7 +58,8 @@ def main(arguments: Sequence[str]) -> int:
         octets = response.attachments.octets_of(response.element)
         Path(target).write_bytes(octets)
         print(f"sent {Path(source).stat().st_size} octets, got {len(octets)}")
-        print(f"as {response.message.properties.text('SOAPJMS_contentType').partition(';')[0]}")
+        content_type = response.message.properties.text("SOAPJMS_contentType") or ""
+        print(f"as {content_type.partition(';')[0]}")
     return 0
 
 

@@ -7,6 +7,8 @@ The fixtures come with `pip install soapjms[testing]`; docs/testing.md tells mor
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from greeter_service import service
 from lxml import etree
@@ -51,10 +53,15 @@ def test_the_service(soapjms_serve: ServiceRunner, soapjms_client: ClientMaker, 
     assert_conforms(soapjms_capture)
 
 
+def naming(guest: str) -> Callable[[soapjms.Request], bool]:
+    """Expect requests for one guest."""
+    return lambda request: request.findtext("{*}name") == guest
+
+
 def test_the_client(soapjms_stub: StubService, soapjms_client: ClientMaker, soapjms_capture: Traffic) -> None:
     """The reception asks the greeter for each guest, by name."""
     for guest in ("Ann", "Bob"):
-        soapjms_stub.expect(GREET, where=lambda request, guest=guest: request.findtext("{*}name") == guest).respond(
+        soapjms_stub.expect(GREET, where=naming(guest)).respond(
             f'<greetMeResponse xmlns="urn:greeter"><greeting>Dear {guest}</greeting></greetMeResponse>'
         )
     reception = Reception(soapjms_client(soapjms_stub.uri))

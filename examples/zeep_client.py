@@ -22,7 +22,8 @@ WSDL = Path(__file__).parent / "greeter.wsdl"
 async def greet_all(connection: Connection, names: Sequence[str]) -> list[str]:
     """Greet several at once."""
     async with soapjms.zeep.AsyncClient(WSDL, connection=connection, operation_timeout=10) as client:
-        return await asyncio.gather(*(client.service.greetMe(name) for name in names))
+        greetings: list[str] = await asyncio.gather(*(client.service.greetMe(name) for name in names))
+    return greetings
 
 
 def main(arguments: Sequence[str]) -> int:
