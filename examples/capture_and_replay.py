@@ -41,6 +41,7 @@ def main(arguments: Sequence[str]) -> int:
         print(__doc__, file=sys.stderr)
         return 2
     url, folder = arguments[0], Path(arguments[1])
+    folder.mkdir(parents=True, exist_ok=True)
     log = folder / "capture.jsonl"
     with soapjms.connect(url) as connection, soapjms.Recorder(log) as recorder:
         with soapjms.Dispatcher(connection, URI, service, recorder=recorder), soapjms.Client(connection, URI) as client:

@@ -7,7 +7,7 @@ import warnings
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import click
 import zeep
@@ -22,7 +22,7 @@ from soapjms.protocol.attachments import Attachment
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.names import AUTO
 from soapjms.protocol.uri import visible
-from soapjms.protocol.wsdl import Port
+from soapjms.protocol.wsdl import Finding, Port
 from soapjms.protocol.wsdl.documents import MAX_OCTETS
 from soapjms.response import Response
 from soapjms.wsdl import read_wsdl
@@ -33,6 +33,8 @@ from soapjms.zeep.errors import JmsFaultError
 from soapjms.zeep.loading import Loading
 from soapjms.zeep.transport import JmsTransport
 from soapjms.zeep.words import arguments_of, read_json, read_words
+
+_LEFT_OUT: Final = "left out is what refers to something that is not there"
 
 
 class KeepingTransport(JmsTransport):
@@ -126,22 +128,24 @@ def _port(path: str, port: str | None, uri: str | None, allow: Sequence[str]) ->
     found = first or port_of(described, port)
     if found.profile is None and uri is None:
         raise UsageError(f"{path}: the port {found.name!r} is not SOAP over JMS; say where it is with --uri jms:…")
-    document = _document(path)
+    document = _document(path, described.missing)
     ports = document.services[found.service.name].ports if found.service.name in document.services else {}
     if found.name not in ports:
         raise UsageError(f"{path}: the port {found.name!r} is not one that can be called; give another with --port")
     return found, document, ports[found.name].binding
 
 
-def _document(path: str) -> Any:
+def _document(path: str, missing: Sequence[Finding]) -> Any:
+    for each in missing:
+        click.echo(f"Warning: {_LEFT_OUT}: {visible(str(each))}", err=True)
     with warnings.catch_warnings(record=True) as noted:
         warnings.simplefilter("always", UserWarning)
         try:
             document = read_document(path, Loading(BINDING_CLASSES, None), zeep.Settings())
         except zeep.exceptions.Error as error:
             raise UsageError(f"{path} cannot be used: {error}") from error
-    for each in noted:  # what zeep leaves out, of which it says no more than that
-        click.echo(f"Warning: {path}: left out is what refers to something that is not there: {each.message}", err=True)
+    for note in () if missing else noted:  # what zeep leaves out, of which it says no more than that
+        click.echo(f"Warning: {_LEFT_OUT}: {path}: {note.message}", err=True)
     return document
 
 
