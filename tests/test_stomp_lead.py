@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections import Counter
 from contextlib import suppress
 from queue import SimpleQueue
 from threading import Event
@@ -191,3 +192,41 @@ class TestLead(OnBoth):
             for _ in range(10):
                 answers.next()
         assert before.get(timeout=PATIENCE) <= 1  # some may have come together with the first
+
+    def test_answers_that_did_not_leave(
+        self, proxy: Proxy, other: StompConnection, name: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """When the connection ends before they do, their requests were not acknowledged either: both come again."""
+        monkeypatch.setattr(wire, "KEEP", PATIENCE)
+        monkeypatch.setattr(crew, "BEHIND", 10_000)  # as above
+        begun, runs, answers = Event(), Counter[str](), accepting()
+
+        def answer(delivery: Delivery) -> None:
+            number = delivery.message.correlation_id or ""
+            runs[number] += 1
+            if delivery.generation == 1 and number == "0":
+                begun.set()
+                wait_until(lambda: arrived(connection) == 9)
+            if delivery.generation == 1 and number == "5":
+                proxy.cut()
+            message = message_to(
+                queue(f"{name}.answers"), correlation_id=number, delivery_mode=DeliveryMode.NON_PERSISTENT
+            )
+            sending = connection.answer(delivery, message)
+            assert sending.done()
+            delivery.accept()
+
+        other.consume(queue(f"{name}.answers"), answers)
+        with brokers.connect(proxy.stomp_url, reconnect=Reconnect(initial=0.02, maximum=0.1)) as connection:
+            assert isinstance(connection, StompConnection)
+            connection.consume(queue(name), answer, quick=True, prefetch=1_000)
+            send(other, message_to(queue(name), correlation_id="0"))
+            assert begun.wait(PATIENCE)
+            send(other, *(message_to(queue(name), correlation_id=str(number)) for number in range(1, 10)))
+            came = Counter[str]()
+            while len(came) < 10:
+                came[answers.next().message.correlation_id or ""] += 1
+        kept = {str(number) for number in range(1, 10)}
+        assert {each for each in kept if runs[each] == 2} == kept
+        assert {each for each in kept if came[each] == 1} == kept
+        assert_empty(other, name)
