@@ -119,15 +119,16 @@ class Crew:
         self._taken = 0
         self._spare = 0
         self._is_closed = False
+        self._is_short = False  # of threads
         self._watch = Condition(self._lock)
         self._is_watched = False
         self._watcher: Thread | None = None
 
     def submit(self, task: Task) -> None:
-        """Have a task run soon; never by the caller.
+        """Have a task run soon; never by the caller. While there is no further thread to be had, tasks wait for those.
 
         Raises:
-            RuntimeError: the crew was closed.
+            RuntimeError: the crew was closed, or has no thread at all and gets none.
         """
         with self._lock:
             if self._is_closed:
@@ -136,6 +137,9 @@ class Crew:
             if not self._at_work:
                 self._call_up()
             self._be_watched()
+            if not self._working and self._watcher is None:
+                self._tasks.pop()
+                raise RuntimeError(f"{self._name} has no thread, and there is none to be had")
 
     def admit(self, relieve: Task) -> Guest:
         """Let the calling thread run quick tasks, with `run`, until it says `dismiss`.
@@ -203,16 +207,31 @@ class Crew:
             member.awake.release()
             return
         member = _Member()
-        self._working.add(member)
-        Thread(target=self._work, args=(member,), name=f"{self._name} crew", daemon=True).start()
+        if self._begin(Thread(target=self._work, args=(member,), name=f"{self._name} crew", daemon=True)):
+            self._working.add(member)
+
+    def _begin(self, thread: Thread) -> bool:
+        """Start a thread; False if the system has none. The watcher tries again."""
+        was_short = self._is_short
+        try:
+            thread.start()
+        except RuntimeError as error:
+            if not was_short:
+                log.error("%s: tasks wait, as there is no further thread to be had: %s", self._name, error)
+            self._is_short = True
+        else:
+            self._is_short = False
+        return not self._is_short
 
     def _be_watched(self) -> None:
         if self._is_watched:
             return
-        self._is_watched = True
         if self._watcher is None:
-            self._watcher = Thread(target=self._look, name=f"{self._name} watcher", daemon=True)
-            self._watcher.start()
+            watcher = Thread(target=self._look, name=f"{self._name} watcher", daemon=True)
+            if not self._begin(watcher):
+                return
+            self._watcher = watcher
+        self._is_watched = True
         self._watch.notify()
 
     def _next(self, member: _Member) -> Task | None:
@@ -320,7 +339,7 @@ class Turns(Generic[T]):
         self._thread: int | None = None
 
     def put(self, item: T) -> None:
-        """Add an item; after `stop` it is dropped."""
+        """Add an item; after `stop` it is dropped. Raises what `submit` does; the item then waits for the next one."""
         with self._lock:
             if self._is_stopped:
                 return
@@ -328,7 +347,12 @@ class Turns(Generic[T]):
             if self._is_busy:
                 return
             self._is_busy = True
-        self._submit(self._run)
+        try:
+            self._submit(self._run)
+        except BaseException:
+            with self._lock:
+                self._is_busy = False
+            raise
 
     def stop(self) -> None:
         """Start no further call, and drop what waits."""

@@ -53,16 +53,21 @@ class Deadlines:
         return len(self._heap)
 
     def call_at(self, seconds: float, function: Callable[[], None]) -> Deadline:
-        """Call `function` when the monotonic clock shows `seconds`; never once this is closed."""
+        """Call `function` when the monotonic clock shows `seconds`; never once this is closed.
+
+        Raises:
+            RuntimeError: the first one needs a thread, and there is none to be had.
+        """
         with self._changed:
             deadline = Deadline(seconds, next(self._numbers), function)
             if self._closed:
                 deadline.function = None
                 return deadline
-            heapq.heappush(self._heap, deadline)
             if self._thread is None:
-                self._thread = Thread(target=self._run, name=self._name, daemon=True)
-                self._thread.start()
+                thread = Thread(target=self._run, name=self._name, daemon=True)
+                thread.start()
+                self._thread = thread
+            heapq.heappush(self._heap, deadline)
             if self._heap[0] is deadline:
                 self._changed.notify()
             return deadline

@@ -75,9 +75,14 @@ class Reconnector:
 
     def start(self) -> None:
         """Begin. The connection is lost, and the thread of an earlier loss has done its work."""
-        if not self._stopped.is_set():
-            thread = Thread(target=self._run, name=f"{self._name} reconnector", daemon=True)
+        if self._stopped.is_set():
+            return
+        thread = Thread(target=self._run, name=f"{self._name} reconnector", daemon=True)
+        try:
             thread.start()
+        except RuntimeError as error:  # else it would stay lost, and nobody would know that for ever
+            self._give_up(f"{self._name} was lost, and there is no thread to be had that makes it again: {error}")
+        else:
             self._thread = thread
 
     def stop(self) -> None:

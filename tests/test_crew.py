@@ -126,6 +126,56 @@ def test_a_guest_at_slow_tasks_is_relieved(tasks: int, monkeypatch: pytest.Monke
     crew.close()
 
 
+class Scarce:
+    """Where there are no threads to be had for a while."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.left = 0
+        self.refused = Event()
+        start = threading.Thread.start
+
+        def start_if_there_is_one(thread: threading.Thread) -> None:
+            if "scarce" in thread.name and self.left <= 0:
+                self.refused.set()
+                raise RuntimeError("can't start new thread")
+            self.left -= 1
+            start(thread)
+
+        monkeypatch.setattr(threading.Thread, "start", start_if_there_is_one)
+
+
+def test_tasks_wait_for_threads(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """While there is no further thread to be had those that are there work; then the others have theirs. Said once."""
+    scarce, crew, gate, done = Scarce(monkeypatch), Crew("scarce"), Event(), SimpleQueue[int]()
+    scarce.left = 2  # the first, and the watcher
+    crew.submit(lambda: gate.wait(PATIENCE) and None)
+    for number in range(3):
+        crew.submit(partial(done.put, number))
+    assert scarce.refused.wait(PATIENCE)
+    assert done.empty()
+    scarce.left = 100
+    assert sorted(done.get(timeout=PATIENCE) for _ in range(3)) == [0, 1, 2]
+    gate.set()
+    crew.close()
+    wait_until_gone("scarce")
+    assert caplog.text.count("tasks wait, as there is no further thread to be had: can't start new thread") == 1
+
+
+def test_without_any_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who hands in a task that nobody can run is told; once there are threads it works, for turns too."""
+    scarce, crew, done = Scarce(monkeypatch), Crew("scarce"), SimpleQueue[int]()
+    turns = Turns(crew.submit, done.put)
+    for put in (turns.put, lambda number: crew.submit(partial(done.put, number))):
+        with pytest.raises(RuntimeError, match="scarce has no thread, and there is none to be had"):
+            put(1)
+    assert crew.waiting == 0
+    scarce.left = 100
+    turns.put(2)
+    assert [done.get(timeout=PATIENCE) for _ in range(2)] == [1, 2]
+    crew.close()
+    wait_until_gone("scarce")
+
+
 def test_threads_are_sent_home_when_work_is_quick_again() -> None:
     """After a stretch of blocking, quick work goes on with fewer threads."""
     crew, together, over = Crew("homebound"), threading.Barrier(8), Event()

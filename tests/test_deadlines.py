@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from queue import SimpleQueue
-from threading import Event, current_thread
+from threading import Event, Thread, current_thread
 
 import pytest
 from calling_kit import PATIENCE, eventually
@@ -108,6 +108,22 @@ def test_close(deadlines: Deadlines) -> None:
     deadlines.forget(before)
     deadlines.forget(after)
     assert not called.wait(0.02)
+
+
+def test_no_thread_to_be_had(deadlines: Deadlines, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who asks for the first deadline is told; once there is a thread it works, and what failed is not called."""
+
+    def refuse(thread: Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    called: SimpleQueue[str] = SimpleQueue()
+    with monkeypatch.context() as scarce:
+        scarce.setattr(Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            deadlines.call_at(soon(), lambda: called.put("first"))
+    deadlines.call_at(soon(), lambda: called.put("second"))
+    assert called.get(timeout=PATIENCE) == "second"
+    deadlines.close()
 
 
 def test_close_unused() -> None:
