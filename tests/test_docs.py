@@ -71,6 +71,19 @@ def test_every_requirement_of_smqp_has_a_test() -> None:
     assert named <= set(dict(rows))
 
 
+def test_every_guarantee_has_a_test() -> None:
+    """Each letter on docs/guarantees.md is explained there, and the tests that it names exist."""
+    text = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
+    page, tests = text.split("## The tests")
+    letters = dict(re.findall(r"^\| (\w) \| (.*) \|$", tests, re.MULTILINE))
+    assert set(re.findall(r"\[(\w)\]", page)) == set(letters)
+    for letter, named in letters.items():
+        found = re.findall(r"`(tests/test_\w+\.py)::(test_\w+)`", named)
+        assert found, letter
+        for path, test in found:
+            assert re.search(rf"def {test}\(", (ROOT / path).read_text(encoding="utf-8")), f"{path}::{test}"
+
+
 def test_the_page_on_smqp_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The Python of docs/smqp.md runs as it stands; its setup file can be read."""
     text = (ROOT / "docs" / "smqp.md").read_text(encoding="utf-8")

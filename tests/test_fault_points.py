@@ -6,7 +6,7 @@ A service whose connection fails is started again, as whoever supervises it woul
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
@@ -57,6 +57,10 @@ class Exchange:
         asking, answering: what fails at the client and at the service.
         storing: what fails in the service's store.
         transactional: whether the service's broker has transactions.
+        is_stored: whether the service has a store.
+
+    Attributes:
+        runs: what the service's functions were run with.
     """
 
     def __init__(
@@ -68,6 +72,7 @@ class Exchange:
         storing: Failures | None = None,
         *,
         transactional: bool,
+        is_stored: bool = True,
     ) -> None:
         self.broker = Broker("faulty")
         self.pattern = pattern
@@ -76,6 +81,8 @@ class Exchange:
         self.answering = answering
         self.storing = storing or Failures()
         self.transactional = transactional
+        self.is_stored = is_stored
+        self.runs: list[str | None] = []
         self.strays = 0
         self.failed = False
 
@@ -124,13 +131,21 @@ class Exchange:
             connection = FaultyConnection(inner, faults, transactional=self.transactional)
             with ExitStack() as stack:
                 try:
-                    store = stack.enter_context(SqliteStore(self.path, lease=LEASE))
-                    dispatcher = Dispatcher(connection, URI, service(), workers=1, store=store, profile=profile)
+                    store = stack.enter_context(SqliteStore(self.path, lease=LEASE)) if self.is_stored else None
+                    served = service(self._write)
+                    dispatcher = Dispatcher(connection, URI, served, workers=1, store=store, profile=profile)
                     stack.callback(dispatcher.close)
                     dispatcher.start()
                 except (BrokerError, StoreError):
                     dispatcher = None
                 yield dispatcher
+
+    def _write(self, request: Request) -> None:
+        """Have an effect."""
+        self.runs.append(request.element.text)
+        if self.is_stored:
+            request.transaction.execute("CREATE TABLE IF NOT EXISTS greeted (name TEXT)")
+            request.transaction.execute("INSERT INTO greeted VALUES (?)", (request.element.text,))
 
     @property
     def effects(self) -> int:
@@ -149,8 +164,8 @@ class Exchange:
         return [each for each in found if each.name != "answers"]
 
 
-def service() -> Service:
-    """Make a greeter that writes a row for each greeting; `fail` writes one and then fails, which undoes it."""
+def service(write: Callable[[Request], None]) -> Service:
+    """Make a greeter that writes for each greeting; `fail` writes and then fails."""
     made = Service()
 
     @made.operation(f"{{{NS}}}greetMe")
@@ -164,12 +179,6 @@ def service() -> Service:
         raise SoapFaultError("no such person", blame="Sender")
 
     return made
-
-
-def write(request: Request) -> None:
-    """Have an effect."""
-    request.transaction.execute("CREATE TABLE IF NOT EXISTS greeted (name TEXT)")
-    request.transaction.execute("INSERT INTO greeted VALUES (?)", (request.element.text,))
 
 
 def check_answer(pattern: str, outcome: Response | BaseException | None) -> None:
@@ -207,6 +216,28 @@ def test_service(pattern: str, transactional: bool, after: bool, tmp_path: Path)
         assert exchange.effects == wanted_effects(pattern), name
         assert exchange.left == [], name
         # Without a transaction a second answer goes out where the first was not accepted with its request.
+        is_twice = not transactional and pattern != "one-way" and (name, after) in {("send", True), ("accept", False)}
+        assert exchange.strays == is_twice, name
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("transactional", [True, False], ids=["transactions", "no transactions"])
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_service_without_store(pattern: str, transactional: bool, after: bool, tmp_path: Path) -> None:
+    """Without a store too nothing is lost: the function runs again where the request was not accepted."""
+    path, options = tmp_path / "none.db", {"transactional": transactional, "is_stored": False}
+    smooth = Exchange(pattern, path, Faults(), Faults(), **options)
+    check_answer(pattern, smooth.run())
+    assert smooth.runs == ["Ann"]
+    for at, name in enumerate(smooth.answering.names):
+        faults = Faults(at, after=after)
+        exchange = Exchange(pattern, path, Faults(), faults, **options)
+        check_answer(pattern, exchange.run())
+        assert faults.fired.is_set(), name
+        assert exchange.left == [], name
+        was_run = at > smooth.answering.names.index("deliver") or (name == "deliver" and after)
+        was_accepted = name == "close" or (after and name in {"accept", "commit", "deliver"})
+        assert exchange.runs == ["Ann"] * (1 if was_accepted or not was_run else 2), name
         is_twice = not transactional and pattern != "one-way" and (name, after) in {("send", True), ("accept", False)}
         assert exchange.strays == is_twice, name
 

@@ -169,3 +169,21 @@ def test_documented() -> None:
     there = {each.name for each in registry.collect()}
     page = (Path(__file__).parent.parent / "docs" / "observing.md").read_text(encoding="utf-8")
     assert {each.removesuffix("_total") for each in re.findall(r"`(soapjms_\w+)`", page)} == there
+
+
+def test_labels_are_documented() -> None:
+    """Each metric has the labels that docs/observing.md says, and perhaps some that are always empty at a client."""
+    registry = CollectorRegistry()
+    Metrics(registry)
+    page = (Path(__file__).parent.parent / "docs" / "observing.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ((?:`soapjms_\w+`(?:, )?)+) \| \w+ \| (.*?) \|$", page, re.MULTILINE)
+    documented = {
+        name: {each.split()[0].rstrip(":") for each in re.sub(r"\(.*?\)|:.*", "", labels).split(", ")}
+        for names_, labels in rows
+        for name in re.findall(r"soapjms_\w+", names_)
+    }
+    for collector in registry._collector_to_names:
+        name = collector._name + ("_total" if collector._type == "counter" else "")  # type: ignore[attr-defined]
+        labels = set(collector._labelnames)  # type: ignore[attr-defined]
+        assert labels - ({"operation"} if "_client_" in name else set()) == documented.pop(name), name
+    assert documented == {}
