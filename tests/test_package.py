@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,13 @@ def test_public_names() -> None:
     """Every public name is there; `connect` is that of `brokers`."""
     assert all(hasattr(soapjms, name) for name in soapjms.__all__)
     assert soapjms.connect is brokers.connect
+
+
+def test_what_is_installed() -> None:
+    """Both packages: whoever installs soapjms has brokers too, and nothing else of the repository."""
+    root = Path(soapjms.__file__).parent.parent
+    settings = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))
+    assert settings["tool"]["hatch"]["build"]["targets"]["wheel"] == {"packages": ["soapjms", "brokers"]}
 
 
 @pytest.mark.parametrize("shape", ["brokers.py", "brokers/__init__.py"])
