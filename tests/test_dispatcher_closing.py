@@ -52,7 +52,8 @@ class TestClosing(Peers):
         client.submit(envelope())
         closing = Thread(target=dispatcher.close)
         closing.start()
-        dispatcher.close()  # a second close, while the first is under way, returns at once
+        eventually(lambda: dispatcher.health().problem == "it was closed", "the first close is under way")
+        dispatcher.close()  # a second close returns at once
         ready.set()
         closing.join(PATIENCE)
         assert first.result(PATIENCE).fault is None
