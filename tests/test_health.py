@@ -47,6 +47,11 @@ class Blocked(Wrapped):
         return super().consume(destination, on_delivery, **options)
 
 
+def pinging() -> list[str]:
+    """List the threads that send pings."""
+    return [each.name for each in threading.enumerate() if each.name == "soapjms-ping"]
+
+
 class TestPing(OnEachBroker):
     """`Client.ping` and `Dispatcher.ping`."""
 
@@ -84,7 +89,10 @@ class TestFailures(Peers):
     def test_blocked(self, other: Connection) -> None:
         """A broker that does not answer holds up no ping beyond its time, and one thread; then all is well."""
         blocked = Blocked(other)
+        eventually(lambda: not pinging(), "those of other tests have ended")
         with Dispatcher(blocked, URI, greeter()) as dispatcher:
+            assert not dispatcher.health(0.05).ready
+            assert blocked.asked.wait(PATIENCE)
             started = time.monotonic()
             for _ in range(3):
                 found = dispatcher.health(0.05)
@@ -92,7 +100,7 @@ class TestFailures(Peers):
                 assert "the broker did not take it within 0.05 s" in found.problem
             assert time.monotonic() - started < 20
             assert blocked.pings == 1
-            assert sum(each.name == "soapjms-ping" for each in threading.enumerate()) == 1
+            assert len(pinging()) == 1
             blocked.answers.set()
             eventually(lambda: dispatcher.health().ready, "it is ready")
 
@@ -103,7 +111,7 @@ class TestFailures(Peers):
             assert not dispatcher.health(0.05).ready
             assert dispatcher.close(PATIENCE)
         blocked.answers.set()
-        eventually(lambda: all(each.name != "soapjms-ping" for each in threading.enumerate()), "nobody waits")
+        eventually(lambda: not pinging(), "nobody waits")
         assert [each for each in broker.destinations() if each.kind.is_temporary] == []
 
     def test_lost_at_the_end(self, connection: Connection) -> None:
