@@ -21,7 +21,8 @@ from soapjms.replay.terms import Terms
 
 START = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 ATTACK = (
-    "</script><script>alert(1)</script><!--<script>\"><img src=x onerror=alert(2)>&'`\x1b[31m\u202e\u2066\0]]>{{7*7}}"
+    "</script><script>alert(1)</script><!--<script>\"><img src=x onerror=alert(2)>&'`"
+    "\x1b[31m\u202e\u2066\u2028\u2029\0]]>{{7*7}}"
 )
 """What would like to be markup, script, a template, a command to the terminal, or text from right to left."""
 

@@ -281,7 +281,7 @@ def test_late_records_are_listed_in_the_page(tmp_path: Path) -> None:
     write(summary, out)
     found = page(out)
     words = said(found)
-    assert "25 records came too late and were not judged" in words
+    assert ". 25 records came too late and were not judged." in words
     assert re.search(r"Late records ?25|25 ?Late records", words)
     assert "the first 2 below" in words
     assert re.search(r"b.jsonl ?1 ?2026-11-19T12:00:00.000000Z", words)

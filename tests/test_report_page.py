@@ -297,9 +297,17 @@ def test_nothing_keeps_people_from_reading_it(report: Path, opens: Opens, scheme
 
 
 def test_the_page_is_no_wider_than_a_telephone(report: Path, opens: Opens) -> None:
-    """Tables move within their frames, not the page."""
+    """Tables move within their frames, not the page; findings fit as they are, and can be sorted."""
     page = opens(report, viewport={"width": 360, "height": 800})
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    page.locator("#causes .open").first.click()
+    for part in ("td.wide", "td.where", ".sample"):
+        shown = page.locator(f"#causes {part} >> visible=true")
+        boxes = [box for each in shown.all() if (box := each.bounding_box()) is not None]
+        assert boxes
+        assert all(box["x"] >= 0 and box["x"] + box["width"] <= 360 for box in boxes), part
+    page.get_by_role("button", name="Assertion").first.click()
+    assert [each[2] for each in lines(page)] == sorted(each[2] for each in lines(page))
 
 
 def test_without_scripts_the_verdict_can_be_read(report: Path, opens: Opens) -> None:
@@ -309,6 +317,7 @@ def test_without_scripts_the_verdict_can_be_read(report: Path, opens: Opens) -> 
     assert page.locator("#causes tr.cause").first.is_visible()
     assert page.locator("figure svg").count() == 3
     assert page.locator("button:visible, input:visible").count() == 0
+    assert page.locator("noscript p").is_visible()
 
 
 def test_it_is_printed_in_black_on_white(report: Path, opens: Opens) -> None:
