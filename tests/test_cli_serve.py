@@ -15,18 +15,20 @@ from threading import Event, Thread
 from types import SimpleNamespace
 
 import pytest
-from calling_kit import PATIENCE, eventually
+from calling_kit import PATIENCE, envelope, eventually
 from cli_kit import process
 from click.testing import CliRunner, Result
 from ports import nobody
 from serving_kit import ROOT, SERVICES, asked, port_of, serving
 
-from soapjms import UsageError
+from brokers.embedded.connection import EmbeddedConnection
+from soapjms import Client, UsageError, connect
 from soapjms.cli.commands import soapjms
 from soapjms.cli.healthpage import STALE, START_TIMEOUT, Board, health_answers
 from soapjms.cli.page import AT_A_TIME, Page, Told
 from soapjms.cli.processes import Place
 from soapjms.cli.serving import Serving, find_service
+from soapjms.cli.serving import run as serve
 from soapjms.health import Health
 
 WELL = Health(live=True, ready=True, problem="", under_way=2, round_trip=0.001)
@@ -259,6 +261,34 @@ def is_running(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+ECHO = """
+import soapjms
+service = soapjms.Service()
+service.operation("{urn:greeter}greetMe")(lambda request: request.element)
+"""
+
+
+@pytest.mark.parametrize("transactions", [True, False])
+def test_transactions(transactions: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--no-transactions` has requests accepted and answered without any."""
+    url, uri, begun = f"embedded:transactions-{transactions}", "jms:queue:bank", list[object]()
+    begin = EmbeddedConnection.begin
+    monkeypatch.setattr(EmbeddedConnection, "begin", lambda self: (begun.append(self), begin(self))[1])
+    (tmp_path / "echoing.py").write_text(ECHO, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    stop, is_ready, statuses = Event(), Event(), list[int]()
+    served = Serving(target="echoing:service", connection=url, uri=uri, transactions=transactions)
+    report = lambda health: is_ready.set() if health.ready else None  # noqa: E731
+    thread = Thread(target=lambda: statuses.append(serve(served, stop, report)))
+    with connect(url) as connection, Client(connection, uri, timeout=PATIENCE) as client:
+        thread.start()
+        assert is_ready.wait(PATIENCE)
+        assert client.call(envelope("Ann")).fault is None
+        stop.set()
+        thread.join(PATIENCE)
+    assert (bool(begun), statuses) == (transactions, [0])
 
 
 class TestHealthPage:

@@ -57,6 +57,13 @@ SERVE_OPTIONS: Final = (
     _option("--processes", "Processes, as competing consumers.", type=AT_LEAST_ONE, default=1, show_default=True),
     _option("--workers", "Requests worked on at a time in each.", type=AT_LEAST_ONE, default=4, show_default=True),
     _option("--prefetch", "Requests handed to a worker ahead.", type=AT_LEAST_ONE, default=1, show_default=True),
+    _option(
+        "--transactions/--no-transactions",
+        "Accept requests and send answers in transactions of the broker, where it has them.",
+        "TRANSACTIONS",
+        default=True,
+        show_default=True,
+    ),
     _option("--store", "Remembers what was finished, for all processes of this machine.", metavar="FILE"),
     _option(
         "--lease",

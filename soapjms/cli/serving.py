@@ -76,6 +76,7 @@ class Serving:
     port: str | None = None
     workers: int = 4
     prefetch: int = 1
+    transactions: bool = True
     store: str | None = None
     lease: float = 5.0
     max_deliveries: int = 6
@@ -126,6 +127,7 @@ def _serve(serving: Serving, stop: Event, report: Report) -> int:
             service,
             workers=serving.workers,
             prefetch=serving.prefetch,
+            transactional=serving.transactions,
             store=store,
             max_deliveries=serving.max_deliveries,
             dead_letters=serving.dead_letters,
