@@ -24,6 +24,7 @@ UNKNOWN_AUTHORITY: Final = frozenset({18, 19, 20, 21})
 
 REASONS: Final = {
     "WRONG_VERSION_NUMBER": "what answers there does not speak TLS: is it the port for TLS?",
+    "UNEXPECTED_EOF_WHILE_READING": "the handshake was ended from there: is it the port for TLS?",
     "TLSV13_ALERT_CERTIFICATE_REQUIRED": "the broker wants a client certificate: give it with certFile=FILE",
     "TLSV1_ALERT_UNKNOWN_CA": "the broker does not know the authority of our certificate",
     "SSLV3_ALERT_BAD_CERTIFICATE": "the broker does not accept our certificate, or wants one: see certFile=FILE",

@@ -23,6 +23,7 @@ import soapjms
 from brokers import (
     BrokerError,
     Connection,
+    ConnectionFailedError,
     ConnectionState,
     DestinationKind,
     LoginRefusedError,
@@ -170,6 +171,22 @@ def test_wrong_passwords_are_refused(product: RealBroker) -> None:
     with pytest.raises(LoginRefusedError) as caught:
         connect(product.amqp_url.replace("admin:admin", "admin:tops3cret"), timeout=PATIENCE)
     assert "tops3cret" not in str(caught.value)
+
+
+def test_urls_of_other_ports(activemq: RealBroker) -> None:
+    """What answers is known by what it says, and what says nothing may be one of those that are named."""
+    ports = activemq.ports
+    for url, why in {
+        f"amqp://localhost:{ports.ws}": f"which is HTTP; write amqp[+]ws://localhost:{ports.ws}",
+        f"amqp+ws://localhost:{ports.amqp}": f"write amqp://localhost:{ports.amqp}",
+        f"amqp://localhost:{ports.amqps}": f"write amqps://localhost:{ports.amqps}",
+        f"amqp://localhost:{ports.openwire}": "which is OpenWire",
+        f"amqps://localhost:{ports.amqp}": "is it the port for TLS",
+    }.items():
+        with pytest.raises(ConnectionFailedError, match=why):
+            connect(url, timeout=PATIENCE)
+    with pytest.raises(ConnectionFailedError, match=r"did not answer within 0\.5 s; .* stomp:// \(STOMP\)"):
+        connect(f"amqp://localhost:{ports.stomp}", timeout=0.5)
 
 
 def test_abandoned_replies_leave_nothing_behind(product: RealBroker) -> None:

@@ -118,7 +118,7 @@ def outcome(code: int) -> bytes:
         ([sasl.SASL_HEADER + mechanisms("PLAIN"), outcome(4)], LoginRefusedError, "may pass"),
         ([sasl.SASL_HEADER + mechanisms("GSSAPI", "SCRAM-SHA-256")], LoginRefusedError, "takes GSSAPI, SCRAM-SHA-256"),
         ([sasl.SASL_HEADER + mechanisms()], LoginRefusedError, "takes no PLAIN"),
-        ([sasl.AMQP_HEADER], ConnectionFailedError, "no AMQP broker with SASL"),
+        ([sasl.AMQP_HEADER], ConnectionFailedError, "AMQP without a login"),
         ([b"HTTP/1.1 400 Bad Request\r\n\r\n"], ConnectionFailedError, "HTTP"),
         ([sasl.SASL_HEADER + b"\x00\x00\xff\xff\x02\x01\x00\x00"], ConnectionFailedError, "no SASL frame"),
         ([sasl.SASL_HEADER + b"\x00\x00\x00\x09\x02\x01\x00\x00\xff"], ConnectionFailedError, "no SASL frame"),

@@ -69,6 +69,7 @@ class AmqpEndpoints(Endpoints[Login, LinkT]):
                 trail.append(str(detour))
                 login = detour.login
             except ConnectionFailedError as error:
+                trail = [each for each in trail if each != str(error)]
                 if not trail:
                     raise
                 raise type(error)(f"{error}, after {'; '.join(trail)}") from error

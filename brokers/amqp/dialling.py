@@ -11,6 +11,7 @@ from time import monotonic
 from typing import Final, TypeAlias
 
 from brokers.amqp.login import Login
+from brokers.amqp.strangers import perhaps
 
 Prepare: TypeAlias = Callable[[socket.socket], socket.socket]
 
@@ -82,6 +83,9 @@ class Dial:
         made = self._hold(prepare(attempt))
         made.settimeout(max(LEAST, until - monotonic()))
         if isinstance(made, ssl.SSLSocket):
-            made.do_handshake()
+            try:
+                made.do_handshake()
+            except TimeoutError as error:
+                raise TimeoutError(f"the handshake of TLS was not answered in time{perhaps(self._login)}") from error
         made.setblocking(False)
         return made

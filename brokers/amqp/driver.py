@@ -83,6 +83,10 @@ class Driver(ABC):
     def _ended(self, error: BrokerError) -> None:
         """Tell everybody who waits that this has ended. Called once, without the lock, by any thread."""
 
+    def _explain(self, why: str) -> BrokerError:
+        """Make the error of an end that nobody gave a reason for."""
+        return ConnectionFailedError(f"{self} {why}")
+
     @property
     def is_up(self) -> bool:
         """Whether anything can still be written and answered."""
@@ -206,16 +210,17 @@ class Driver(ABC):
     # Reading
 
     def _run(self, machine: Machine, connected: socket.socket) -> None:
-        error: BrokerError = ConnectionFailedError(f"{self} closed the connection at login")
+        error: BrokerError
         try:
             with DefaultSelector() as selector:
                 selector.register(self._waker, EVENT_READ)
                 selector.register(connected, EVENT_READ)
                 self._read_on(machine, selector, connected)
+            error = self._explain("closed the connection at login")
         except BrokerError as failed:
             error = failed
         except (OSError, ProtonException) as failed:
-            error = ConnectionFailedError(f"{self}: {failed}")
+            error = self._explain(f"broke off: {failed}")
         except Exception as failed:
             if is_protons(failed):
                 error = ConnectionFailedError(f"{self} sent a value that cannot be read: {failed}")

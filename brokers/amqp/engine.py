@@ -17,6 +17,7 @@ from brokers.amqp.links import Link
 from brokers.amqp.login import Login
 from brokers.amqp.machine import RELAY, Handlers, Machine, client_machine
 from brokers.amqp.outcomes import LIMIT, NOT_ALLOWED, text_of
+from brokers.amqp.strangers import perhaps
 from brokers.errors import BrokerError, ConnectionFailedError
 
 REDIRECT: Final = "amqp:connection:redirect"
@@ -110,9 +111,13 @@ class Engine(Driver):
         try:
             error = self._greeting.get(timeout=max(0.0, until - monotonic()))
         except Empty:
-            raise ConnectionFailedError(f"{self.login} did not answer within {timeout:.1f} s") from None
+            raise self._explain(f"did not answer within {timeout:.1f} s") from None
         if error is not None:
             raise error
+
+    def _explain(self, why: str) -> BrokerError:
+        heard = b"" if self._machine is None else self._machine.heard
+        return ConnectionFailedError(f"{self.login} {why}{'' if heard else perhaps(self.login)}")
 
     def _abandon(self) -> None:
         self.drop()

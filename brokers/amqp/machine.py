@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final, Protocol
 
 from proton import Collector, Connection, Transport, symbol
@@ -15,6 +16,7 @@ from proton import Collector, Connection, Transport, symbol
 from brokers.amqp.login import Login as ClientLogin
 from brokers.amqp.login import Mechanism
 from brokers.amqp.sasl import SaslClient
+from brokers.amqp.strangers import ENOUGH, check
 from brokers.amqp.streams import Stream, stream_for
 
 RELAY: Final = "ANONYMOUS-RELAY"
@@ -60,13 +62,24 @@ class Machine:
         transport: of that side.
         login: SASL; None for none.
         stream: what carries AMQP.
+        check: told the first octets that were read, as often as there are more of them; raises if they are of no peer.
 
     Attributes:
         connection: likewise.
+        heard: the first octets that were read.
     """
 
-    def __init__(self, connection: Connection, transport: Transport, login: Login | None, stream: Stream) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        transport: Transport,
+        login: Login | None,
+        stream: Stream,
+        check: Callable[[bytes], None] = lambda heard: None,
+    ) -> None:
         self.connection = connection
+        self.heard = b""
+        self._check = check
         self._sasl = login
         self._stream = stream
         self._transport = transport
@@ -104,6 +117,9 @@ class Machine:
         Raises:
             ConnectionFailedError: the peer does not let us in, or speaks something else.
         """
+        if len(self.heard) < ENOUGH:
+            self.heard += octets[: ENOUGH - len(self.heard)]
+            self._check(self.heard)
         octets = self._stream.receive(octets)
         if self._is_logging_in:
             octets = self._log_in(octets)
@@ -178,4 +194,4 @@ def client_machine(login: ClientLogin) -> Machine:
     if login.relay:
         connection.desired_capabilities = [symbol(RELAY)]
     sasl = None if login.mechanism is Mechanism.NONE else SaslClient(login)
-    return Machine(connection, transport, sasl, stream_for(login))
+    return Machine(connection, transport, sasl, stream_for(login), partial(check, login))

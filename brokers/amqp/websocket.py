@@ -12,7 +12,6 @@ from typing import Final, NoReturn
 from urllib.parse import urljoin, urlsplit
 
 from websockets.client import ClientProtocol
-from websockets.exceptions import InvalidHandshake
 from websockets.frames import CloseCode
 from websockets.http11 import Response
 from websockets.typing import Subprotocol
@@ -20,6 +19,7 @@ from websockets.uri import WebSocketURI
 
 from brokers.amqp.detours import SECURE, DetourError
 from brokers.amqp.login import Binding, Login, Token, is_plain
+from brokers.amqp.strangers import perhaps
 from brokers.amqp.websocketstream import MAX_MESSAGE, WebSocketStream
 from brokers.errors import ConnectionFailedError, LoginRefusedError
 
@@ -73,7 +73,7 @@ class WebSocketClient(WebSocketStream):
     def _handshake_failed(self, error: Exception) -> NoReturn:
         response = getattr(error, "response", None)
         if not isinstance(response, Response):
-            self._try_other_token(f"made no WebSocket: {error}" if isinstance(error, InvalidHandshake) else f"{error}")
+            self._try_other_token(f"made no WebSocket: {error}{perhaps(self._login)}")
         status = response.status_code
         location = response.headers.get("Location")
         if status in MOVED and location:

@@ -19,6 +19,11 @@ from brokers.amqp.provider.options import Options
 from brokers.amqp.websocketstream import MAX_MESSAGE, WebSocketStream
 from brokers.errors import ConnectionFailedError
 
+GET: Final = b"GET "
+"""What every request for a WebSocket begins with. Spec: RFC 6455, 4.1."""
+
+WRONG_PORT: Final = "here AMQP over WebSocket is spoken, at a URL that begins with amqp+ws:// or amqp+wss://\n"
+
 TOKENS: Final[Mapping[Binding, tuple[Token, ...]]] = {
     Binding.CSPRD01: (Token.CSPRD01,),
     Binding.CS01: (Token.CS01,),
@@ -33,6 +38,7 @@ class WebSocketServer(WebSocketStream):
     def __init__(self, name: str, binding: Binding, options: Options) -> None:
         super().__init__(name, binding)
         origins = None if options.origins is None else [None, *(Origin(each) for each in options.origins)]
+        self._begin = b""
         self._paths = options.paths
         self._max_message = options.max_message
         self._socket = self._server = ServerProtocol(
@@ -41,6 +47,19 @@ class WebSocketServer(WebSocketStream):
 
     def begin(self) -> None:
         """The client begins."""
+
+    def receive(self, octets: bytes) -> bytes:
+        """Take what was read; who begins with something else than HTTP is told at once what is spoken here.
+
+        Raises:
+            ConnectionFailedError: that, or as in `WebSocketStream`.
+        """
+        if len(self._begin) < len(GET):
+            self._begin += octets[: len(GET) - len(self._begin)]
+            if not GET.startswith(self._begin):
+                self._server.send_response(self._server.reject(HTTPStatus.BAD_REQUEST, WRONG_PORT))
+                raise ConnectionFailedError(f"{self._name} made no WebSocket: it began with {octets[:40]!r}")
+        return super().receive(octets)
 
     def widen(self) -> None:
         """Take WebSocket messages that hold a whole AMQP message, as some join its frames; for who is let in."""
