@@ -64,11 +64,20 @@ class Drama:
         directory: for logs and store.
         requests: how many calls.
         broker_kills, service_kills: how often.
+        transactions: whether the services use those of the broker.
         seed: of the random choices.
     """
 
     def __init__(
-        self, broker: RealBroker, directory: Path, *, requests: int, broker_kills: int, service_kills: int, seed: int
+        self,
+        broker: RealBroker,
+        directory: Path,
+        *,
+        requests: int,
+        broker_kills: int,
+        service_kills: int,
+        transactions: bool,
+        seed: int,
     ) -> None:
         self.broker = broker
         self.directory = directory
@@ -78,6 +87,7 @@ class Drama:
         self.other = directory / "other.txt"
         self._dice = random.Random(seed)
         self._seed = seed
+        self._transactions = "yes" if transactions else "no"
         kills = [self._kill_broker] * broker_kills + [self._kill_service] * service_kills
         self._dice.shuffle(kills)
         moments = sorted(self._dice.sample(range(requests // 20, requests * 9 // 10), len(kills)))
@@ -135,10 +145,9 @@ class Drama:
     def _start_service(self) -> None:
         log = self.directory / f"service-{len(self._service_logs)}.jsonl"
         self._service_logs.append(log)
-        uri = f"jms:queue:{self.name}"
-        self._services.append(
-            Child(BOOKER, self.broker.stomp_url, uri, str(self.store), str(log), str(self.other), says="serving")
-        )
+        files = map(str, (self.store, log, self.other))
+        words = self.broker.stomp_url, f"jms:queue:{self.name}", *files, self._transactions
+        self._services.append(Child(BOOKER, *words, says="serving"))
 
     def _kill_service(self) -> None:
         say(f"  after {len(self._outcomes)} calls a service is killed")
@@ -181,14 +190,18 @@ def is_shared(caller: int) -> bool:
     return caller % 3 == 2
 
 
-def strays(broker: str, verdict: Verdict) -> list[int]:
+def strays(broker: str, verdict: Verdict, *, transactions: bool) -> list[int]:
     """Name the copies of answers that nothing explains.
 
     A fixed reply queue outlasts the connection: what the broker had handed over and was not told of comes again.
     Artemis lets answers out and delivers their requests again where a service dies at the moment of its commit; they
-    are answered from the store then. Either way the client drops the second answer.
+    are answered from the store then, as everywhere without transactions. The client drops the second answer each time.
     """
-    return [] if broker == "artemis" else [each for each in verdict.copies if not is_shared(each % CALLERS)]
+    return (
+        []
+        if broker == "artemis" or not transactions
+        else [each for each in verdict.copies if not is_shared(each % CALLERS)]
+    )
 
 
 def ask(client: Client, number: int) -> tuple[str | None, bool]:
@@ -227,6 +240,7 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=2000)
     parser.add_argument("--broker-kills", type=int, default=3)
     parser.add_argument("--service-kills", type=int, default=5)
+    parser.add_argument("--no-transactions", dest="transactions", action="store_false")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000))
     options = parser.parse_args()
     with STARTERS[options.broker]() as broker, directory() as path:
@@ -236,11 +250,14 @@ def main() -> int:
             requests=options.requests,
             broker_kills=options.broker_kills,
             service_kills=options.service_kills,
+            transactions=options.transactions,
             seed=options.seed,
         ).run()
         left = leftovers(broker)
     print(f"{options.broker}: {verdict}")
-    copies = [f"a second answer for {each}" for each in strays(options.broker, verdict)]
+    copies = [
+        f"a second answer for {each}" for each in strays(options.broker, verdict, transactions=options.transactions)
+    ]
     for each in (*verdict.unexpected, *copies, *left):
         print(f"  {each}")
     is_useful = verdict.answered >= 0.75 * options.requests

@@ -40,6 +40,10 @@ class Step(NamedTuple):
 
 KITS: Final = {
     "kills": ("kill_kit.py", "--requests 60 --broker-kills 1 --service-kills 1"),
+    "kills without transactions": (
+        "kill_kit.py --no-transactions",
+        "--requests 60 --broker-kills 1 --service-kills 1",
+    ),
     "many callers": ("many_calls_kit.py", "--calls 320"),
     "many calls": ("soak_kit.py", "--calls 1500"),
 }
@@ -47,7 +51,7 @@ KITS: Final = {
 
 STEPS: Final = (
     *(
-        Step(f"{name}, {broker}", (f"tests/{program}", "--broker", broker), tuple(small.split()))
+        Step(f"{name}, {broker}", (*f"tests/{program}".split(), "--broker", broker), tuple(small.split()))
         for broker in BROKERS
         for name, (program, small) in KITS.items()
     ),

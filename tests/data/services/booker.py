@@ -1,6 +1,7 @@
-"""A service that books what it is sent: `python booker.py URL URI STORE LOG OTHER`. Says when it is up; to be killed.
+"""A service that books what it is sent: `python booker.py URL URI STORE LOG OTHER yes`. Says when it is up.
 
-What it writes through `request.transaction` happens once. The line that it writes to the file OTHER may come twice.
+It never ends, but is killed. With `no` in the place of `yes` it does without transactions of the broker. What it writes
+through `request.transaction` happens once. The line that it writes to the file OTHER may come twice.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from lxml import etree
 
 import soapjms
 
-url, uri, store, log, other = sys.argv[1:]
+url, uri, store, log, other, transactions = sys.argv[1:]
 service = soapjms.Service()
 
 
@@ -33,7 +34,15 @@ def book(request: soapjms.Request) -> etree._Element:
 with (
     soapjms.connect(url) as connection,
     soapjms.Recorder(log) as recorder,
-    soapjms.Dispatcher(connection, uri, service, workers=4, store=store, recorder=recorder),
+    soapjms.Dispatcher(
+        connection,
+        uri,
+        service,
+        workers=4,
+        store=store,
+        recorder=recorder,
+        transactional=transactions == "yes",
+    ),
 ):
     print("serving", flush=True)
     Event().wait()
