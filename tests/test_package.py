@@ -37,3 +37,30 @@ def test_another_brokers(tmp_path: Path, shape: str) -> None:
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert f"soapjms needs its package `brokers`, and Python found another at {path}" in ran.stderr
     assert "rename that one, or start Python from another folder" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("package", "program", "extra"),
+    [
+        ("zeep", "import soapjms.zeep", "zeep"),
+        ("zeep", "import soapjms; soapjms.Service.from_wsdl('a.wsdl')", "zeep"),
+        ("zeep", "from soapjms.cli import main; sys.argv = ['soapjms', 'call', 'a.wsdl', 'greetMe']; main()", "zeep"),
+        ("starlette", "import soapjms.bridge.http", "bridge"),
+        ("uvicorn", "import soapjms.bridge.listening", "bridge"),
+        ("uvicorn", "from soapjms.cli import main; sys.argv = ['soapjms', 'bridge', 'http']; main()", "bridge"),
+        ("pyarrow", "import soapjms.replay", "replay"),
+        ("jinja2", "import soapjms.replay", "replay"),
+        ("xmlsec", "import soapjms.signatures", "wsse"),
+        ("prometheus_client", "import soapjms.prometheus", "prometheus"),
+        ("opentelemetry", "import soapjms.opentelemetry", "opentelemetry"),
+        ("stomp", "import soapjms; soapjms.connect('stomp://localhost')", "stomp"),
+        ("proton", "import soapjms; soapjms.connect('amqp://localhost')", "amqp"),
+    ],
+)
+def test_what_is_not_installed(package: str, program: str, extra: str) -> None:
+    """Whoever installed too little is told, in the last line, what to type."""
+    root = str(Path(soapjms.__file__).parent.parent)
+    words = [sys.executable, "-c", f"import sys; sys.modules[{package!r}] = None\n{program}"]
+    done = subprocess.run(words, env={"PYTHONPATH": root}, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode != 0
+    assert f"pip install 'soapjms[{extra}]'" in done.stderr.strip().splitlines()[-1]

@@ -19,9 +19,12 @@ from types import MappingProxyType, TracebackType
 from typing import Any, Final, Self, TypeVar
 from urllib.parse import quote
 
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import PlainTextResponse, Response
-from starlette.types import Receive, Scope, Send
+try:
+    from starlette.requests import ClientDisconnect, Request
+    from starlette.responses import PlainTextResponse, Response
+    from starlette.types import Receive, Scope, Send
+except ImportError as _error:
+    raise ImportError(f"soapjms.bridge.http needs starlette ({_error}): pip install 'soapjms[bridge]'") from _error
 
 from brokers.connection import Connection
 from soapjms.arguments import at_least_one, connection_to, finite

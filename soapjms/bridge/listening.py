@@ -8,8 +8,11 @@ from threading import Thread
 from types import TracebackType
 from typing import Any, Final, Self
 
-import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
+try:
+    import uvicorn
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+except ImportError as _error:
+    raise ImportError(f"soapjms.bridge.listening needs uvicorn ({_error}): pip install 'soapjms[bridge]'") from _error
 
 from brokers.files import check_files
 from soapjms.arguments import host_and_port

@@ -120,6 +120,7 @@ def _typed(words: tuple[str, ...], read_from: Any, save: Path | None, **options:
         if options.pop(name):
             raise click.UsageError(f"--{name.replace('_', '-')} is for an envelope; with WSDL OPERATION they say it")
     try:
+        import soapjms.zeep  # noqa: F401  # first, as it says which extra is missing
         from soapjms.cli import typedcall
     except ImportError as error:
         raise click.UsageError(f"{error}") from None

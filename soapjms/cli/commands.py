@@ -69,6 +69,8 @@ class LazyGroup(click.Group):
         try:
             command = import_module(entry.module).command
         except ImportError as error:
+            if error.name is None:  # one of ours, which says what to do
+                raise click.UsageError(str(error)) from None
             package = (error.name or "").split(".")[0]
             if package in ("soapjms", "brokers"):
                 raise

@@ -13,6 +13,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
+try:
+    import jinja2 as _jinja2  # noqa: F401  # a missing one is explained here
+    import pyarrow as _pyarrow  # noqa: F401
+except ImportError as _error:
+    _why = f"soapjms.replay needs {_error.name} ({_error}): pip install 'soapjms[replay]'"
+    raise ImportError(_why, name=_error.name) from _error
+
 from soapjms.protocol.assertions import Setting
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.exchange import DEFAULT_WINDOW

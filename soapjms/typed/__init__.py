@@ -4,6 +4,7 @@ Read in this order: `schemas.py` makes one schema of a WSDL's, `description.py` 
 functions are called with, `reading.py` reads requests, `writing.py` writes answers, `operation.py`, `service.py`.
 """
 
+import soapjms.zeep  # noqa: F401  # first, as it says which extra is missing
 from soapjms.typed.service import TypedService
 
 __all__ = ["TypedService"]
