@@ -149,26 +149,13 @@ class BrokenBroker:
         source, target = (
             each or Described(ulong(kind), []) for each, kind in zip(fields[5:7], (0x28, 0x29), strict=True)
         )
-        start = uint(0) if is_receiver else None
-        client.sendall(
-            frame(
-                ATTACH,
-                name,
-                uint(handle),
-                not is_receiver,
-                None,
-                None,
-                source,
-                target,
-                None,
-                None,
-                start,
-                channel=channel,
-            )
-        )
+        more = (source, target, None, None, uint(0) if is_receiver else None)
+        answer = frame(ATTACH, name, uint(handle), not is_receiver, None, None, *more, channel=channel)
         if not is_receiver:
-            client.sendall(flow(channel, handle, credit=self._credit))
-        self.links[str(name)] = channel, handle
+            answer += flow(channel, handle, credit=self._credit)
+        with self._changed:  # the client may go on before this thread does
+            self.links[str(name)] = channel, handle
+            client.sendall(answer)
 
 
 def flow(channel: int, handle: int | None, *, credit: int, echo: bool = False) -> bytes:
