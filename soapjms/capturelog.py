@@ -14,9 +14,10 @@ from types import TracebackType
 from typing import Final, Self
 
 from soapjms.protocol.errors import UsageError
-from soapjms.recorder import utc_now
+from soapjms.recorder import DEFAULT_ROTATION, utc_now
 
-DEFAULT_ROTATION: Final = 64 << 20
+__all__ = ["CHUNK", "DEFAULT_ROTATION", "CaptureLog", "file_name"]
+
 CHUNK: Final = 1 << 18
 """Octets that are compressed and written together."""
 

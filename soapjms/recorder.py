@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import gzip
 import logging
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import count, takewhile
+from math import inf
 from os import SEEK_END
 from pathlib import Path
 from threading import Lock
@@ -19,9 +22,13 @@ from typing import Any, BinaryIO, Final, Self
 
 from brokers.connection import Connection, Delivery
 from brokers.message import Destination, DestinationKind, Message
+from soapjms.protocol.errors import UsageError
 from soapjms.protocol.record import Direction, Node, capture, to_json
 
 log = logging.getLogger("soapjms.recorder")
+
+DEFAULT_ROTATION: Final = 64 << 20
+"""Octets of a capture log's file."""
 
 
 def utc_now() -> datetime:
@@ -37,30 +44,55 @@ class Recorder:
     counts as two. Where the broker tells the id, as the embedded one does, or the client sets a JMSCorrelationID, as it
     does with Artemis, they are found to be copies of one.
 
+    A file that is full is followed by another beside it, since gzip cannot be read in parts: after `capture.jsonl.gz`
+    come `capture-0002.jsonl.gz` and so on. Where none can be begun, which is logged, the last one grows on.
+
     Args:
-        path: a `.jsonl` file, or `.jsonl.gz` to compress; what it holds already stays, lines are added.
+        path: a `.jsonl` file, or `.jsonl.gz` to compress; what it holds already stays, lines are added, to the last of
+            the files if there are several.
         clock: returns the time of capture.
+        rotation: octets of a file, as it is on the disk, after which another is begun.
 
     Attributes:
+        path: the first file.
         written: lines written.
         failed: messages that could not be written.
 
     Raises:
+        UsageError: a `rotation` below 1.
         OSError: the file cannot be opened.
     """
 
-    def __init__(self, path: str | Path, clock: Callable[[], datetime] = utc_now) -> None:
+    def __init__(
+        self, path: str | Path, clock: Callable[[], datetime] = utc_now, *, rotation: int = DEFAULT_ROTATION
+    ) -> None:
+        if rotation < 1:
+            raise UsageError(f"rotation is {rotation}; it is a number of octets, at least 1")
         self.path = Path(path)
         self.written = 0
         self.failed = 0
         self._clock = clock
+        self._rotation: float = rotation
         self._lock = Lock()
         self._compressed = self.path.suffix == ".gz"
-        self._torn = not self._compressed and _ends_in_a_line(self.path)
-        self._file: BinaryIO | gzip.GzipFile | None = self._open()
+        self._number = len(self.files) or 1
+        self._torn = not self._compressed and _ends_in_a_line(self._numbered(self._number))
+        self._file: BinaryIO | gzip.GzipFile | None = self._open(self._number)
 
-    def _open(self) -> Any:
-        return gzip.open(self.path, "ab") if self._compressed else self.path.open("ab", buffering=0)
+    @property
+    def files(self) -> list[Path]:
+        """The files of the log that are there, in order."""
+        return list(takewhile(Path.exists, map(self._numbered, count(1))))
+
+    def _numbered(self, number: int) -> Path:
+        if number == 1:
+            return self.path
+        suffix = "".join(self.path.suffixes[-2:] if self._compressed else self.path.suffixes[-1:])
+        return self.path.with_name(f"{self.path.name.removesuffix(suffix)}-{number:04}{suffix}")
+
+    def _open(self, number: int) -> Any:
+        path = self._numbered(number)
+        return gzip.open(path, "ab") if self._compressed else path.open("ab", buffering=0)
 
     def now(self) -> datetime:
         """Return the time of capture of what passes now."""
@@ -96,11 +128,24 @@ class Recorder:
     def _write(self, line: bytes) -> None:
         if self._file is None:
             raise ValueError("the recorder is closed")
+        if os.fstat(self._file.fileno()).st_size >= self._rotation:
+            self._rotate(self._file)
         octets = b"\n" + line if self._torn else line
         written = self._file.write(octets)
         self._torn = written != len(octets)
         if self._torn:  # what follows begins a line of its own, so that only this one is lost
             raise OSError(f"{written} of {len(octets)} octets were written")
+
+    def _rotate(self, full: BinaryIO | gzip.GzipFile) -> None:
+        """Go on in the next file; in this one where no other can be begun."""
+        try:
+            self._file = self._open(self._number + 1)
+        except OSError as error:
+            log.warning("%s grows on, as no other file can be begun: %s", self._numbered(self._number), error)
+            self._rotation = inf
+            return
+        self._number, self._torn = self._number + 1, False
+        full.close()
 
     def close(self) -> None:
         """Write what is still to be written and close the file. Idempotent."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import resource
 import subprocess
 import sys
@@ -18,9 +19,12 @@ from calling_kit import GREETER, PATIENCE, Peers, eventually, greeter, request_m
 from brokers import Connection, Destination, DestinationKind, Message, MessageType, queue, topic, typed
 from brokers.embedded import Broker
 from soapjms import Client, Dispatcher, Recorder, Tap
+from soapjms.protocol.errors import UsageError
 from soapjms.protocol.exchange import Pattern, pair
 from soapjms.protocol.record import Direction, Node, Record, from_json
 from soapjms.recorder import from_mirror
+from soapjms.replay.inputs import expand
+from soapjms.testing.traffic import read_logs
 
 MESSAGE = replace(request_message("greeter", queue("answers")), message_id="ID:1")
 NOON = datetime(2026, 11, 20, 12, 0, 0, 123456, tzinfo=UTC)
@@ -94,6 +98,52 @@ class TestWriting:
             [sys.executable, "-c", program, str(path)], check=True, timeout=60, cwd=Path(__file__).parents[1]
         )
         assert [each.message.body for each in records(path)] == ["x"]
+
+
+class TestRotation:
+    """A file that is full is followed by another."""
+
+    def test_files(self, path: Path) -> None:
+        """They are numbered beside the first; all messages are there, in order, and a replay of the folder has them."""
+        sent = [replace(MESSAGE, correlation_id=f"call-{n}", body=os.urandom(30_000)) for n in range(40)]
+        with Recorder(path, rotation=200_000) as recorder:
+            for each in sent:
+                recorder.record(each)
+        suffix = path.name.removeprefix("log")
+        assert len(recorder.files) > 2
+        numbers = ["", *(f"-{number:04}" for number in range(2, len(recorder.files) + 1))]
+        assert [file.name for file in recorder.files] == [f"log{number}{suffix}" for number in numbers]
+        assert all(file.stat().st_size < 300_000 for file in recorder.files)
+        assert [each.message for file in recorder.files for each in records(file)] == sent
+        assert expand([path.parent]).rejected == []
+        assert len(expand([path.parent]).logs) == len(recorder.files)
+
+    def test_it_goes_on_in_the_last_file(self, path: Path) -> None:
+        """Also if it is opened for every message; who reads what was recorded reads all files."""
+        for _ in range(4):
+            with Recorder(path, rotation=1) as recorder:
+                recorder.record(MESSAGE)
+        assert [len(records(file)) for file in recorder.files] == [1, 1, 1, 1]
+        with Recorder(path) as recorder:
+            recorder.record(MESSAGE)
+        assert [len(records(file)) for file in recorder.files] == [1, 1, 1, 2]
+        assert read_logs(recorder.files) == [record for file in recorder.files for record in records(file)]
+
+    def test_no_other_file_can_be_begun(self, path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        """The last one grows on, so that nothing is lost; it is logged once."""
+        large = replace(MESSAGE, body=os.urandom(100_000))  # what is compressed is not on the disk at once
+        with Recorder(path, rotation=1) as recorder:
+            recorder.record(large)
+            path.with_name(f"log-0002{path.name.removeprefix('log')}").mkdir()
+            for _ in range(3):
+                recorder.record(large)
+        assert (recorder.written, recorder.failed, len(records(path))) == (4, 0, 4)
+        assert [each.message.count("grows on") for each in caplog.records] == [1]
+
+    def test_of_nothing(self, path: Path) -> None:
+        """A file without room for anything is a mistake of the caller."""
+        with pytest.raises(UsageError, match="rotation is 0; it is a number of octets, at least 1"):
+            Recorder(path, rotation=0)
 
 
 class TestFailures:

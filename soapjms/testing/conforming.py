@@ -14,7 +14,7 @@ from soapjms.protocol.names import DEFAULT_PROFILE, Profile
 from soapjms.protocol.record import Record
 from soapjms.recorder import Recorder
 from soapjms.testing.showing import message_shown
-from soapjms.testing.traffic import Traffic, read_log
+from soapjms.testing.traffic import Traffic, read_log, read_logs
 
 MESSAGES_SHOWN: Final = 3
 """For each rule."""
@@ -70,7 +70,7 @@ def _records(captured: Captured) -> list[Record]:
         raise ConformanceError(
             f"messages that could not be recorded in {captured.path}: {captured.failed}; see the log"
         )
-    return captured.records() if isinstance(captured, Traffic) else read_log(captured.path)
+    return captured.records() if isinstance(captured, Traffic) else read_logs(captured.files)
 
 
 def _titles(profile: Profile) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Condition
@@ -88,11 +88,16 @@ class Traffic(Recorder):
             InvalidRecordError: somebody else wrote to the file.
         """
         self.under_way.wait()
-        return read_log(self.path)
+        return read_logs(self.files)
 
     def exchanges(self) -> list[Exchange]:
         """Return what passed so far as exchanges, as replay pairs them."""
         return list(exchanges_of(self.records()))
+
+
+def read_logs(paths: Iterable[Path]) -> list[Record]:
+    """Read the files of a capture log, as `read_log` reads one."""
+    return [record for path in paths for record in read_log(path)]
 
 
 def read_log(path: Path) -> list[Record]:
