@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import os
 import signal
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
+import pytest
 from calling_kit import PATIENCE, OnRealBrokers, envelope, eventually, text_of
 from ports import nobody
-from serving_kit import IMPATIENT, asked, port_of, serving
+from serving_kit import IMPATIENT, SERVICES, asked, port_of, serving
 
 from brokers import Connection
 from brokers.amqp.provider import Listener
 from brokers.embedded import Broker
 from soapjms import Client
+from soapjms.cli.healthpage import Board
+from soapjms.cli.processes import Supervisor
+from soapjms.cli.serving import Serving
 
 
 def test_no_broker_at_the_start(tmp_path: Path) -> None:
@@ -36,6 +42,33 @@ def test_no_broker_at_the_start(tmp_path: Path) -> None:
                 assert listener.guests >= 2
                 served.process.terminate()
                 assert served.ended() == 0
+
+
+def test_no_process_to_be_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where the system has none it is tried again; those that serve go on."""
+    start, refusals, board, stop = SpawnProcess.start, [BlockingIOError(11, "no more processes")] * 2, Board(), Event()
+
+    def start_but_the_second(process: SpawnProcess) -> None:
+        if board.members()["ready"] and refusals:
+            raise refusals.pop()
+        start(process)
+
+    monkeypatch.setattr(SpawnProcess, "start", start_but_the_second)
+    monkeypatch.chdir(SERVICES)
+    monkeypatch.setenv("BANK_MARKS", str(tmp_path))
+    served = Serving(target="bank:service", connection="embedded:", uri="jms:queue:bank")
+    statuses, supervisor = list[int](), Supervisor(served, 2, board, board.forget)
+    thread = Thread(target=lambda: statuses.append(supervisor.run(stop)))
+    thread.start()
+    try:
+        eventually(lambda: len(board.members()["processes"]) == 2, "both tell their health")
+    finally:
+        stop.set()
+        thread.join(PATIENCE)
+    assert (statuses, refusals) == ([0], [])
+    assert caplog.text.count("no process could be started ([Errno 11] no more processes); it is tried again in") == 2
 
 
 def test_hangs_before_it_serves(tmp_path: Path) -> None:

@@ -104,12 +104,29 @@ class Supervisor:
         return FAILED if self._is_failed else 0
 
     def _start(self, place: Place) -> None:
-        ours, theirs = self._context.Pipe()
-        process = self._context.Process(target=serve, args=(self._serving, theirs))
-        process.start()
-        theirs.close()
-        place.process, place.pipe, place.since = process, ours, time.monotonic()
+        """Start a process, or try again later: that the system has no more of what it takes harms no other."""
+        try:
+            process, pipe = self._started()
+        except OSError as error:
+            pause = place.pause()
+            place.since = time.monotonic() + pause
+            log.error("no process could be started (%s); it is tried again in %g s", error, pause)
+            return
+        place.process, place.pipe, place.since = process, pipe, time.monotonic()
         self._board.started(process.pid or 0)
+
+    def _started(self) -> tuple[BaseProcess, Pipe]:
+        """Start a process; return it, and where it reports."""
+        ours, theirs = self._context.Pipe()
+        try:
+            process = self._context.Process(target=serve, args=(self._serving, theirs))
+            process.start()
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        return process, ours
 
     def _tell_of_hung(self) -> None:
         """Log once of each process that hangs; it may go on, so it is not ended."""
