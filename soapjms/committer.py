@@ -37,7 +37,13 @@ MAX_GROUP: Final = 64
 
 COMMIT_TIMEOUT: Final = 30.0
 
-UNCONFIRMED: Final = "the broker did not confirm within {:g} s"
+CONFIRM_TIMEOUT: Final = 300.0
+"""Seconds after which a request goes back whose answer, sent without a transaction, the broker does not confirm.
+
+Long, as one whose memory or queue is full confirms nothing for a while, and takes the answer after all.
+"""
+
+UNCONFIRMED: Final = "the broker did not confirm in time"
 
 LOOK: Final = 1.0
 """Seconds between two looks for answers that the broker does not confirm."""
@@ -171,7 +177,7 @@ class Committer:
             with suppress(Empty):
                 return self._calls.get(timeout=None if self.transactional else LOOK)
             for sending, sent in list(self._unconfirmed.items()):
-                if sent + COMMIT_TIMEOUT <= monotonic():
+                if sent + CONFIRM_TIMEOUT <= monotonic():
                     sending.cancel()
 
     def _settle_next(self) -> bool:
@@ -220,7 +226,7 @@ class Committer:
         except ConnectionLostError as error:
             self.lose(group, f"{error}")
         except FutureTimeoutError:
-            self.lose(group, UNCONFIRMED.format(COMMIT_TIMEOUT))
+            self.lose(group, UNCONFIRMED)
             for finished in group:  # else the broker waits for us too, and hands this worker nothing more
                 _release(finished.delivery)
         except Exception as error:

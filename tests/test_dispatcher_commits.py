@@ -461,7 +461,7 @@ class TestWithoutTransactions(Peers):
 
     def test_never_confirmed(self, client: Client, other: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
         """After a time the request counts as lost and goes back: it is delivered again, and its worker goes on."""
-        monkeypatch.setattr("soapjms.committer.COMMIT_TIMEOUT", 0.01)
+        monkeypatch.setattr("soapjms.committer.CONFIRM_TIMEOUT", 0.01)
         monkeypatch.setattr("soapjms.committer.LOOK", 0.01)
         connection = FirstUnconfirmed(other)
         with Dispatcher(connection, URI, greeter(), workers=1, transactional=False) as dispatcher:
