@@ -5,17 +5,23 @@ What a WSDL says is `soapjms.protocol.wsdl`; here are the files: which may be re
 
 from __future__ import annotations
 
+import re
 import stat
 from collections.abc import Iterable
 from io import BytesIO
 from os import fsdecode
 from pathlib import Path
+from typing import Final
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from soapjms.protocol.errors import InvalidWsdlError
+from soapjms.protocol.uri.showing import without_user_info
 from soapjms.protocol.wsdl import Description, Loaded, Port, read
 from soapjms.protocol.wsdl.documents import MAX_OCTETS
 from soapjms.protocol.wsdl.write import NewPort, add_port, with_address
+
+_URL: Final = re.compile(r"(https?:)/+(.+)", re.IGNORECASE | re.DOTALL)
+"""What somebody gave who has it in a browser; as a path it has one slash."""
 
 
 def read_wsdl(path: str | Path, *, allow: Iterable[str | Path] = ()) -> Description:
@@ -171,8 +177,18 @@ def read_file(path: Path) -> bytes:
         with path.open("rb") if is_file else BytesIO() as file:
             octets = file.read(MAX_OCTETS + 1)
     except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        raise InvalidWsdlError(f"{str(path)!r} cannot be read: {why}") from None
+        raise InvalidWsdlError(_unreadable(path, error)) from None
     if not is_file:
         raise InvalidWsdlError(f"{str(path)!r} cannot be read: it is no file")
     return octets
+
+
+def _unreadable(path: Path, error: OSError | ValueError) -> str:
+    url = _URL.match(str(path))
+    if url is None:
+        return f"{str(path)!r} cannot be read: {error.strerror if isinstance(error, OSError) else error}"
+    shown = without_user_info(f"{url[1]}//{url[2]}")
+    return (
+        f"{shown!r} is refused: nothing is fetched over a network; save the WSDL, with what it imports, and give the "
+        "name of the file"
+    )

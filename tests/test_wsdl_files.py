@@ -144,6 +144,22 @@ def test_other_things_than_files(tmp_path: Path) -> None:
             read_wsdl(name)
 
 
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("http://example.com/bank?wsdl", "http://example.com/bank?wsdl"),
+        ("HTTPS://user:secret@example.com/bank.wsdl", "HTTPS://***@example.com/bank.wsdl"),
+    ],
+)
+def test_an_address_of_the_web(address: str, shown: str) -> None:
+    """Nothing is fetched; what to do is said, and no password."""
+    for each in (address, Path(address)):
+        with pytest.raises(InvalidWsdlError) as caught:
+            soapjms.read_wsdl(each)
+        said = "is refused: nothing is fetched over a network; save the WSDL, with what it imports, and give the name"
+        assert str(caught.value).startswith(f"{shown!r} {said}")
+
+
 def test_large_files(tmp_path: Path) -> None:
     """No more is read than a WSDL may have."""
     path = tmp_path / "large.wsdl"
