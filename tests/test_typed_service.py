@@ -343,6 +343,24 @@ class TestRegistering:
         ):
             shop(tmp_path).operation(name)
 
+    @pytest.mark.filterwarnings("ignore:The wsdl")  # zeep's, which knows less
+    def test_an_operation_without_its_message(self, tmp_path: Path) -> None:
+        """It is left out, and whoever asks for it is told the line of the WSDL and what there is."""
+        service = Service.from_wsdl(written(tmp_path, shop_wsdl().replace('element="t:price"', 'element="t:prize"', 1)))
+        said = (
+            r"there are: order, stock, move; the WSDL is incomplete: .*:\d+: element of part .*; name one that is there"
+        )
+        with pytest.raises(UsageError, match=said):
+            service.operation("price")
+
+    def test_a_binding_without_its_port_type(self, tmp_path: Path) -> None:
+        """Such a WSDL is refused, with line and remedy."""
+        text = shop_wsdl().replace(' type="t:', ' type="t:Not', 1)
+        with pytest.raises(
+            InvalidWsdlError, match=r"cannot be used: .*:\d+: type of binding .*; name one that is there"
+        ):
+            Service.from_wsdl(written(tmp_path, text))
+
     def test_twice(self, tmp_path: Path) -> None:
         """Each has one function; those that have none are known."""
         service = shop(tmp_path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from zeep.wsdl import Document
 from zeep.wsdl.messages import RpcMessage
 
 from soapjms.protocol.errors import InvalidWsdlError, UsageError
-from soapjms.protocol.wsdl import Port
+from soapjms.protocol.wsdl import Finding, Port
 from soapjms.protocol.xml import Misfit, Schema
 from soapjms.typed.schemas import WRAPPERS, compiled
 from soapjms.wsdl import read_wsdl
@@ -45,6 +45,7 @@ class Described:
         document: what zeep made of the WSDL.
         binding: zeep's binding of the port.
         schema: None where nothing is held to it.
+        missing: what the WSDL refers to and does not have; what depends on it is not in `operations`.
     """
 
     path: Path
@@ -52,6 +53,7 @@ class Described:
     document: Document
     binding: Any
     schema: Schema | None
+    missing: Sequence[Finding]
 
     @property
     def operations(self) -> Mapping[str, Any]:
@@ -98,12 +100,16 @@ def described(path: str | Path, port: str | None, *, validate: bool, loader: Loa
         InvalidWsdlError: the WSDL or a schema cannot be read or used.
         UsageError: there is no such port, or more than one.
     """
-    chosen = read_wsdl(path).port(port)
+    said = read_wsdl(path)
+    chosen = said.port(port)
     kept = _Kept(loader)
     try:
         document = read_document(Path(path), kept, zeep.Settings())
-    except zeep.exceptions.Error as error:
-        raise InvalidWsdlError(f"{path} cannot be used: {error}") from error
+    except (zeep.exceptions.Error, InvalidWsdlError) as error:
+        if isinstance(error, InvalidWsdlError) and not said.missing:
+            raise
+        why = said.missing[0] if said.missing else error
+        raise InvalidWsdlError(f"{path} cannot be used: {why}") from error
     try:
         binding = document.services[chosen.service.name].ports[chosen.name].binding
     except KeyError:
@@ -111,7 +117,7 @@ def described(path: str | Path, port: str | None, *, validate: bool, loader: Loa
             f"the port {chosen.name!r} has no SOAP binding that can be served; {_hint(document)}"
         ) from None
     schema = _schema(path, kept.documents, binding) if validate else None
-    return Described(Path(path), chosen, document, binding, schema)
+    return Described(Path(path), chosen, document, binding, schema, said.missing)
 
 
 def _hint(document: Document) -> str:

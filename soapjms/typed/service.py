@@ -86,7 +86,8 @@ class TypedService(Service):
         found = self._described.operations.get(name) if isinstance(name, str) else None
         if found is None:
             known = ", ".join(self._described.operations) or "none"
-            raise UsageError(f"the port {self.port.name} has no operation {name!r}; there are: {known}")
+            why = "".join(f"; the WSDL is incomplete: {each}" for each in self._described.missing[:1])
+            raise UsageError(f"the port {self.port.name} has no operation {name!r}; there are: {known}{why}")
         chosen = self._chosen(policy)
 
         def route(function: Callable[..., Any]) -> Route:
