@@ -203,6 +203,7 @@ PARTS: list[tuple[str, str, str]] = [
     ('element="t:posting"', "", "{urn:ledger}posting"),
     ('type="x:strnig"', SOME, "name one that is there (string, boolean, decimal, float, double, …)"),
     ('element="x:string"', SOME, "no such element"),
+    ('type="a:Thing"', "", "is there (WSDL 1.1 2.3); add it, or import the file that has it"),
     ('element="posting"', SOME, "is 'posting'"),
     ('element="none:posting"', types(schema(LOCATED)), "is 'none:posting'"),
     ('element="t:posting"', types(schema(LOCATED)), "add it, or"),

@@ -25,6 +25,7 @@ OWN = {
     "octets": '<xs:list itemType="xs:base64Binary"/>',
     "months": '<xs:restriction base="xs:gMonth"/>',
     "either": '<xs:union memberTypes="xs:int xs:boolean"/>',
+    "words": '<xs:union memberTypes="xs:string xs:int"/>',
     "year": '<xs:union memberTypes="xs:gYear"/>',
 }
 """Types that a schema may make; their names have no prefix of ours."""
@@ -104,6 +105,10 @@ READ: list[tuple[str, Any, Any, str]] = [
     ("either", 7, "7", "7"),
     ("either", True, "true", "true"),
     ("anySimpleType", 7, "7", "7"),
+    ("string", "", None, ""),
+    ("words", "", None, ""),
+    ("anySimpleType", "", None, ""),
+    ("numbers", [], [], ""),
 ]
 
 

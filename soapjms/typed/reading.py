@@ -20,6 +20,7 @@ from soapjms.protocol.names import SoapVersion
 from soapjms.protocol.showing import named
 from soapjms.request import Request
 from soapjms.typed.description import Described
+from soapjms.zeep.bare import value_of
 from soapjms.zeep.checking import misfit
 from soapjms.zeep.enclosed import replaced
 
@@ -103,7 +104,8 @@ def _parsed(envelope: Envelope, described: Described, message: Any) -> tuple[Any
     body = None
     if message.body is not None:
         element = envelope.body if message._is_body_wrapped else envelope.content
-        body = message.body.parse(element, types, context=context)
+        assert element is not None, "a body that fits the WSDL has it"
+        body = value_of(element, message, context)
         if isinstance(message.body.type, ComplexType) and not isinstance(body, CompoundValue | None):
             raise TypeError("its xsi:type is none that goes there")
     if envelope.header is None:

@@ -36,6 +36,7 @@ from zeep.xsd.types.collection import ListType, UnionType
 
 from soapjms.protocol.envelope import as_envelope
 
+_NIL: Final = "{http://www.w3.org/2001/XMLSchema-instance}nil"
 _OCTETS: Final = (bytes, bytearray, memoryview)
 _NAMES: Final = (NmTokens, IDREFS, Entities)
 LISTS: Final = (ListType, *_NAMES)
@@ -82,6 +83,8 @@ def is_bare(message: Any) -> bool:
 
 def written(value: Any, type_: Any) -> str:
     """Return the text of a value of a simple type: of the Python types that zeep reads it as, or the text itself."""
+    if value is None and (isinstance(type_, UnionType) or type(type_) is AnySimpleType):
+        return ""  # else zeep would write the word None
     if isinstance(type_, UnionType) and type_.item_class is not None:
         type_ = type_.item_class()
     for types, kinds, write in _WRITERS:
@@ -132,5 +135,14 @@ def sendable(message: Any) -> Any:
 def value_in(root: etree._Element, message: Any) -> Any:
     """Return the value in the body of an envelope, None where it is empty."""
     content = as_envelope(root).content
-    context = XmlParserContext(settings=message.wsdl.settings)
-    return None if content is None else message.body.parse(content, message.wsdl.types, context=context)
+    return None if content is None else value_of(content, message, XmlParserContext(settings=message.wsdl.settings))
+
+
+def value_of(content: etree._Element, message: Any, context: XmlParserContext) -> Any:
+    """Return the value of the element that is a message; nothing is None, and an empty list where it is one.
+
+    zeep makes the word None of nothing where the type is a union, and of an empty list nothing.
+    """
+    if isinstance(message.body.type, ListType | UnionType) and content.text is None:
+        return [] if isinstance(message.body.type, ListType) and _NIL not in content.attrib else None
+    return message.body.parse(content, message.wsdl.types, context=context)

@@ -148,9 +148,10 @@ class Names:
         return namespace in self._found or not self._elsewhere
 
     def instead(self, namespace: str | None) -> str:
-        """Say what to write: names of a namespace, or where it has none, all that there are."""
+        """Say what to write: names of a namespace, or where it has none, all that there are but built-in types."""
         near: Iterable[str] = self._found.get(namespace or "", ())
-        everywhere = (f"{{{space}}}{each}" for space, found in self._found.items() for each in found)
+        others = ((space, each) for space, found in self._found.items() if space != XSD for each in found)
+        everywhere = (f"{{{space}}}{each}" for space, each in others)
         some = list(islice(near or everywhere, SHOWN + 1))
         if not some:
             return "add it, or import the file that has it"
