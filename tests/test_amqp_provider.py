@@ -19,6 +19,7 @@ from proton import Described, Message, Terminus, byte, symbol, ulong
 import brokers
 from brokers import Destination, MessageType, SendFailedError, queue, topic
 from brokers.amqp.provider import Action, Listener, Options
+from brokers.amqp.sections import Section, encode
 from brokers.embedded import Broker
 
 GONE = "temp-queue://ID:nobody"
@@ -503,6 +504,35 @@ def test_a_rejected_message_is_a_dead_letter(broker: Broker, raw: Raw) -> None:
     message = Message()
     message.decode(raw.received[1][1])
     assert (message.body, message.properties["dead_letter_reason"]) == ("a", "rejected")
+
+
+def test_numbers_that_no_field_has(broker: Broker, raw: Raw) -> None:
+    """A message that says them is one without; it is a dead letter like any other, too."""
+    sender = raw.attach("q")
+    stated = [None] * 8 + [ulong(2**64 - 1), None, "g", ulong(2**60)]
+    raw.outcome(raw.send(sender, encode(Section.PROPERTIES, stated) + encode(Section.VALUE, "x")))
+    raw.receive("q")
+    raw.until(lambda: raw.deliveries)
+    raw.settle(raw.deliveries.pop(), REJECTED)
+    raw.receive("DLQ.q")
+    assert raw.take(2) == ["x", "x"]
+
+
+def test_a_message_that_amqp_cannot_carry(broker: Broker, raw: Raw, caplog: pytest.LogCaptureFixture) -> None:
+    """It is a dead letter, and one that is no such dead letter either is dropped; the next message comes."""
+    raw.receive("q")
+    raw.receive("DLQ.q")
+    with broker.connect() as inside:
+        for body in ("\ud800", "next"):
+            inside.send(brokers.Message(message_type=MessageType.TEXT, body=body, destination=queue("q"))).result(
+                PATIENCE
+            )
+    assert raw.take(1) == ["next"]
+    raw.settle_down()
+    assert (raw.received, broker.depth(queue("DLQ.q"))) == ([], 0)
+    (dropped,) = [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR]
+    assert "dropped message" in dropped
+    assert "a client of AMQP was to get it: 'utf-8' codec can't encode" in dropped
 
 
 def test_settled_deliveries_are_gone(broker: Broker, raw: Raw) -> None:

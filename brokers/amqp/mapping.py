@@ -66,6 +66,8 @@ IN_SECTIONS: Final = frozenset({GROUP, GROUP_SEQUENCE, USER, "JMSXDeliveryCount"
 """JMS properties that have a field of their own in AMQP; the last is the broker's, and nobody sends it."""
 
 UINT: Final = 0xFFFF_FFFF
+UINTS: Final = 0, UINT
+LONGS: Final = -(1 << 63), (1 << 63) - 1
 PRIORITIES: Final = range(10)
 
 Pieces: TypeAlias = list[bytes | memoryview]
@@ -188,8 +190,8 @@ def from_amqp_message(octets: bytes, dialect: Dialect = PLAIN, source: Destinati
     stated = _fields(found, Section.PROPERTIES)
     annotations = _map(found, Section.MESSAGE_ANNOTATIONS)
     message_type, body = _content(found, _row(MESSAGE_TYPES, annotations.get(TYPE_ANNOTATION)), _at(stated, 6, str))
-    delivered = _at(header, 4, int) or 0
-    created = _at(stated, 9, int)
+    delivered = _number(header, 4, UINTS) or 0
+    created = _number(stated, 9, LONGS)
     return Arrived(
         Message(
             message_type=message_type,
@@ -206,7 +208,7 @@ def from_amqp_message(octets: bytes, dialect: Dialect = PLAIN, source: Destinati
             reply_to=_destination(_at(stated, 4, str), annotations.get(REPLY_TO_ANNOTATION), dialect, None),
             delivery_mode=DeliveryMode.PERSISTENT if _at(header, 0, bool) else DeliveryMode.NON_PERSISTENT,
             priority=DEFAULT_PRIORITY if (priority := _at(header, 1, int)) is None else priority,
-            expiration=_expiration(_at(stated, 8, int), _at(header, 2, int), created),
+            expiration=_expiration(_number(stated, 8, LONGS), _number(header, 2, UINTS), created),
             timestamp=created,
             type=_at(stated, 3, str),
             redelivered=delivered > 0,
@@ -230,6 +232,12 @@ def _at(fields: list[Any], position: int, kind: type[Any]) -> Any:
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         return None
     return kind(value) if kind in (int, str) else value
+
+
+def _number(fields: list[Any], position: int, known: tuple[int, int]) -> int | None:
+    """Return a number, unless it is none that the field can have, whatever its type on the wire."""
+    value = _at(fields, position, int)
+    return None if value is None or not known[0] <= value <= known[1] else value
 
 
 def _row(table: tuple[Any, ...], number: object) -> Any:
@@ -261,7 +269,7 @@ def _jms_properties(stated: list[Any], application: Mapping[Any, Any]) -> Iterab
             continue
         if typed is not None and typed.type is not PropertyType.BYTES:
             yield Property(name, *typed)
-    user, group, sequence = _at(stated, 1, bytes), _at(stated, 10, str), _at(stated, 11, int)
+    user, group, sequence = _at(stated, 1, bytes), _at(stated, 10, str), _number(stated, 11, UINTS)
     if user is not None:
         yield Property(USER, PropertyType.STRING, user.decode("utf-8", "replace"))
     if group is not None:

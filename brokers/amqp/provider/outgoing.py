@@ -95,10 +95,14 @@ class Outgoing:
             if self._link.credit <= 0:  # taken back meanwhile
                 delivery.give_back()
                 return
-            self._send(self._link, delivery)
+            try:
+                octets = uncarried(delivery.message, delivery.delivery_count or 1, self._desk.now())
+            except ValueError as error:  # given back it would come again at once
+                delivery.reject(f"a client of AMQP was to get it: {error}")
+            else:
+                self._send(self._link, delivery, octets)
 
-    def _send(self, link: Sender, delivery: EmbeddedDelivery) -> None:
-        octets = uncarried(delivery.message, delivery.delivery_count or 1, self._desk.now())
+    def _send(self, link: Sender, delivery: EmbeddedDelivery, octets: bytes) -> None:
         tag = str(next(self._tags))
         transfer = link.delivery(tag)
         link.stream(octets)
