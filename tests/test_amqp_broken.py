@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from hashlib import sha1
 from queue import SimpleQueue
+from select import select
 from typing import Any
 
 import pytest
@@ -37,8 +38,8 @@ from amqp_soak import eventually, threads_in
 from proton import Described, uint, ulong, ushort
 
 import brokers
-from brokers import BrokerError, ConnectionFailedError, ConnectionState, SendFailedError, queue
-from brokers.amqp import Reconnect
+from brokers import BrokerError, ConnectionFailedError, ConnectionLostError, ConnectionState, SendFailedError, queue
+from brokers.amqp import AmqpConnection, Reconnect
 from brokers.amqp.provider import Listener
 from brokers.amqp.sasl import SASL_HEADER, Performative, pack
 from brokers.embedded import Broker
@@ -245,6 +246,34 @@ def test_transactions_without_an_id(declared: list[Any]) -> None:
         transaction.send(text(queue("q")))
         with pytest.raises(SendFailedError, match="the broker declared no transaction"):
             transaction.commit().result(PATIENCE)
+
+
+def test_an_answer_that_comes_while_the_connection_ends() -> None:
+    """Who waits for a commit hears that it was lost, though the answer to its first step is there to be read."""
+    asked: SimpleQueue[tuple[int, int]] = SimpleQueue()
+    with BrokenBroker() as broker, brokers.connect(broker.url, timeout=PATIENCE, reconnect=False) as connection:
+        assert isinstance(connection, AmqpConnection)
+        broker.on_transfer = lambda channel, number: asked.put((channel, number))
+        transaction = connection.begin()
+        transaction.send(text(queue("q")))
+        committed = transaction.commit()
+        channel, number = asked.get(timeout=PATIENCE)
+        session, declared = connection._current(), Described(ulong(0x33), [b"t"])
+        wake, reader = session._waker.wake, session._thread
+        assert reader is not None
+
+        def let_it_read() -> None:
+            session.lock.release()
+            wake()
+            reader.join(PATIENCE)
+
+        session.lock.acquire()
+        broker.write(frame(DISPOSITION, True, uint(number), uint(number), True, declared, channel=channel))
+        assert select([session._socket], [], [], PATIENCE)[0]
+        session._waker.wake = let_it_read  # type: ignore[method-assign]  # when it has ended, and nobody was told yet
+        session.drop()
+        with pytest.raises(ConnectionLostError):
+            committed.result(PATIENCE)
 
 
 def test_a_login_that_is_asked_for_twice() -> None:

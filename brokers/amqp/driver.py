@@ -251,8 +251,10 @@ class Driver(ABC):
 
     def _read_on(self, machine: Machine, selector: DefaultSelector, connected: socket.socket) -> None:
         goes_on = True
-        while goes_on and not self._has_ended:
+        while goes_on:
             with self.lock:
+                if self._has_ended:
+                    return
                 wait = self._tick(machine)
                 listens = self._listens
                 selector.modify(connected, EVENT_READ * listens | EVENT_WRITE * bool(self._out))
@@ -260,7 +262,7 @@ class Driver(ABC):
             self._waker.rest()
             with self.lock:
                 try:
-                    goes_on = not listens or self._read(machine, connected)
+                    goes_on = not self._has_ended and (not listens or self._read(machine, connected))
                 finally:
                     self._flush()
             self._do_deeds()
