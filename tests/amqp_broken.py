@@ -44,12 +44,14 @@ class BrokenBroker:
         clients: how many have come.
         is_deaf: read nothing more, until told to `hear`.
         leaves_out: performatives that it does not answer, until told to `write` the answer.
+        offset: how far its own channels are from those of the client.
         on_transfer: told channel and number of each message.
     """
 
     def __init__(self, credit: int = 1000) -> None:
         self._credit = credit
         self.leaves_out: set[int] = set()
+        self.offset = 0
         self.on_transfer: Callable[[int, int], None] = lambda channel, number: None
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"amqp://127.0.0.1:{self._listener.getsockname()[1]}"
@@ -127,6 +129,7 @@ class BrokenBroker:
         data.next()
         described: Any = data.get_object()
         performative, fields = int(described.descriptor), described.value
+        own = channel + self.offset
         match performative:
             case _ if performative in self.leaves_out:
                 pass
@@ -135,11 +138,11 @@ class BrokenBroker:
             case _ if performative == OPEN:
                 client.sendall(frame(OPEN, "broken"))
             case _ if performative == BEGIN:
-                client.sendall(frame(BEGIN, ushort(channel), uint(0), uint(WINDOW), uint(WINDOW), channel=channel))
+                client.sendall(frame(BEGIN, ushort(channel), uint(0), uint(WINDOW), uint(WINDOW), channel=own))
             case _ if performative == ATTACH:
-                self._attach(client, channel, fields)
+                self._attach(client, own, fields)
             case _ if performative in (DETACH, END, CLOSE):
-                client.sendall(frame(performative, *fields[:2], channel=channel))
+                client.sendall(frame(performative, *fields[:2], channel=own))
         with self._changed:
             self.received.append((performative, channel, fields))
             self._changed.notify_all()

@@ -38,7 +38,15 @@ from amqp_soak import eventually, threads_in
 from proton import Described, uint, ulong, ushort
 
 import brokers
-from brokers import BrokerError, ConnectionFailedError, ConnectionLostError, ConnectionState, SendFailedError, queue
+from brokers import (
+    BrokerError,
+    ConnectionFailedError,
+    ConnectionLostError,
+    ConnectionState,
+    SendFailedError,
+    queue,
+    topic,
+)
 from brokers.amqp import AmqpConnection, Reconnect
 from brokers.amqp.provider import Listener
 from brokers.amqp.sasl import SASL_HEADER, Performative, pack
@@ -222,6 +230,25 @@ def test_a_consumer_that_is_answered_too_late() -> None:
             connection.consume(queue("q"), lambda delivery: None)
         broker.until(lambda: broker.got(END))
         assert connection.state is ConnectionState.CONNECTED
+
+
+def test_a_subscription_that_ends_too_late() -> None:
+    """The answer to its end is not taken for the end of the one of its name that came after it."""
+    got: SimpleQueue[Any] = SimpleQueue()
+    with (
+        BrokenBroker() as broker,
+        brokers.connect(f"{broker.url}?clientId=me", timeout=0.3, reconnect=False) as connection,
+    ):
+        broker.leaves_out = {DETACH, END}
+        first = connection.consume(topic("t"), got.put, durable_name="lasting")
+        before = broker.links["lasting"]
+        first.close()
+        broker.leaves_out, broker.offset = set(), 10
+        connection.consume(topic("t"), got.put, durable_name="lasting")
+        after = broker.links["lasting"]
+        broker.write(frame(DETACH, uint(before[1]), False, channel=before[0]), frame(END, channel=before[0]))
+        broker.write(message(*after, 0, b"for the second"))
+        assert got.get(timeout=PATIENCE).message.body == b"for the second"
 
 
 def test_a_temporary_queue_that_is_made_too_late() -> None:

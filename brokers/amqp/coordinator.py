@@ -112,7 +112,7 @@ class Coordinator:
 
     def _attach(self) -> None:
         with self._engine.working() as session:
-            link = self._link = session.sender(self._engine.look_after(self))
+            link = self._link = self._engine.look_after(session.sender(self._engine.new_name()), self)
             put_symbols(link.source.outcomes, *OUTCOMES)
             link.target.type = Terminus.COORDINATOR
             put_symbols(link.target.capabilities, LOCAL)

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 from time import monotonic
-from typing import Any, Final, NoReturn, Protocol
+from typing import Any, Final, NoReturn, Protocol, TypeVar
 
-from proton import Condition, Endpoint, Event, Session
+from proton import Condition, Endpoint, Event, Receiver, Sender, Session
 
 from brokers.amqp.detours import DetourError, redirected
 from brokers.amqp.dialling import Dial
@@ -30,6 +30,9 @@ MAX_UNWRITTEN: Final = MEBIBYTE
 MAX_UNREAD: Final = 16 * MEBIBYTE
 """Octets, besides what is sent, that may wait for a broker that writes and does not read: far more than it takes to
 settle all that it was asked for."""
+
+
+LinkT = TypeVar("LinkT", Sender, Receiver)
 
 
 class Patient(Protocol):
@@ -60,7 +63,7 @@ class Engine(Driver):
         self.login = login
         self._on_end = on_end
         self._dial = Dial(login)
-        self._links: dict[str, Link] = {}
+        self._links: dict[Any, Link] = {}
         self._sessions: dict[Session, Callable[[Condition | None], None]] = {}
         self._names = 0
         self._largest = 0
@@ -166,16 +169,18 @@ class Engine(Driver):
             self.break_off(LIMIT, f"the broker goes on writing, and reads nothing: {self.unwritten} octets wait for it")
         return super()._tick(machine)
 
-    def look_after(self, link: Link) -> str:
-        """Return a name for a link that `link` is told about. With the lock held."""
+    def new_name(self) -> str:
+        """Return a name for a link. With the lock held."""
         self._names += 1
-        name = f"{self.login.container}-{self._names}"
-        self._links[name] = link
-        return name
+        return f"{self.login.container}-{self._names}"
 
-    def look_after_named(self, name: str, link: Link) -> None:
-        """Have `link` told about the link of this name. With the lock held."""
-        self._links[name] = link
+    def look_after(self, link: LinkT, who: Link) -> LinkT:
+        """Have `who` told about a link, which is returned. With the lock held.
+
+        Not by its name: another may have that before the broker has answered the end of this one.
+        """
+        self._links[link] = who
+        return link
 
     def begin_session(self, ended: Callable[[Condition | None], None]) -> Session:
         """Begin another session, and have `ended` told when it has ended. With the lock held.
@@ -190,10 +195,9 @@ class Engine(Driver):
         self._sessions[session] = ended
         return session
 
-    def forget(self, name: str, link: Link) -> None:
-        """Tell `link` nothing any more; another may have its name by then, if that was chosen. With the lock held."""
-        if self._links.get(name) is link:
-            del self._links[name]
+    def forget(self, link: Sender | Receiver | None) -> None:
+        """Tell nobody about a link any more. With the lock held."""
+        self._links.pop(link, None)
 
     def drop(self) -> None:
         """End at once, waiting for nothing. Everybody who waits is told."""
@@ -265,18 +269,18 @@ class Engine(Driver):
         self._tell(event.link, "opened")
 
     def _on_delivery(self, event: Any) -> None:
-        link = self._links.get(event.link.name)
+        link = self._links.get(event.link)
         if link is not None:
             link.delivered(event.delivery)
 
     def _tell(self, link: Any, what: str) -> None:
-        looking = self._links.get(link.name)
+        looking = self._links.get(link)
         if looking is not None:
             getattr(looking, what)(link)
 
     def _tell_closed(self, link: Any, answer: Callable[[], None]) -> None:
         condition = link.remote_condition
-        looking = self._links.pop(link.name, None)
+        looking = self._links.pop(link, None)
         answer()
         if looking is not None:
             looking.closed(link, condition)

@@ -62,7 +62,6 @@ class Inlet:
         self.wishes = wishes
         self._limit = limit
         self._is_let_in = False
-        self._name = ""
         self._link: Receiver | None = None
         self._session: Session | None = None
         self._numbers = count(1)
@@ -102,12 +101,9 @@ class Inlet:
         self._receive, self._on_detach = receive, on_detach
         with self.engine.working():
             session = self._session = self.engine.begin_session(self._session_ended)
-            if self.wishes.durable_name is None:
-                self._name = self.engine.look_after(self)
-            else:
-                self._name = self.wishes.durable_name
-                self.engine.look_after_named(self._name, self)
-            link = self._link = session.receiver(self._name)
+            durable = self.wishes.durable_name
+            receiver = session.receiver(self.engine.new_name() if durable is None else durable)
+            link = self._link = self.engine.look_after(receiver, self)
             self._describe(link)
             link.open()
             self.is_live = True
@@ -293,7 +289,7 @@ class Inlet:
 
     def _session_ended(self, condition: Condition | None) -> None:
         """Tell who waits, and let the link go with its session."""
-        self.engine.forget(self._name, self)
+        self.engine.forget(self._link)
         self.closed(None, condition)
 
     def lost(self, error: BrokerError) -> None:

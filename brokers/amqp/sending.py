@@ -113,7 +113,7 @@ class Outbox:
 
     def _attach(self) -> None:
         with self._engine.working() as session:
-            link = session.sender(self._engine.look_after(self))
+            link = self._engine.look_after(session.sender(self._engine.new_name()), self)
             put_symbols(link.source.outcomes, *OUTCOMES)
             if self._target is not None:
                 link.target.address = spell(self._target, self._dialect)

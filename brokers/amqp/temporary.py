@@ -40,7 +40,7 @@ class TemporaryNode:
             ConnectionLostError: the connection has ended.
         """
         with self._engine.working() as session:
-            link = self._link = session.sender(self._engine.look_after(self))
+            link = self._link = self._engine.look_after(session.sender(self._engine.new_name()), self)
             put_symbols(link.source.outcomes, *OUTCOMES)
             link.target.dynamic = True
             link.target.properties.put_object({symbol(LIFETIME): Described(ulong(DELETE_ON_CLOSE), [])})
