@@ -46,7 +46,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         (["explain", "."], "'.' cannot be read: it is no file"),
         (["--config", ".", "explain", ECHO], ". cannot be read: Is a directory"),
         (["--config", "/dev/zero", "explain", ECHO], "'/dev/zero' is a device"),
-        (["replay", "pipe", "--local", "--out", "out"], "pipe: cannot be read: it is no regular file"),
+        (["replay", "pipe", "--local", "--out", "out"], "pipe: cannot be opened: it is no regular file"),
         (["broker", "--smqp", "localhost:0", "--setup", "pipe"], FIFO),
         (["broker", "--smqp", "localhost:0", "--store", "pipe"], "pipe cannot be used as the store of a server"),
         (["broker", "--amqp", "localhost:0", "--users", "pipe"], FIFO),
