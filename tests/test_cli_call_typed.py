@@ -145,6 +145,25 @@ def test_an_operation_of_what_is_not_there(wsdl: Path) -> None:
         assert "name one that is there (" in line
 
 
+def test_a_binding_of_what_is_not_there(wsdl: Path) -> None:
+    """The WSDL cannot be used; its line is named, and what there is."""
+    text = wsdl.read_text(encoding="utf-8")
+    wsdl.write_text(text.replace(' type="t:Shop"', ' type="t:Shed"', 1), encoding="utf-8")
+    done = run("call", wsdl)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert f"Error: {wsdl} cannot be used: {wsdl}:" in done.stderr
+    assert "name one that is there (Shop)" in done.stderr
+
+
+def test_names_without_a_prefix(wsdl: Path) -> None:
+    """zeep takes them for those of the WSDL's own namespace, so there is nothing to be told when it is called."""
+    text = wsdl.read_text(encoding="utf-8")
+    wsdl.write_text(text.replace('message="t:', 'message="'), encoding="utf-8")
+    done = run("call", wsdl)
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert len(done.stdout.splitlines()) == 4
+
+
 def test_attachments(url: str, connection: Connection, tmp_path: Path) -> None:
     """=@FILE is an attachment, by MTOM; what comes back is saved."""
     service = soapjms.Service()

@@ -7,7 +7,7 @@ import warnings
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import click
 import zeep
@@ -19,7 +19,7 @@ from brokers.message import MessageType
 from soapjms.bridge.published import port_of
 from soapjms.cli.connecting import opened, read_names
 from soapjms.protocol.attachments import Attachment
-from soapjms.protocol.errors import UsageError
+from soapjms.protocol.errors import InvalidWsdlError, UsageError
 from soapjms.protocol.names import AUTO
 from soapjms.protocol.uri import visible
 from soapjms.protocol.wsdl import Finding, Port
@@ -33,8 +33,6 @@ from soapjms.zeep.errors import JmsFaultError
 from soapjms.zeep.loading import Loading
 from soapjms.zeep.transport import JmsTransport
 from soapjms.zeep.words import arguments_of, read_json, read_words
-
-_LEFT_OUT: Final = "left out is what refers to something that is not there"
 
 
 class KeepingTransport(JmsTransport):
@@ -136,16 +134,18 @@ def _port(path: str, port: str | None, uri: str | None, allow: Sequence[str]) ->
 
 
 def _document(path: str, missing: Sequence[Finding]) -> Any:
-    for each in missing:
-        click.echo(f"Warning: {_LEFT_OUT}: {visible(str(each))}", err=True)
+    """Let zeep read a WSDL; what it leaves out, or fails at, is explained by what is missing there, if anything is."""
     with warnings.catch_warnings(record=True) as noted:
         warnings.simplefilter("always", UserWarning)
         try:
             document = read_document(path, Loading(BINDING_CLASSES, None), zeep.Settings())
-        except zeep.exceptions.Error as error:
-            raise UsageError(f"{path} cannot be used: {error}") from error
-    for note in () if missing else noted:  # what zeep leaves out, of which it says no more than that
-        click.echo(f"Warning: {_LEFT_OUT}: {path}: {note.message}", err=True)
+        except (zeep.exceptions.Error, InvalidWsdlError) as error:
+            if isinstance(error, InvalidWsdlError) and not missing:
+                raise
+            raise UsageError(f"{path} cannot be used: {missing[0] if missing else error}") from error
+    known = [str(each) for each in missing] if noted else []
+    for line in known or [f"{path}: {each.message}" for each in noted]:
+        click.echo(f"Warning: left out is what refers to something that is not there: {visible(line)}", err=True)
     return document
 
 
