@@ -48,8 +48,10 @@ class BrokenBroker:
         on_transfer: told channel and number of each message.
     """
 
-    def __init__(self, credit: int = 1000) -> None:
+    def __init__(self, credit: int = 1000, window: int = WINDOW) -> None:
+        """Listen; `credit` is for each link that sends, `window` for the transfers of each session."""
         self._credit = credit
+        self._window = window
         self.leaves_out: set[int] = set()
         self.offset = 0
         self.on_transfer: Callable[[int, int], None] = lambda channel, number: None
@@ -138,7 +140,7 @@ class BrokenBroker:
             case _ if performative == OPEN:
                 client.sendall(frame(OPEN, "broken"))
             case _ if performative == BEGIN:
-                client.sendall(frame(BEGIN, ushort(channel), uint(0), uint(WINDOW), uint(WINDOW), channel=own))
+                client.sendall(frame(BEGIN, ushort(channel), uint(0), uint(self._window), uint(WINDOW), channel=own))
             case _ if performative == ATTACH:
                 self._attach(client, own, fields)
             case _ if performative in (DETACH, END, CLOSE):
@@ -155,16 +157,16 @@ class BrokenBroker:
         more = (source, target, None, None, uint(0) if is_receiver else None)
         answer = frame(ATTACH, name, uint(handle), not is_receiver, None, None, *more, channel=channel)
         if not is_receiver:
-            answer += flow(channel, handle, credit=self._credit)
+            answer += flow(channel, handle, credit=self._credit, window=self._window)
         with self._changed:  # the client may go on before this thread does
             self.links[str(name)] = channel, handle
             client.sendall(answer)
 
 
-def flow(channel: int, handle: int | None, *, credit: int, echo: bool = False) -> bytes:
-    """Write the frame of a flow."""
-    link = [None] * 3 if handle is None else [uint(handle), uint(0), uint(credit)]
-    return frame(FLOW, uint(0), uint(WINDOW), uint(0), uint(WINDOW), *link, None, None, echo, channel=channel)
+def flow(channel: int, handle: int, *, credit: int, window: int) -> bytes:
+    """Write the frame of a flow for a link that nothing was sent on."""
+    link = [uint(handle), uint(0), uint(credit)]
+    return frame(FLOW, uint(0), uint(window), uint(0), uint(WINDOW), *link, channel=channel)
 
 
 def message(channel: int, handle: int, number: int, body: bytes = b"x", *, aborted: bool = False) -> bytes:

@@ -195,6 +195,24 @@ def test_credit_for_a_broker_that_does_not_read(goes_on: bool) -> None:
         assert not thread.is_alive()
 
 
+def test_credit_while_a_session_takes_no_more_messages() -> None:
+    """Who consumes goes on, as it may be what makes room for what is to be sent."""
+    got: SimpleQueue[Any] = SimpleQueue()
+    with (
+        BrokenBroker(credit=WINDOW, window=3) as broker,
+        brokers.connect(broker.url, timeout=PATIENCE, reconnect=False) as connection,
+    ):
+        connection.consume(queue("q"), lambda delivery: (delivery.accept(), got.put(delivery))[0], prefetch=1)
+        ((channel, handle),) = broker.links.values()
+        for _ in range(30):
+            connection.send(text(queue("elsewhere"), "x" * SIZE))
+        for number in range(3):
+            given = len(broker.got(FLOW))
+            broker.write(message(channel, handle, number))
+            got.get(timeout=PATIENCE)
+            broker.until(lambda given=given: len(broker.got(FLOW)) > given)  # type: ignore[misc]
+
+
 def test_a_broker_that_pings_and_does_not_read() -> None:
     """What it is answered with is bounded."""
 

@@ -38,6 +38,10 @@ LinkT = TypeVar("LinkT", Sender, Receiver)
 class Patient(Protocol):
     """Who has something to say, and waits for the broker to read first."""
 
+    @property
+    def is_held_up(self) -> bool:
+        """Whether it has to wait still."""
+
     def go_on(self) -> None:
         """Say it now; with the lock held."""
 
@@ -142,8 +146,13 @@ class Engine(Driver):
             yield self._session
 
     @property
+    def is_unread(self) -> bool:
+        """Whether so much waits for the broker to read that nothing more is to be asked for."""
+        return self.unwritten > MAX_UNWRITTEN
+
+    @property
     def is_behind(self) -> bool:
-        """Whether so much waits for the broker to read that nothing more is to be sent, nor asked for."""
+        """Whether so much waits for the broker to read, or to take by its session's window, that nothing is sent."""
         assert self._session is not None
         return self.unwritten + self._session.outgoing_bytes > MAX_UNWRITTEN
 
@@ -152,14 +161,14 @@ class Engine(Driver):
         self._largest = max(self._largest, octets)
 
     def wait(self, patient: Patient) -> None:
-        """Have somebody told to go on once this is no longer behind. With the lock held."""
+        """Have somebody told to go on once nothing holds it up. With the lock held."""
         self._patient[patient] = None
 
     def _flush(self) -> None:
         super()._flush()
-        while self._patient and self.is_up and not self.is_behind:
-            patient, self._patient = self._patient, {}
-            for each in patient:
+        while self.is_up and (ready := [each for each in self._patient if not each.is_held_up]):
+            for each in ready:
+                del self._patient[each]
                 each.go_on()
             super()._flush()
 

@@ -163,10 +163,16 @@ class Inlet:
     def _give(self, credit: int) -> None:
         """Let the broker send so many more, once it has read what there is for it to read."""
         self._owed += credit
-        if self.engine.is_behind:
+        if self.is_held_up:
             self.engine.wait(self)
         else:
             self.go_on()
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether the broker has to read before it gets credit; not for the window of what is sent, which may depend
+        on what is consumed."""
+        return self.engine.is_unread
 
     def go_on(self) -> None:
         """Give the credit that is owed."""

@@ -102,6 +102,11 @@ class Outbox:
         self._waiting.append(posting)
         self._send_waiting()
 
+    @property
+    def is_held_up(self) -> bool:
+        """Whether the broker has to read, or to open its window, before more is sent."""
+        return self._engine.is_behind
+
     def go_on(self) -> None:
         """Send what waited for the broker to read."""
         self._send_waiting()
@@ -124,7 +129,7 @@ class Outbox:
     def _send_waiting(self) -> None:
         link = self._link
         while link is not None and self._is_open and self._waiting and link.credit > 0:
-            if self._engine.is_behind:
+            if self.is_held_up:
                 self._engine.wait(self)
                 break
             posting = self._waiting.popleft()
