@@ -266,8 +266,13 @@ def test_client(pattern: str, after: bool, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("times", [1, 8], ids=["once", "for a while"])
-@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize(
+    ("pattern", "times"),
+    [
+        *(pytest.param(pattern, 1, id=f"{pattern}-once") for pattern in PATTERNS),
+        *(pytest.param(pattern, 8, id=f"{pattern}-for a while") for pattern in ("temporary", "one-way")),
+    ],
+)
 def test_store(pattern: str, times: int, after: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wherever the store fails, the request waits for it or is answered with a fault; the effect happens once."""
     monkeypatch.setattr("soapjms.working.LONGEST_NAP", 0.02)
