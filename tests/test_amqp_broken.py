@@ -255,7 +255,7 @@ def test_a_subscription_that_ends_too_late() -> None:
     got: SimpleQueue[Any] = SimpleQueue()
     with (
         BrokenBroker() as broker,
-        brokers.connect(f"{broker.url}?clientId=me", timeout=0.3, reconnect=False) as connection,
+        brokers.connect(f"{broker.url}?clientId=me", timeout=1.0, reconnect=False) as connection,
     ):
         broker.leaves_out = {DETACH, END}
         first = connection.consume(topic("t"), got.put, durable_name="lasting")
