@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from cli_kit import command, environment
 from replay_logs import at, request, response, rows, summary, write_log
+from test_following import assert_same
 from test_replay_parquet import equal
 
 from soapjms.protocol.record import Direction, Record, capture, to_json
@@ -130,9 +131,12 @@ MEASURED = (
 """A process is told the memory of those below it only where it is small itself: they begin with what it has."""
 
 
-def replayed(cwd: Path, *options: str) -> tuple[int, int]:
+FOLLOWED = ("--follow", "logs", "--until-idle", "0")
+
+
+def replayed(cwd: Path, *options: str, logs: tuple[str, ...] = ("logs",)) -> tuple[int, int]:
     """Replay logs/ into out/ in a process of its own; return how it ended, and its memory at its highest in KiB."""
-    words = [sys.executable, "-c", MEASURED, *command("replay", "logs", "--out", "out", *options)]
+    words = [sys.executable, "-c", MEASURED, *command("replay", *logs, "--out", "out", *options)]
     with (cwd / "said").open("wb") as said:
         done = subprocess.run(words, cwd=cwd, env=environment(), stdout=subprocess.PIPE, stderr=said, check=True)
     assert b"Traceback" not in (cwd / "said").read_bytes()
@@ -165,6 +169,19 @@ def test_bad_input_on_spark(tmp_path: Path) -> None:
     (tmp_path / "out").rename(tmp_path / "spark")
     assert replayed(tmp_path, "--local")[0] == 1
     equal(tmp_path / "spark", tmp_path / "out")
+
+
+@pytest.mark.soak
+@pytest.mark.spark
+def test_bad_input_that_is_followed(tmp_path: Path) -> None:
+    """Nothing of it ends the run; what is judged and what is rejected are those of a replay."""
+    for write, _, _ in CASES:
+        (tmp_path / "logs" / write.__name__).mkdir(parents=True)
+        write(tmp_path / "logs" / write.__name__)
+    assert replayed(tmp_path, logs=FOLLOWED)[0] == 1, (tmp_path / "said").read_text("utf-8")
+    (tmp_path / "out").rename(tmp_path / "followed")
+    assert replayed(tmp_path, "--local")[0] == 1
+    assert_same(tmp_path / "followed", tmp_path / "out")
 
 
 def write_large(logs: Path, form: str) -> None:
@@ -201,4 +218,14 @@ def test_bodies_of_50_mib_on_spark(tmp_path: Path, form: str) -> None:
     write_large(tmp_path / "logs", form)
     limits = ("spark.driver.memory=1g", "spark.executor.pyspark.memory=2g")
     status, _ = replayed(tmp_path, *(word for each in limits for word in ("--conf", each)))
+    assert (status, summary(tmp_path / "out")["exchanges"]) == (0, 6), (tmp_path / "said").read_text("utf-8")
+
+
+@pytest.mark.soak
+@pytest.mark.spark
+def test_bodies_of_50_mib_that_are_followed(tmp_path: Path) -> None:
+    """A gibibyte for Java is enough here too: what is held is compressed."""
+    (tmp_path / "logs").mkdir()
+    write_large(tmp_path / "logs", "jsonl")
+    status, _ = replayed(tmp_path, "--conf", "spark.driver.memory=1g", logs=FOLLOWED)
     assert (status, summary(tmp_path / "out")["exchanges"]) == (0, 6), (tmp_path / "said").read_text("utf-8")

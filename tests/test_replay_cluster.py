@@ -185,6 +185,24 @@ def test_a_killed_job(tmp_path: Path, engine: str, step: str) -> None:
     assert [each.name for each in tmp_path.iterdir() if each.name.startswith(".out.")] == []
 
 
+def test_a_java_that_ends_is_said(tmp_path: Path) -> None:
+    """As it does where it has not the memory for very large messages: what may help is named, and no stack shown."""
+    script = (
+        "import sys; from pyspark import SparkContext; from soapjms.cli import replay as cli\n"
+        "run = cli.replay\n"
+        "end = lambda text: text == 'judging' and SparkContext._gateway.proc.kill()\n"
+        "cli.replay = lambda *words, **options: run(*words, **{**options, 'progress': end})\n"
+        f"cli.command([{str(CXF)!r}, '--out', {str(tmp_path / 'out')!r}])"
+    )
+    with child(sys.executable, "-c", script, PYTHONPATH=str(ROOT)) as process:
+        said, _ = process.communicate(timeout=170)
+    assert process.returncode == 2, said
+    assert said.startswith("Error: Spark's Java ended in the middle of it"), said
+    assert "--conf spark.driver.memory=4g" in said
+    assert said.endswith("Nothing was written.\n"), said
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("engine", ["--local", "--conf=spark.sql.shuffle.partitions=2"])

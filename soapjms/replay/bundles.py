@@ -39,17 +39,26 @@ def bucket_of(key: str, buckets: int) -> int:
     return crc32(key.encode("utf-8", "surrogatepass")) % buckets
 
 
-def squeezed(value: Any) -> bytes:
-    """Make few octets of a value of Python's own types."""
-    octets = marshal.dumps(value)
+def compressed(octets: bytes) -> bytes:
+    """Make fewer octets of octets."""
     packed: bytes = pa.Codec(CODEC, LEVEL).compress(octets, asbytes=True)
     return len(octets).to_bytes(SIZE, "little") + packed
 
 
+def inflated(octets: bytes) -> bytes:
+    """Return the octets that `compressed` was given."""
+    found: bytes = pa.Codec(CODEC).decompress(memoryview(octets)[SIZE:], size_of(octets), asbytes=True)
+    return found
+
+
+def squeezed(value: Any) -> bytes:
+    """Make few octets of a value of Python's own types."""
+    return compressed(marshal.dumps(value))
+
+
 def unsqueezed(octets: bytes) -> Any:
     """Return the value that `squeezed` was given."""
-    inflated = pa.Codec(CODEC).decompress(memoryview(octets)[SIZE:], size_of(octets), asbytes=True)
-    return marshal.loads(inflated)  # noqa: S302  # this program packed it a moment ago
+    return marshal.loads(inflated(octets))  # noqa: S302  # this program packed it a moment ago
 
 
 def size_of(octets: bytes) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it ships no types
+from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]  # it ships no types
 from pyspark import StorageLevel, TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
@@ -33,6 +33,10 @@ Batches: TypeAlias = Iterator[pa.RecordBatch]
 Records: TypeAlias = Callable[[Batches], Iterator[tuple[str, Record]]]
 
 LONGEST_ERROR: Final = 4000
+JAVA_ENDED: Final = (
+    "Spark's Java ended in the middle of it; very large messages take more memory than it has by default: "
+    "--conf spark.driver.memory=4g gives it 4 GiB"
+)
 BATCH_ROWS: Final = 1000
 BATCH_OCTETS: Final = 16 << 20
 
@@ -45,14 +49,16 @@ def failing_as_ours() -> Iterator[None]:
     """Have what Spark raises leave the block as an error of ours.
 
     Raises:
-        SparkFailedError: Spark gave up.
+        SparkFailedError: Spark gave up, or its Java ended.
         KeyboardInterrupt: it did so because of Ctrl-C.
     """
     try:
         yield
-    except (PySparkException, Py4JError) as error:
+    except (PySparkException, Py4JError, ConnectionError) as error:
         if was_interrupted(error):
             raise KeyboardInterrupt from None
+        if isinstance(error, Py4JNetworkError | ConnectionError):
+            raise SparkFailedError(JAVA_ENDED) from error
         raise SparkFailedError(f"the Spark job failed: {str(error)[:LONGEST_ERROR]}") from error
 
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it ships no types
+from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]  # it ships no types
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
@@ -70,7 +70,7 @@ def session(master: str | None, conf: Mapping[str, str], scratch: Path) -> Itera
     if running is not None:
         yield _own_session(conf)
         return
-    with _quiet_interrupts():
+    with _quiet_gateway():
         _start(master, conf, scratch)
         try:
             yield _own_session(conf)
@@ -87,20 +87,25 @@ def _own_session(conf: Mapping[str, str]) -> SparkSession:
 
 
 @contextmanager
-def _quiet_interrupts() -> Iterator[None]:
-    """Keep py4j from logging each Ctrl-C with its stack: it is raised as KeyboardInterrupt, and that is enough."""
+def _quiet_gateway() -> Iterator[None]:
+    """Keep py4j from logging with its stack what it raises as well: each Ctrl-C, and that Java has ended."""
     loggers = [logging.getLogger(name) for name in PY4J_LOGGERS]
     for logger in loggers:
-        logger.addFilter(_is_no_interrupt)
+        logger.addFilter(_is_news)
     try:
         yield
     finally:
         for logger in loggers:
-            logger.removeFilter(_is_no_interrupt)
+            logger.removeFilter(_is_news)
 
 
-def _is_no_interrupt(record: logging.LogRecord) -> bool:
-    return not (record.exc_info and was_interrupted(record.exc_info[1]))
+def _is_news(record: logging.LogRecord) -> bool:
+    error = record.exc_info[1] if record.exc_info else None
+    return not (isinstance(error, Py4JNetworkError | ConnectionError) or was_interrupted(error))
+
+
+def _unheard(*_: object) -> None:
+    """Say nothing where Java ends while Spark listens for its counters: who waits for Java is told."""
 
 
 def was_interrupted(error: BaseException | None) -> bool:
@@ -136,6 +141,8 @@ def _start(master: str | None, conf: Mapping[str, str], scratch: Path) -> None:
         # Spark's asks the JVM to cancel the jobs in the middle of another question to it, and fails with a long story.
         signal.signal(signal.SIGINT, on_interrupt)
     context.setLogLevel("ERROR")
+    if (listening := getattr(context, "_accumulatorServer", None)) is not None:
+        listening.handle_error = _unheard
 
 
 def _gateway(settings: SparkConf, stream: BinaryIO) -> Any:

@@ -129,6 +129,7 @@ def _said(source: Path, terms: Terms, patience: Patience) -> dict[str, Any]:
         "disorder": str(patience.disorder),
         "remember": str(patience.remember),
         "variants": sorted(terms.setting.variants),
+        "held records": "compressed",
         "senders": [_said_of(each) for each in terms.senders.all],
     }
 

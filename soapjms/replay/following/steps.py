@@ -24,6 +24,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from soapjms.protocol.exchange import keys
 from soapjms.protocol.record import Record, format_time, from_json, parse_time, to_json
 from soapjms.replay import MARKED
+from soapjms.replay.bundles import compressed, inflated
 from soapjms.replay.following.checkpoint import HELD, Checkpoint, Done, earlier, first_late, first_rejects
 from soapjms.replay.following.chunks import Chunk, read_chunk
 from soapjms.replay.following.tail import Plan
@@ -44,12 +45,12 @@ KEPT: Final = pa.schema(
         ("time", TIMESTAMP),
         ("file", pa.string()),
         ("line", pa.int64()),
-        ("raw", pa.string()),
+        ("packed", pa.binary()),
     ]
 )
-"""A record that is held: its keys, its time, where it stood, and its line."""
-FOUND: Final = pa.schema([*KEPT, ("reason", pa.string())])
-"""A record, or what could not be read, with the reason."""
+"""A record that is held: its keys, its time, where it stood, and its line, compressed: Java copies what it holds."""
+FOUND: Final = pa.schema([*KEPT, ("raw", pa.string()), ("reason", pa.string())])
+"""A record, or what could not be read, with its text and the reason."""
 LATE: Final = pa.schema([("file", pa.string()), ("line", pa.int64()), ("time", TIMESTAMP), ("raw", pa.string())])
 LATE_NOTE: Final = (
     "lateRecord",
@@ -163,7 +164,7 @@ class Steps:
         # The order of a replay: it takes files in the order of their paths, a folder's name before longer ones.
         path = F.translate("file", "/", "\1")
         together = (
-            placed.repartition("place").sortWithinPartitions("place", "time", path, "line").select("place", "raw")
+            placed.repartition("place").sortWithinPartitions("place", "time", path, "line").select("place", "packed")
         )
         return judge(together, self._terms, _records, folder)
 
@@ -216,7 +217,8 @@ def _refused(found: DataFrame) -> DataFrame:
 
 
 def _late(found: DataFrame, before: Done) -> DataFrame:
-    return found.where(F.col("reason").isNull() & ~_in_time(before)).select(LATE.names)
+    late = found.where(F.col("reason").isNull() & ~_in_time(before)).select("file", "line", "time", "packed")
+    return late.mapInArrow(_with_lines, from_arrow_schema(LATE))
 
 
 def _timely(found: DataFrame, before: Done) -> DataFrame:
@@ -254,14 +256,24 @@ def _read(batches: Batches, chunks: tuple[Chunk, ...]) -> Batches:
 def _rows(chunk: Chunk) -> Iterator[tuple[Any, ...]]:
     for found in read_chunk(chunk):
         if isinstance(found, Rejected):
-            yield None, None, None, None, found.file, found.line, found.raw, found.reason
+            yield None, None, None, None, found.file, found.line, None, found.raw, found.reason
         else:
             key, record = keys(found.record), found.record
-            yield key.key, key.by_alias, key.announces, record.time, chunk.name, found.line, to_json(record), None
+            packed = compressed(to_json(record).encode())
+            yield key.key, key.by_alias, key.announces, record.time, chunk.name, found.line, packed, None, None
 
 
 def _records(batches: Batches) -> Iterator[tuple[str, Record]]:
     for batch in batches:
-        places, lines = (column.to_pylist() for column in batch.columns)
-        for place, line in zip(places, lines, strict=True):
-            yield place, from_json(line)
+        for place, packed in zip(*batch.columns, strict=True):
+            yield place.as_py(), from_json(inflated(packed.as_py()).decode())
+
+
+def _with_lines(batches: Batches) -> Batches:
+    return to_batches(_lines(batches), LATE)
+
+
+def _lines(batches: Batches) -> Iterator[tuple[Any, ...]]:
+    for batch in batches:
+        for *where, packed in zip(*batch.columns, strict=True):
+            yield *(each.as_py() for each in where), inflated(packed.as_py()).decode()
