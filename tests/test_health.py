@@ -183,7 +183,7 @@ class TestHealth(Peers):
     def test_silent(self, other: Connection) -> None:
         """While nothing comes through the broker it is not ready."""
         with Dispatcher(Silent(other), URI, greeter()) as dispatcher:
-            found = dispatcher.health(0.05)
+            found = dispatcher.health(1.0)  # time enough to send it
         assert (found.live, found.ready, found.round_trip) == (True, False, None)
         assert "did not come back" in found.problem
 
