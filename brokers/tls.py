@@ -24,7 +24,6 @@ UNKNOWN_AUTHORITY: Final = frozenset({18, 19, 20, 21})
 
 REASONS: Final = {
     "WRONG_VERSION_NUMBER": "what answers there does not speak TLS: is it the port for TLS?",
-    "UNEXPECTED_EOF_WHILE_READING": "the handshake was ended from there: is it the port for TLS?",
     "TLSV13_ALERT_CERTIFICATE_REQUIRED": "the broker wants a client certificate: give it with certFile=FILE",
     "TLSV1_ALERT_UNKNOWN_CA": "the broker does not know the authority of our certificate",
     "SSLV3_ALERT_BAD_CERTIFICATE": "the broker does not accept our certificate, or wants one: see certFile=FILE",
@@ -34,6 +33,9 @@ REASONS: Final = {
     "KEY_VALUES_MISMATCH": "certFile=FILE and keyFile=FILE do not belong together",
 }
 """OpenSSL's names for what went wrong, in words."""
+
+ENDED: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
+"""The peer has closed the connection; which of them it is depends on the versions of Python and OpenSSL."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +86,8 @@ class Tls:
                     f"({error.verify_message}); give that authority's certificate with caFile=FILE"
                 )
             return f"the broker's certificate is not valid: {error.verify_message}"
+        if isinstance(error, ENDED):
+            return "the handshake was ended from there: is it the port for TLS?"
         return REASONS.get(error.reason or "", f"TLS failed: {error.reason or error}")
 
     def _context(self, host: str) -> ssl.SSLContext:
