@@ -155,6 +155,25 @@ class TestAcceptance(OnArtemis):
         consumer.close()
         assert_empty(connection, name)
 
+    @pytest.mark.parametrize("ends", ["consumer", "connection"])
+    def test_rejected_and_closed(self, broker: RealBroker, connection: StompConnection, name: str, ends: str) -> None:
+        """Who rejects and closes at once has a dead letter for each message, and no message back in its queue."""
+        dead, inbox, bodies = Inbox(), Inbox(), (b"1", b"2", b"3")
+        connection.consume(queue("DLQ"), dead, selector=f"name = '{name}'")
+        send(connection, *(message_to(queue(name), each, properties=properties({"name": name})) for each in bodies))
+        with brokers.connect(broker.stomp_url, timeout=PATIENCE) as mine:
+            consumer = mine.consume(queue(name), inbox, prefetch=20)
+            held = [inbox.next() for _ in bodies]
+            for each in held:
+                each.reject("it is bad")
+            if ends == "consumer":
+                consumer.close()
+        assert_empty(connection, name)
+        for body in bodies:
+            letter = dead.next()
+            letter.accept()
+            assert letter.message.body == body
+
     def test_rejected_message_that_cannot_be_a_dead_letter(
         self, broker: RealBroker, connection: StompConnection, name: str, caplog: pytest.LogCaptureFixture
     ) -> None:

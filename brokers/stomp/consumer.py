@@ -13,7 +13,8 @@ from contextlib import suppress
 from dataclasses import replace
 from enum import Enum, auto
 from functools import partial
-from threading import Lock
+from threading import Event, Lock
+from time import monotonic
 from typing import NamedTuple
 
 from brokers.connection import Delivery, OnDelivery
@@ -129,19 +130,25 @@ class StompDelivery(Delivery):
             if not self.is_held:
                 return False
             self.fate = Fate.RETURNED
-            receipt = self.consumer.new_id("receipt")
+            receipt, done = self.consumer.new_id("receipt"), self.consumer.begin_discarding()
             headers = dead_letter(self.arrival.headers, reason, link.login.dead_letters, link.dialect) | {
                 "receipt": receipt
             }
-            finish = partial(self.consumer.call, self._finish_discarding)
+            finish = partial(self.consumer.call, partial(self._finish_discarding, done))
             link.request(
                 pack("SEND", headers, self.arrival.body, link.dialect.version),
                 {receipt: lambda error: finish(error)},
             )
             return True
 
-    def _finish_discarding(self, error: BrokerError | None) -> None:
-        """Acknowledge once the dead-letter queue has it; else it would be lost."""
+    def _finish_discarding(self, done: Callable[[], None], error: BrokerError | None) -> None:
+        """Acknowledge once the dead-letter queue has it; else it would be lost. And say that it is done."""
+        try:
+            self._acknowledge_discarded(error)
+        finally:
+            done()
+
+    def _acknowledge_discarded(self, error: BrokerError | None) -> None:
         if isinstance(error, SendFailedError):
             log.error("message %s was refused as a dead letter, so it comes again: %s", self.message.message_id, error)
             releases = self.consumer.releases.count(self.key)
@@ -198,6 +205,7 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
         self._acceptances = Acceptances(wishes.prefetch, shared.crew.submit, shared.later)
         self._replacing = Lock()
         self._subscription: Subscription | None = None
+        self._discarding = set[Event]()
 
     def start(self, link: Link, generation: int) -> None:
         """Subscribe, wait for the broker's receipt, and begin to call `on_delivery`.
@@ -242,15 +250,40 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
 
     def close(self) -> None:
         """End the subscription; what is not accepted goes back at once, from an `on_delivery` under way too."""
+        until = monotonic() + self._shared.timeout
         self.stop()
+        self._await_discarded(until)
         receipt = self._shared.new_id("receipt")
         farewell = self.end({"receipt": receipt})
         try:
             if farewell and self._subscription is not None:
                 with suppress(ConnectionLostError):  # then the subscription has ended anyway
-                    self._subscription.link.ask(farewell, receipt, self._shared.timeout)
+                    self._subscription.link.ask(farewell, receipt, until - monotonic())
         finally:
             self._shared.on_close(self)
+
+    def join(self, until: float) -> None:
+        """Wait for the `on_delivery` under way and for what was rejected, until the monotonic clock shows `until`."""
+        super().join(until)
+        self._await_discarded(until)
+
+    def begin_discarding(self) -> Callable[[], None]:
+        """Note that a dead letter is on its way; call what is returned once its message is acknowledged."""
+        done = Event()
+        self._discarding.add(done)
+
+        def end() -> None:
+            self._discarding.discard(done)
+            done.set()
+
+        return end
+
+    def _await_discarded(self, until: float) -> None:
+        """Wait for what was rejected to be acknowledged: else it would go back, and be there beside its dead letter."""
+        subscription = self._subscription
+        for each in self._discarding.copy():
+            if subscription is not None and subscription.link.is_up:
+                each.wait(max(0.0, until - monotonic()))
 
     def end(self, headers: Headers | None = None) -> bytes:
         """Make all that is held void, and return the frames to write for that; empty if that was done before."""
