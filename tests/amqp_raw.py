@@ -6,7 +6,7 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from select import select
+from select import POLLIN, poll
 from types import TracebackType
 from typing import Any, Self
 
@@ -31,6 +31,9 @@ from proton import (
 from brokers.amqp.sasl import SASL_HEADER, Frames, Performative, pack
 
 PATIENCE = 20.0
+
+MOMENT = 20
+"""Milliseconds."""
 
 ALL = ("accepted", "rejected", "released", "modified")
 
@@ -87,6 +90,8 @@ class Raw:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         self._socket.settimeout(PATIENCE)
         self._socket.connect(("127.0.0.1", port))
+        self._arriving = poll()  # `select` knows no more than 1,024 files
+        self._arriving.register(self._socket, POLLIN)
         early = b"" if user is None else log_in(self._socket, user, user)
         self.transport.idle_timeout = idle
         self.connection.container = container
@@ -279,7 +284,7 @@ class Raw:
         """Note what came."""
 
     def _read(self) -> bool:
-        if not select([self._socket], [], [], 0.02)[0]:
+        if not self._arriving.poll(MOMENT):
             return False
         octets = self._socket.recv(65536)
         assert octets or self.closed, "the connection was closed"
