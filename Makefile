@@ -20,24 +20,25 @@ SETUP := $(VENV)/.made-from-pyproject
 # one run; that it imports a module which Python has deprecated since is no failure of ours.
 OLDEST_ZEEP = $(shell $(BIN)/python -c 'import sys; print("4.3.0" if sys.version_info >= (3, 13) else "4.2.0")')
 ZEEP := build/zeep-oldest
-BROKERS := $(patsubst %,build/%/.fetched,activemq artemis qpid jolokia)
+BROKERS := $(patsubst %,build/%/.fetched,activemq artemis qpid jolokia joram)
 HDFS := build/hdfs/.fetched
 PACKAGES := $(patsubst %,build/%/.fetched,xml-conformance rhea report-page)
 
-.PHONY: help setup java node browser brokers hdfs packages soak fuzz test test-protocol test-wires test-inside test-brokers test-peers test-oldest-zeep check lint demo bench clean
+.PHONY: help setup java node browser brokers hdfs packages soak kills fuzz test test-protocol test-wires test-inside test-brokers test-peers test-oldest-zeep check lint demo bench clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo 'make test     the gate: format, lint, types, every test, with real brokers and Spark'
 	@echo 'make check    the part of the gate that needs no broker, no Java and no Node.js'
 	@echo 'make fuzz     100,000 mutated messages through all that reads messages: some minutes; FUZZ="--seed 1" repeats'
-	@echo 'make soak     brokers and services killed under load, many callers, many calls: about half an hour'
+	@echo 'make soak     brokers, services and the network fail under load, many callers, many calls: about three hours'
 	@echo "              SOAK='--only kills' runs these steps; SOAK=--small each with next to nothing"
+	@echo "make kills    the first of its steps; KILLS='--only amqp/artemis --seed 3 --calls 500' is a part of it"
 	@echo 'make demo     a call from end to end; what it makes is in build/demo'
 	@echo 'make bench    calls a second over a real ActiveMQ, safe and unsafe; what URIs, the protocol, attachments and pairing cost'
 	@echo 'make setup    the virtual environment in $(VENV)'
 	@echo 'make java     check for a JDK and Maven; as root install them'
-	@echo 'make brokers  fetch ActiveMQ Classic, Artemis, Qpid, and the agent that tells what they count'
+	@echo 'make brokers  fetch ActiveMQ Classic, Artemis, Qpid, the agent that tells what they count, and the JMS tests of Joram'
 	@echo 'make hdfs     fetch the servers of HDFS, which make soak replays logs from'
 	@echo 'make packages fetch the W3C XML conformance data, rhea, a client of AMQP that is not ours, and axe-core'
 	@echo 'make browser  check for Chromium, which opens the report of a replay; as root install it'
@@ -119,9 +120,13 @@ test-oldest-zeep: $(ZEEP)/.fetched
 	SOAPJMS_TEST_ZEEP=$(OLDEST_ZEEP) PYTHONPATH=$(ZEEP) $(BIN)/python -m pytest -p no:cacheprovider -W "ignore:'cgi'" \
 	  -m 'not soak and not ($(OUTSIDE))' tests/test_zeep_*.py tests/test_signatures.py
 
-# What `make test` does with a tenth of the calls; about half an hour. SOAK='--small' runs each step with next to nothing.
+# What `make test` does with less; about three hours. SOAK='--small' runs each step with next to nothing.
 soak: setup java brokers hdfs
 	$(BIN)/python tests/soak.py $(SOAK)
+
+# Each workload and seed takes some five minutes. With KILLS='--results FILE' what was interrupted goes on.
+kills: setup java brokers
+	PYTHONPATH=tests $(BIN)/python tests/kill_kit.py $(KILLS)
 
 fuzz: setup
 	PYTHONPATH=tests $(BIN)/python tests/fuzz_messages.py $(FUZZ)

@@ -190,6 +190,18 @@ def seconds_of(options: Mapping[str, str], name: str, given: float, form: Form) 
     return int(value) / 1000
 
 
+def octets_of(options: Mapping[str, str], name: str, given: int, form: Form) -> int:
+    """Return the parameter `name`, a number of octets, else what is given.
+
+    Raises:
+        ValueError: it is no positive integer.
+    """
+    value = options.get(name, str(given))
+    if not (value.isascii() and value.isdigit() and int(value)):
+        raise ValueError(f"{name} in {form.the_title} must be a positive number of octets, got {value}")
+    return int(value)
+
+
 def bracketed(host: str) -> str:
     """Return a host as it stands in a URL: an address of IPv6 in brackets."""
     return f"[{host}]" if ":" in host else host

@@ -18,11 +18,21 @@ class Completion(Future[T]):
 
     So the thread that reads a socket can complete it, and a callback may call the connection again. An exception that
     leaves a callback is logged, as `concurrent.futures` does.
+
+    Attributes:
+        revoke: has what was asked for not be done, if nothing of it was begun; says whether that was so.
     """
 
     def __init__(self, executor: Callable[[], Executor]) -> None:
         super().__init__()
         self._executor = executor
+        self.revoke: Callable[[], bool] | None = None
+
+    def withdraw(self) -> bool:
+        """Cancel what this stands for; True if nothing of it was begun, so that it never happens."""
+        is_revoked = self.revoke is not None and not self.done() and self.revoke()
+        self.cancel()
+        return is_revoked
 
     def add_done_callback(self, fn: Callable[[Future[T]], object]) -> None:
         """Call `fn(future)` on the executor once this is done."""

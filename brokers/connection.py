@@ -1,7 +1,7 @@
 """The interface that every broker adapter offers, and the way to get one: `connect(url)`.
 
 Adapters implement the abstract classes below; the SOAP side uses nothing else of a broker. Everything is
-thread-safe. Four rules hold for every adapter, and the contract tests check them:
+thread-safe. Five rules hold for every adapter, and the contract tests check them:
 
 * A consumer calls `on_delivery` for one delivery at a time, in order, never on the thread that reads the socket (but
   for `inline` and `quick`), and not always on the same one: it may block, send, wait for futures, and open further
@@ -10,6 +10,7 @@ thread-safe. Four rules hold for every adapter, and the contract tests check the
 * A delivery is the consumer's until `accept`, `release` or `reject`, or until its consumer or connection ends; then
   the broker delivers it again.
 * A message that is released again and again becomes a dead letter after some deliveries; none goes round for ever.
+* A subscription that the broker ends is made again, or its consumer says that it has ended: none is deaf in silence.
 
 No adapter is imported before its URL scheme is asked for.
 """
@@ -126,11 +127,27 @@ class Delivery(ABC):
 
 
 OnDelivery: TypeAlias = Callable[[Delivery], None]
+OnRefused: TypeAlias = Callable[[Message, str], None]
+"""Told of a message that was refused unread: what it says besides its body, which is None, and why."""
+OnProblem: TypeAlias = Callable[[str], None]
+"""Told why a subscription has ended at the broker, and an empty text once it lives again."""
 OnState: TypeAlias = Callable[[ConnectionState], None]
 
 
 class Consumer(ABC):
-    """A subscription to one destination. Usable in a `with` statement."""
+    """A subscription to one destination. Usable in a `with` statement.
+
+    One that the broker ends, as when an operator deletes its queue, is made again for as long as it and the connection
+    live. That of a temporary destination has ended for good with that; so it has when the connection is lost.
+    """
+
+    @property
+    def problem(self) -> str:
+        """Why the broker has no such subscription although there is a connection; empty while all is well.
+
+        While the connection is lost its state says so, and this need not.
+        """
+        return ""
 
     @abstractmethod
     def close(self) -> None:
@@ -232,20 +249,34 @@ class Connection(ABC):
         """
 
     @abstractmethod
-    def send(self, message: Message, transaction: Transaction | None = None) -> Completion[SendResult]:
+    def send(
+        self, message: Message, transaction: Transaction | None = None, *, timeout: float | None = None
+    ) -> Completion[SendResult]:
         """Send `message` to its `destination`.
 
         The future is done when the broker has the message if its delivery mode is persistent, else when it is
         written. Within a transaction it is done at once. What is None in the message has JMS's default (persistent);
         `message_id` and `timestamp` are the broker's to set where it does so.
 
+        Args:
+            message: what to send.
+            transaction: what it is part of.
+            timeout: seconds that it may wait while the broker reads nothing, or takes no more; then NotSentError,
+                raised here or by the future, and never once some of it is written. None for as long as it takes.
+
+        What this itself raises says that nothing was sent. What the future raises says what became of the message:
+        SendFailedError that the broker refused it, but for one that is not `is_known`; NotSentError and ClosedError
+        that nothing was sent; any other error that it is not known. Who gives up may `withdraw` the future.
+
         Raises:
+            NotSentError: see `timeout`.
             ValueError: the message has no destination, or a body that the adapter cannot carry.
         """
 
     def answer(self, delivery: Delivery, message: Message) -> Completion[SendResult]:
         """Send what answers a delivery; the caller accepts that once the future is done.
 
+        Does not wait for a broker that reads nothing: what is answered is bounded by what it handed over.
         An adapter may write both at once where it asks the broker to confirm nothing; then `accept` does nothing more.
         Callbacks of the future may run where `on_delivery` is called, which saves a change of threads.
         """
@@ -263,8 +294,13 @@ class Connection(ABC):
         auto_accept: bool = False,
         inline: bool = False,
         quick: bool = False,
+        on_refused: OnRefused | None = None,
+        on_problem: OnProblem | None = None,
     ) -> Consumer:
         """Subscribe, and return once the broker confirmed it.
+
+        A message above the adapter's limit never reaches `on_delivery`: its body is dropped as it arrives, it is
+        rejected with the reason (with `auto_accept` accepted, and so gone), logged, and the next one follows.
 
         Args:
             destination: where from; a topic delivers what is sent after this call returned.
@@ -281,6 +317,8 @@ class Connection(ABC):
             quick: `on_delivery` is seldom at one message for more than a few milliseconds, so an adapter may call it on
                 the thread that reads the socket. It may do what others may: where it takes longer, another thread
                 reads within 0.01 s, and the next are called elsewhere for a while.
+            on_refused: told of each message that was above the limit, in its turn, where `on_delivery` is called.
+            on_problem: told on the connection's executor when `Consumer.problem` changes, in order.
 
         Raises:
             UnsupportedError: the broker lacks a capability asked for.

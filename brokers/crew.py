@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from threading import Condition, Lock, Thread, get_ident
 from time import monotonic
 from typing import Final, Generic, TypeVar
@@ -267,7 +268,8 @@ class Crew:
         try:
             task()
         except BaseException:  # SystemExit too: it must not end the thread of others
-            log.exception("a task of %s failed", self._name)
+            with suppress(MemoryError):
+                log.exception("a task of %s failed", self._name)
 
     def _sleep(self, member: _Member) -> bool:
         """Wait to be called up; False if that did not happen for long, or the crew was closed."""
@@ -381,4 +383,6 @@ class Turns(Generic[T]):
             try:
                 self._function(item)
             except BaseException:
-                log.exception("what handles an item failed")
+                with suppress(MemoryError):  # of telling: the next items are to be handled all the same
+                    log.exception("what handles an item failed")
+            del item  # it may be large, and the next one may be long in coming

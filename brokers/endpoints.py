@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import random
+import socket
 from collections.abc import Callable, Sequence
 from threading import Lock
 from time import monotonic
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
-from brokers.errors import ClosedError, ConnectionFailedError
+from brokers.errors import ClosedError, ConnectionFailedError, UnreachableError
 
 
 class Opening(Protocol):
@@ -19,6 +21,36 @@ class Opening(Protocol):
 
     def drop(self) -> None:
         """End at once."""
+
+
+LEAST: Final = 0.001
+"""Seconds: a socket's time-out of nothing would mean not to wait at all."""
+
+SILENT: Final = frozenset({errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN})
+"""What the system says of an address where nothing answers."""
+
+
+def connect_to(attempt: socket.socket, address: Any, seconds: float) -> None:
+    """Connect a socket within so many seconds.
+
+    Raises:
+        OSError: nobody listens there; `no_connection` says whether something answered.
+    """
+    attempt.settimeout(max(LEAST, seconds))
+    try:
+        attempt.connect(address)
+    except TimeoutError as error:
+        raise OSError(errno.ETIMEDOUT, "timed out") from error
+    if attempt.getsockname() == attempt.getpeername():
+        raise ConnectionRefusedError("nobody listens there")  # and the system chose that port for our end
+
+
+def no_connection(where: object, error: OSError, advice: str = "") -> ConnectionFailedError:
+    """Make the error of a broker that was not reached."""
+    if isinstance(error, socket.gaierror):
+        return ConnectionFailedError(f"no connection to {where}: no host of that name is known ({error.strerror})")
+    kind = UnreachableError if error.errno in SILENT else ConnectionFailedError
+    return kind(f"no connection to {where}: {error}{advice}")
 
 
 LoginT = TypeVar("LoginT")
@@ -42,13 +74,17 @@ class Endpoints(Generic[LoginT, LinkT]):
         self._candidate: LinkT | None = None
         self._is_closed = False
 
+    def __len__(self) -> int:
+        """Count the brokers."""
+        return len(self._logins)
+
     def open(self, timeout: float) -> LinkT:
         """Return a session with the first broker that lets us in.
 
         Each gets its part of `timeout`, in seconds, so that one who is silent does not take it all.
 
         Raises:
-            ConnectionFailedError: none did; the message says of each why.
+            ConnectionFailedError: none did; the message says of each why. UnreachableError if none even answered.
             ClosedError: `close` was called.
             ValueError: a login that cannot be written.
         """
@@ -64,7 +100,9 @@ class Endpoints(Generic[LoginT, LinkT]):
                 return self._hand_over(link)
         if len(failures) == 1:
             raise failures[0]
-        raise ConnectionFailedError(f"none of {len(failures)} brokers: {'; '.join(map(str, failures))}")
+        is_silent = all(isinstance(each, UnreachableError) for each in failures)
+        kind = UnreachableError if is_silent else ConnectionFailedError
+        raise kind(f"none of {len(failures)} brokers: {'; '.join(map(str, failures))}")
 
     def close(self) -> None:
         """Open no more; what is being opened fails at once."""

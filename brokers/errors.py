@@ -12,6 +12,10 @@ class ConnectionFailedError(BrokerError):
     """The connection could not be made: nobody listens, the handshake failed, the credentials were refused."""
 
 
+class UnreachableError(ConnectionFailedError):
+    """Nothing at the address answered, not even that nobody listens there: the machine is off, or the way to it."""
+
+
 class LoginRefusedError(ConnectionFailedError):
     """The broker does not let us in: a wrong user or password, a client id that is in use."""
 
@@ -28,16 +32,40 @@ class ClosedError(BrokerError):
     """The connection, consumer or transaction was closed before, by this side."""
 
 
+class NotSentError(BrokerError):
+    """Nothing of a message was written, in the time that its sender gave or at all: the broker will not get it."""
+
+
+class UnsentError(NotSentError, ConnectionLostError):
+    """The connection was lost before anything of a message was written."""
+
+
 class SendFailedError(BrokerError):
-    """The broker refused a message, or a commit that held it."""
+    """The broker refused a message, or a commit that held it.
+
+    Attributes:
+        is_known: False where the broker let go of the message without saying whether it has taken it.
+    """
+
+    def __init__(self, text: str = "", *, is_known: bool = True) -> None:
+        super().__init__(text)
+        self.is_known = is_known
 
 
 class DestinationGoneError(SendFailedError):
     """The destination does not exist any more, as with the temporary queue of a client that left."""
 
 
+class NoAnswerError(BrokerError):
+    """The broker did not answer in time; whether it did what it was asked for is not known."""
+
+
 class NoDestinationError(BrokerError):
     """There is no such destination to consume from, and the broker makes none for who asks."""
+
+
+class InvalidSelectorError(BrokerError, ValueError):
+    """A message selector is none that JMS knows; the message says where."""
 
 
 class StaleDestinationError(BrokerError):

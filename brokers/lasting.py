@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from brokers.callbacks import Callbacks
 from brokers.completion import Completion
-from brokers.connection import Connection, ConnectionState, Consumer, OnDelivery, OnState
+from brokers.connection import Connection, ConnectionState, Consumer, OnDelivery, OnProblem, OnRefused, OnState
 from brokers.crew import Crew
 from brokers.deadlines import Deadlines
 from brokers.endpoints import Endpoints
@@ -30,6 +30,12 @@ log = logging.getLogger(__name__)
 
 ATTEMPT: Final = 20.0
 """Seconds that one attempt to reconnect may take, with all the brokers together."""
+
+FIRST_ATTEMPT: Final = 3.0
+"""Seconds that the first attempts may take for each broker: one that is being started may accept, and never answer."""
+
+ATTEMPT_SHARE: Final = 0.25
+"""The part of the time since the connection was lost that an attempt may take, so that a slow broker is waited for."""
 
 FAREWELL_SHARE: Final = 0.25
 """The part of `close`'s deadline that is kept for taking leave of the broker."""
@@ -120,6 +126,8 @@ class LastingConnection(Connection, Generic[SessionT, ConsumerT]):
         auto_accept: bool = False,
         inline: bool = False,
         quick: bool = False,
+        on_refused: OnRefused | None = None,
+        on_problem: OnProblem | None = None,
     ) -> Consumer:
         """Subscribe. What a prefetch above 1 costs, and how `auto_accept` is told, depends on the protocol.
 
@@ -137,6 +145,8 @@ class LastingConnection(Connection, Generic[SessionT, ConsumerT]):
             auto_accept=auto_accept,
             inline=inline,
             quick=quick,
+            on_refused=on_refused,
+            on_problem=on_problem,
         )
         wishes.check(self.capabilities)
         if destination.kind.is_temporary:
@@ -144,8 +154,7 @@ class LastingConnection(Connection, Generic[SessionT, ConsumerT]):
         link = self._usable(to_begin=True)
         consumer = self._consumer(wishes, on_delivery)
         with self._lock:
-            is_late = self._is_closing or link is not self._link
-            generation = self._generation
+            is_late, generation = self._is_closing or link is not self._link, self._generation
             if not is_late:
                 self._consumers[consumer] = None
         if is_late:
@@ -288,11 +297,34 @@ class LastingConnection(Connection, Generic[SessionT, ConsumerT]):
                 f"{destination} was not made by this connection, or by an earlier generation of it"
             )
 
-    def _later(self, seconds: float, function: Callable[[], None]) -> None:
+    # What consumers need of their connection
+
+    def usable_session(self) -> tuple[SessionT, int]:
+        """Return the session and its generation.
+
+        Raises:
+            ConnectionLostError: there is none just now.
+            ClosedError: there will be none.
+        """
+        if self._is_closing:
+            raise ClosedError("the connection is being closed, or was")
+        with self._lock:
+            link, generation = self._current(), self._generation
+        failure = self.failure(link)
+        if failure is not None:
+            raise failure
+        return link, generation
+
+    def later(self, seconds: float, function: Callable[[], None]) -> None:
         """Run `function` after so many seconds, where it may block; not at all once this is closed."""
         self._deadlines.call_at(monotonic() + seconds, partial(self._crew.submit, function))
 
-    def _forget(self, consumer: ConsumerT) -> None:
+    def tell(self, function: Callable[[], object]) -> None:
+        """Call `function` on the executor."""
+        self._callbacks.call(function)
+
+    def forget(self, consumer: ConsumerT) -> None:
+        """Have no other session make this consumer go on."""
         with self._lock:
             self._consumers.pop(consumer, None)
 
@@ -318,16 +350,17 @@ class LastingConnection(Connection, Generic[SessionT, ConsumerT]):
         if not link.is_up:  # it ended before it could be lost
             self._session_ended(link)
 
-    def _resume(self) -> None:
-        """Make another session, and have the consumers go on there.
+    def _resume(self, lost_for: float) -> None:
+        """Make another session, and have the consumers go on there; it was lost so many seconds ago.
 
         Raises:
-            BrokerError: nobody lets us in, a consumer was refused, or the session was lost again.
+            BrokerError: nobody lets us in, or the session was lost again.
         """
-        link = self._endpoints.open(min(self._timeout, ATTEMPT))
+        seconds = max(FIRST_ATTEMPT * len(self._endpoints), lost_for * ATTEMPT_SHARE)
+        link = self._endpoints.open(min(self._timeout, ATTEMPT, seconds))
         try:
             for consumer in self._adopt(link):
-                consumer.resume(link, self._generation)
+                consumer.go_on(link, self._generation)
         except BaseException:
             link.drop()
             raise
@@ -343,9 +376,12 @@ class LastingConnection(Connection, Generic[SessionT, ConsumerT]):
         with self._lock:
             if link is not self._link or not self._life.become(ConnectionState.LOST, f"{link.lost()}"):
                 return
-            for consumer in [each for each in self._consumers if each.is_temporary]:
+            ended = [each for each in self._consumers if each.is_temporary]
+            for consumer in ended:
                 del self._consumers[consumer]
             is_over = self._is_closing or self._reconnector is None
+        for consumer in ended:
+            consumer.end_for_good(f"{link.lost()}, and with it {consumer.wishes.destination}")
         log.warning("%s%s", link.lost(), "" if is_over else ", and is made again")
         if self._reconnector is not None and not is_over:
             self._reconnector.start()

@@ -14,6 +14,9 @@ from enum import IntEnum, StrEnum
 from math import isfinite
 from typing import Final, NamedTuple, TypeAlias
 
+MAX_MESSAGE_OCTETS: Final = 100 << 20
+"""Octets of a message that is read, 100 MiB, wherever nobody says otherwise: the one limit of adapters and nodes."""
+
 PropertyValue: TypeAlias = bool | int | float | str | None
 """A property's value; None is JMS's null string."""
 

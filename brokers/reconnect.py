@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
+from math import inf
 from threading import Event, Thread, current_thread
 from time import monotonic
 from typing import Final
 
-from brokers.errors import BrokerError
+from brokers.errors import BrokerError, UnreachableError
 
 log = logging.getLogger(__name__)
+
+NEAR: Final = 2.0
+"""Seconds that no pause exceeds where the last attempt was answered, if only by a refusal."""
 
 DOUBLINGS: Final = 30
 """After so many, no pause is longer than any maximum that makes sense."""
@@ -28,7 +32,8 @@ class Reconnect:
 
     Attributes:
         initial: seconds that the first pause lasts at most; each later one twice as long.
-        maximum: seconds that no pause exceeds.
+        maximum: seconds that no pause exceeds; where something answers at the address, even if nobody listens, none
+            exceeds 2 s either: the broker is being started, and asking costs next to nothing.
         attempts: after so many in a row that failed the connection is closed; None for never.
         randomize: of several brokers try any first; else in the order in which they are listed.
 
@@ -37,7 +42,7 @@ class Reconnect:
     """
 
     initial: float = 0.1
-    maximum: float = 30.0
+    maximum: float = 10.0
     attempts: int | None = None
     randomize: bool = False
 
@@ -48,11 +53,15 @@ class Reconnect:
         if self.attempts is not None and self.attempts < 1:
             raise ValueError(f"{self.attempts} attempts to reconnect: write reconnect=False for none")
 
-    def pauses(self) -> Iterator[float]:
-        """Yield the pause before each attempt: any up to a bound that doubles, so that clients come one by one."""
-        for number in count():
-            bound = min(self.maximum, self.initial * 2.0 ** min(number, DOUBLINGS))
-            yield random.uniform(0.0, bound)  # noqa: S311  # no secret
+    def pause(self, failed: int, *, is_silent: bool) -> float:
+        """Return the pause before an attempt: any up to a bound that doubles, so that clients come one by one.
+
+        Args:
+            failed: how many attempts in a row failed like the last one.
+            is_silent: nothing answered at the address.
+        """
+        bound = min(self.maximum, self.initial * 2.0 ** min(failed, DOUBLINGS), inf if is_silent else NEAR)
+        return random.uniform(0.0, bound)  # noqa: S311  # no secret
 
 
 class Reconnector:
@@ -61,11 +70,13 @@ class Reconnector:
     Args:
         name: of the connection, for the log.
         plan: when and how often.
-        attempt: makes one; what it raises is why it failed.
+        attempt: makes one; what it raises is why it failed. Given the seconds for which the connection is lost.
         give_up: told the cause when there will be no more.
     """
 
-    def __init__(self, name: str, plan: Reconnect, attempt: Callable[[], None], give_up: Callable[[str], None]) -> None:
+    def __init__(
+        self, name: str, plan: Reconnect, attempt: Callable[[float], None], give_up: Callable[[str], None]
+    ) -> None:
         self._name = name
         self._plan = plan
         self._attempt = attempt
@@ -95,16 +106,18 @@ class Reconnector:
             self._thread.join(max(0.0, until - monotonic()))
 
     def _run(self) -> None:
-        lost, why = monotonic(), ""
-        for number, pause in enumerate(self._plan.pauses(), 1):
-            if self._stopped.wait(pause):
+        lost, why, failed, is_silent = monotonic(), "", 0, False
+        for number in count(1):
+            if self._stopped.wait(self._plan.pause(failed, is_silent=is_silent)):
                 return
             try:
-                self._attempt()
+                self._attempt(monotonic() - lost)
             except Exception as error:  # whatever it is, the next attempt may fare better
                 if self._stopped.is_set():
                     return
                 why = self._note_failure(number, error, why)
+                was_silent, is_silent = is_silent, isinstance(error, UnreachableError)
+                failed = failed + 1 if is_silent == was_silent else 0
             else:
                 log.warning("%s: connected again after %.1f s", self._name, monotonic() - lost)
                 return

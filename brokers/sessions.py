@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from threading import Lock
+from time import monotonic
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from brokers.connection import Consumer, Delivery, OnDelivery
 from brokers.crew import Crew, Turns, at_once
 from brokers.endpoints import Opening
-from brokers.errors import ConnectionLostError
+from brokers.errors import BrokerError, ClosedError, ConnectionLostError, NoAnswerError
+from brokers.reconnect import Reconnect
 from brokers.wishes import Wishes
 
 log = logging.getLogger(__name__)
+
+RENEWAL: Final = Reconnect()
+"""Pauses before each attempt to make a subscription again that the broker ended."""
 
 
 class Session(Opening, Protocol):
@@ -31,19 +40,46 @@ ArrivalT = TypeVar("ArrivalT")
 DeliveryT = TypeVar("DeliveryT", bound=Delivery)
 
 
+class Owner(Protocol):
+    """What a consumer needs of its connection."""
+
+    def usable_session(self) -> tuple[Any, int]:
+        """Return the session and its generation; raise a BrokerError if there is none, or the connection is closed."""
+
+    def later(self, seconds: float, function: Callable[[], None]) -> None:
+        """Run a function after some seconds, where it may block; not at all once the connection is closed."""
+
+    def forget(self, consumer: Any) -> None:
+        """Have no other session make this consumer go on."""
+
+    def tell(self, function: Callable[[], object]) -> None:
+        """Call a function of the user's on the connection's executor; raise RuntimeError once that is closed."""
+
+
 class LastingConsumer(Consumer, Generic[SessionT, ArrivalT, DeliveryT]):
-    """A subscription in each session, and whose turn it is.
+    """A subscription in each session, and whose turn it is; one that the broker ends is made again.
 
     `on_delivery` runs for one delivery at a time, on threads shared by all.
     """
 
-    def __init__(self, wishes: Wishes, on_delivery: OnDelivery, owner: object, crew: Crew) -> None:
+    def __init__(self, wishes: Wishes, on_delivery: OnDelivery, owner: Owner, crew: Crew) -> None:
         self.owner = owner
         self.wishes = wishes
         self._on_delivery = on_delivery
         submit = at_once if wishes.inline else crew.run if wishes.quick else crew.submit
-        self._turns: Turns[ArrivalT] = Turns(submit, self._take)
+        self._turns: Turns[ArrivalT] = Turns(submit, self._take_or_drop)
         self._is_stopped = False
+        self._changing = Lock()
+        self._attempting = Lock()
+        self._problem = ""
+        self._since = 0.0
+        self._endings = 0  # how often the broker ended the subscription
+        self._news = None if wishes.on_problem is None else Turns(owner.tell, wishes.on_problem)
+
+    @property
+    def problem(self) -> str:
+        """Why the broker has no such subscription although there is a connection; empty while all is well."""
+        return self._problem
 
     @property
     def is_temporary(self) -> bool:
@@ -61,12 +97,100 @@ class LastingConsumer(Consumer, Generic[SessionT, ArrivalT, DeliveryT]):
             raise ConnectionLostError(f"the connection to {session} was lost")
 
     @abstractmethod
-    def resume(self, session: SessionT, generation: int) -> bool:
+    def resume(self, session: SessionT, generation: int, *, again: bool = False) -> bool:
         """Subscribe in a session and wait for the broker's answer; False if this was closed, or subscribed by then.
+
+        Args:
+            session: the current one.
+            generation: its number.
+            again: the broker may have ended the subscription that there was in this session.
 
         Raises:
             BrokerError: as `start` has it.
         """
+
+    def go_on(self, session: SessionT, generation: int) -> None:
+        """Subscribe in another session. What the broker refuses there is tried again, and holds up nobody else.
+
+        Raises:
+            BrokerError: the session is of no use: it ended, or the broker does not answer.
+        """
+        try:
+            self._attempt(session, generation)
+        except NoAnswerError:
+            raise
+        except BrokerError as error:
+            if not session.is_up:
+                raise
+            self._note_ended(f"{error}")
+
+    def end_for_good(self, why: str) -> None:
+        """Note that the subscription has ended and cannot be made again."""
+        self._have_problem(why)
+
+    def _note_ended(self, why: str) -> None:
+        """Note that the broker ended the subscription, and have it made again. Any thread may call; it never blocks."""
+        with self._changing:
+            self._endings += 1
+        if not self._have_problem(why):
+            return
+        where = self.wishes.destination
+        if self.is_temporary:
+            log.error("the broker ended the consumer of %s, which cannot be made again: %s", where, why)
+            self.owner.forget(self)
+        else:
+            log.error("the broker ended the consumer of %s, which is made again: %s", where, why)
+            self._plan(0, why)
+
+    def _have_problem(self, why: str) -> bool:
+        with self._changing:
+            if self._problem or self._is_stopped:
+                return False
+            self._problem, self._since = why, monotonic()
+            self._tell(why)
+            return True
+
+    def _tell(self, problem: str) -> None:
+        if self._news is not None:
+            with suppress(RuntimeError):  # the connection was closed meanwhile
+                self._news.put(problem)
+
+    def _plan(self, failed: int, why: str) -> None:
+        try:
+            self.owner.later(RENEWAL.pause(failed, is_silent=False), partial(self._try_again, failed, why))
+        except RuntimeError as error:
+            log.error("there will be no consumer of %s: %s", self.wishes.destination, error)
+
+    def _try_again(self, failed: int, before: str) -> None:
+        """Make one attempt, which may block, and plan the next one."""
+        why = before
+        try:
+            self._attempt(*self.owner.usable_session())
+        except ClosedError:
+            return
+        except BrokerError as error:
+            why = f"{error}"
+            level = logging.DEBUG if why == before or isinstance(error, ConnectionLostError) else logging.WARNING
+            log.log(level, "no consumer of %s yet: %s", self.wishes.destination, why)
+        if self._problem and not self._is_stopped:
+            self._plan(failed + 1, why)
+
+    def _attempt(self, session: SessionT, generation: int) -> None:
+        """Subscribe in a session, after an ending or because it is another one; one attempt at a time.
+
+        Raises:
+            BrokerError: as `start` has it.
+        """
+        with self._attempting:
+            endings = self._endings
+            is_there = self.resume(session, generation, again=bool(self._problem))
+            with self._changing:
+                if not self._problem or not is_there or self._endings != endings:
+                    return
+                self._problem = ""
+                self._tell("")
+                seconds = monotonic() - self._since
+        log.warning("there is a consumer of %s again, after %.1f s", self.wishes.destination, seconds)
 
     def stop(self) -> None:
         """Start no further `on_delivery`; what is held may still be settled."""
@@ -77,18 +201,47 @@ class LastingConsumer(Consumer, Generic[SessionT, ArrivalT, DeliveryT]):
         """Wait for the `on_delivery` under way, until the monotonic clock shows `until`; not for one's own."""
         self._turns.join(until)
 
+    def _take_or_drop(self, arrival: ArrivalT) -> None:
+        """Deliver what has arrived; where it can neither be handed on nor given back, the end of its session does that.
+
+        Else it would be held for ever, and this consumer would get nothing more.
+        """
+        try:
+            self._take(arrival)
+        except BaseException:
+            self._drop_session(arrival)
+            raise
+
     @abstractmethod
     def _take(self, arrival: ArrivalT) -> None:
         """Deliver what has arrived, unless its session or this consumer has ended since."""
+
+    @abstractmethod
+    def _drop_session(self, arrival: ArrivalT) -> None:
+        """End the session that something arrived by, so that the broker delivers it again."""
 
     def _deliver(self, delivery: DeliveryT) -> None:
         try:
             self._on_delivery(delivery)
         except BaseException:  # SystemExit too: it must not end the thread and leave the message held
+            delivery.release()  # first, as there may not be the memory to tell of it
             log.exception("on_delivery failed, so message %s is released", delivery.message.message_id)
-            delivery.release()
         if self.wishes.auto_accept:
             self._conclude(delivery)
+
+    def _refuse(self, delivery: DeliveryT, reason: str) -> None:
+        """Refuse what is above the limit, of which only the head is there, and tell who wants to know."""
+        where, message = self.wishes.destination, delivery.message
+        if self.wishes.auto_accept:
+            log.warning("message %s from %s was dropped: %s", message.message_id, where, reason)
+            self._conclude(delivery)
+        else:
+            delivery.reject(reason)
+        if self.wishes.on_refused is not None:
+            try:
+                self.wishes.on_refused(message, reason)
+            except Exception:
+                log.exception("on_refused failed for message %s", message.message_id)
 
     @abstractmethod
     def _conclude(self, delivery: DeliveryT) -> None:

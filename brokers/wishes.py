@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from brokers.connection import Capabilities
+from brokers.connection import Capabilities, OnProblem, OnRefused
 from brokers.errors import UnsupportedError
 from brokers.message import Destination, DestinationKind
 
@@ -20,6 +20,8 @@ class Wishes:
     auto_accept: bool = False
     inline: bool = False
     quick: bool = False
+    on_refused: OnRefused | None = None
+    on_problem: OnProblem | None = None
 
     def check(self, capabilities: Capabilities) -> None:
         """See that this can be asked of the broker.

@@ -257,7 +257,8 @@ def dialect_rows(profile: Profile) -> Iterator[tuple[str, ...]]:
     for name, value in profile.constants.items():
         yield f"`{name}`", f"always {value}"
     if profile.quotes_action:
-        yield "soapAction", "in quotes"
+        only = "" if len(profile.quotes_action) > 1 else "".join(f" with SOAP {each}" for each in profile.quotes_action)
+        yield "soapAction", f"in quotes{only}"
     for name, carriers in profile.also_on.items():
         yield name, f"also on: {', '.join(sorted(carriers))}"
     for version, kind in profile.media_types.items():

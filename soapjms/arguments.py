@@ -73,14 +73,14 @@ def host_and_port(address: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def finite(seconds: float) -> float:
-    """Return a time-out that is one.
+def finite(seconds: float, name: str = "timeout") -> float:
+    """Return a time that is positive and finite.
 
     Raises:
         UsageError: it is no positive, finite number of seconds, or more than the machine can wait (centuries).
     """
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= TIMEOUT_MAX:
-        raise UsageError(f"timeout is {seconds!r}; a call waits for a positive, finite number of seconds")
+        raise UsageError(f"{name} must be a positive, finite number of seconds, got {seconds!r}")
     return seconds
 
 

@@ -113,6 +113,11 @@ class Backlog:
             self._octets -= arrived.message.size
             return arrived
 
+    def wait_for_end(self, seconds: float) -> bool:
+        """Wait until nothing will come any more, so long at most; say whether that is so."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._is_closed, seconds)
+
     @property
     def is_over(self) -> bool:
         """Nothing waits, and nothing will."""
@@ -123,4 +128,4 @@ class Backlog:
         """Say that nothing will come any more."""
         with self._changed:
             self._is_closed = True
-            self._changed.notify()
+            self._changed.notify_all()

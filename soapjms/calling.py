@@ -20,17 +20,17 @@ from brokers.callbacks import Callbacks
 from brokers.completion import Completion
 from brokers.connection import Connection, ConnectionState, SendResult
 from brokers.deadlines import Deadlines
-from brokers.errors import BrokerError, ConnectionLostError
-from brokers.message import DeliveryMode, Message, MessageType
+from brokers.errors import BrokerError
+from brokers.message import DeliveryMode, Destination, Message, MessageType
 from brokers.naming import Names
 from soapjms.addressing import destination_of, reply_destination_of
 from soapjms.arguments import connection_to, edition, finite, payload_type, reply_strategy
-from soapjms.calls import UNKNOWN, UNSENT, Call, Calls, failure
+from soapjms.calls import UNKNOWN, UNSENT, Call, Calls
 from soapjms.conversing import addressed
 from soapjms.health import Pinger
 from soapjms.observing import Observer, Observers, Place, Side
 from soapjms.outgoing import Content
-from soapjms.protocol.errors import CallFailedError, CallTimeoutError, UsageError
+from soapjms.protocol.errors import CallFailedError, CallTimeoutError, SendOutcome, UsageError
 from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
 from soapjms.protocol.names import DEFAULT_PROFILE, CorrelationRule, FailureReason, Profile
 from soapjms.protocol.record import Direction, Node
@@ -46,15 +46,19 @@ from soapjms.protocol.wsa import unrelated
 from soapjms.protocol.wsdl import Port
 from soapjms.protocol.wsdl.addresses import read_uri
 from soapjms.recorder import Outgoing, Recorder, record
-from soapjms.replies import ReplyChoice, ReplyStrategy
+from soapjms.replies import ReplyChoice, ReplyStrategy, Told
 from soapjms.response import Response
-from soapjms.sending import Sender
+from soapjms.retry import Identity
+from soapjms.sending import Sender, outcome_of
 from soapjms.tally import Tally
-from soapjms.waiting import epoch_milliseconds, when_connected, why_lost
+from soapjms.waiting import epoch_milliseconds, left, when_connected, why_lost
 
 log = logging.getLogger("soapjms.client")
 
 DEFAULT_TIMEOUT: Final = 30.0
+
+UNREAD: Final = "the service answered, so it worked on the request, but its response was not read: {}"
+NO_REPLY: Final = "the broker ended the destination of the replies ({})"
 
 DEFAULT_DEADLINE: Final = 5.0
 """Seconds within which a client is closed."""
@@ -101,7 +105,8 @@ class Caller:
         self._given_up = lambda: "the client was closed" if self._closed else ""
         self._sender = Sender(connection, self.endpoint, self._destination, prefix, self._given_up, recorder, observers)
         choice = ReplyChoice(reply_strategy(replies), fixed, by_message_id, prefix)
-        self._replies = choice.replies(self._connection, self._on_reply)
+        told = Told(self._on_reply, self._on_unread, self._on_gone)
+        self._replies = choice.replies(self._connection, told)
         self._calls = Calls(self._replies, prefix)
         self._deadlines = Deadlines("soapjms-deadlines")
         self._pinger = Pinger(connection)
@@ -124,21 +129,24 @@ class Caller:
         message_id = ""
         if self._addressing:
             content, message_id = addressed(content, self.endpoint, one_way=False)
-        call = Call(self._calls.new_key(), Completion(self._callbacks.executor), RequestingNode(self.endpoint), due)
-        call.message_id = message_id
+        identity, node = Identity(content.retry_of), RequestingNode(self.endpoint)
+        call = Call(self._calls.new_key(), Completion(self._callbacks.executor), node, due, identity)
+        call.message_id = message_id if identity.first is None else identity.first.message_id
 
         if self._observers is not None:
             spoken = content.action or self.endpoint.soap_action
             call.observe(self._observers.sending(one_way=False, correlation_id=call.key, soap_action=spoken))
 
-        others = content.others.merged(call.others) if content.others else call.others
+        others = identity.properties
+        for each in (content.others, call.others):
+            others = others.merged(each) if each else others
 
         def attempt() -> None:
             call.generation = self._connection.generation
-            reply_to = self._replies.lease(call.key)
+            call.reply_to = reply_to = self._replies.lease(call.key, due)
             call.node = RequestingNode(self.endpoint, others=others)
             try:
-                message = call.node.start(
+                call.node.start(
                     content.envelope,
                     destination=self._destination,
                     now=epoch_milliseconds(),
@@ -148,6 +156,7 @@ class Caller:
                     timeout=int(content.seconds * 1000),
                     attachments=content.attachments,
                 )
+                message = identity.written(call.node)
             except BaseException:
                 self._replies.end(call.key, reusable=True)
                 raise
@@ -156,7 +165,7 @@ class Caller:
         try:
             when_connected(self._connection, due, attempt, self._given_up)
         except BrokerError as error:
-            call.settle(failure(call.node.send_failed(f"{UNSENT}: {error}")))
+            call.settle(call.failure(call.node.send_failed(f"{UNSENT}: {error}"), SendOutcome.NOT_SENT))
         except BaseException as error:
             call.tell(error)
             raise
@@ -172,7 +181,7 @@ class Caller:
     def _waited(self, call: Call) -> Response:
         """Wait for what a call comes to."""
         try:
-            return call.future.result(max(0.0, call.due - time.monotonic()))
+            return call.future.result(left(call.due))
         except FutureTimeoutError:
             self._expire(call)
             return call.future.result()  # at once: it ended above, or is being ended by the reply
@@ -184,33 +193,42 @@ class Caller:
         call.outgoing = outgoing = self._outgoing(message)
         self._calls.add(call)
         try:
-            sent = self._connection.send(message)
+            sent = self._connection.send(message, timeout=left(call.due))
         except BaseException as error:
             outgoing.sent()
             if not self._calls.withdraw(call) and isinstance(error, BrokerError):
                 return  # it was given up at the same moment, and its caller was told
             raise
+        call.sending = sent
         is_lasting = message.delivery_mode != DeliveryMode.NON_PERSISTENT
         sent.on_settled(lambda done: self._on_sent(call, outgoing, done, is_lasting))
         if self._closed:  # meanwhile: `close` may have looked before this call was there
             self._give_up(call, "the client was closed")
+        elif self._replies.gone and call.reply_to in self._replies.gone:  # likewise
+            self._give_up(call, NO_REPLY.format(self._replies.gone[call.reply_to]))
 
     def _on_sent(self, call: Call, outgoing: Outgoing, done: Future[SendResult], is_lasting: bool) -> None:
         error = None if done.cancelled() else done.exception()
         outgoing.sent(None if done.cancelled() or error is not None else done.result().message_id)
-        if isinstance(error, ConnectionLostError):
-            self._give_up(call, f"{error}")
-        elif error is not None:
-            self._calls.end(call, lambda: failure(call.node.send_failed(f"{UNSENT}: {error}")))
-        else:
+        outcome = None if error is None else outcome_of(error)
+        if outcome is None:
             call.is_confirmed = is_lasting
+        elif outcome is SendOutcome.UNKNOWN:
+            self._give_up(call, f"{error}")
+        else:
+            self._calls.end(call, lambda: call.failure(call.node.send_failed(f"{UNSENT}: {error}"), outcome))
 
     def _expire(self, call: Call) -> None:
         """Tell the node that its deadline is there: the clock of `due` says so, whatever became of the wall clock."""
-        self._calls.end(call, lambda: failure(call.node.handle_timeout(call.node.deadline or 0), CallTimeoutError))
+        self._calls.end(call, lambda: self._expired(call))
+
+    def _expired(self, call: Call) -> CallFailedError:
+        event = call.node.handle_timeout(call.node.deadline or 0)
+        is_unsent = call.sending is not None and call.sending.withdraw()
+        return call.failure(event, SendOutcome.NOT_SENT if is_unsent else SendOutcome.UNKNOWN, CallTimeoutError)
 
     def _give_up(self, call: Call, why: str) -> None:
-        self._calls.end(call, lambda: failure(call.node.receive_failed(UNKNOWN.format(why))))
+        self._calls.end(call, lambda: call.failure(call.node.receive_failed(UNKNOWN.format(why)), SendOutcome.UNKNOWN))
 
     # Replies
 
@@ -226,14 +244,32 @@ class Caller:
             self._tally.add(what)
             log.info("a reply is for no call under way (%s): JMSCorrelationID %r", what, message.correlation_id)
 
+    def _on_unread(self, message: Message, key: str, reason: str) -> None:
+        """End the call whose reply is above the connection's limit: it will not come another time."""
+        call = self._calls.get(key)
+        what = "too large" if call is not None else self._calls.stray(key) or "unknown"
+        self._tally.add(what)
+        log.warning("a reply was not read (%s), JMSCorrelationID %r: %s", what, message.correlation_id, reason)
+        if call is not None:
+            text = UNREAD.format(reason)
+            self._calls.end(
+                call, lambda: call.failure(call.node.receive_failed(text), SendOutcome.UNKNOWN), answered=True
+            )
+
+    def _on_gone(self, destination: Destination, problem: str) -> None:
+        """Give up the calls whose replies would come where nobody listens any more."""
+        for call in self._calls.all():
+            if call.reply_to == destination:
+                self._give_up(call, NO_REPLY.format(problem))
+
     def _read(self, call: Call, message: Message) -> Response | CallFailedError:
         event = call.node.receive(message, message.correlation_id if self._replies.by_place else None)
         assert not isinstance(event, ResponseIgnored), event.text
         if isinstance(event, ExchangeFailed):
-            return failure(event)
+            return call.failure(event, SendOutcome.UNKNOWN)
         problem = unrelated(event.envelope, call.message_id) if call.message_id else None
         if problem is not None:
-            return CallFailedError(problem, FailureReason.RECEPTION_FAILURE)
+            return call.failure(ExchangeFailed(FailureReason.RECEPTION_FAILURE, problem), SendOutcome.UNKNOWN)
         assert call.node.request is not None
         return Response.of(event, call.node.request, self.endpoint)
 

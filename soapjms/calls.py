@@ -14,13 +14,16 @@ from threading import Lock, Thread
 from typing import Final, TypeAlias
 
 from brokers.completion import Completion
+from brokers.connection import SendResult
+from brokers.message import Destination
 from soapjms.observing import NOTHING, Observed
 from soapjms.observing import Outcome as End
-from soapjms.protocol.errors import CallFailedError, CallTimeoutError
+from soapjms.protocol.errors import CallFailedError, CallTimeoutError, SendOutcome
 from soapjms.protocol.requesting import ExchangeFailed, RequestingNode
 from soapjms.recorder import Outgoing
 from soapjms.replies import Replies
 from soapjms.response import Response
+from soapjms.retry import Identity
 
 log = logging.getLogger("soapjms.calls")
 
@@ -45,6 +48,7 @@ class Call:
         key: names its lease of a reply destination.
         future: of its response.
         generation: of the connection, in which its request was sent.
+        reply_to: where its reply is to come, once that is known.
         is_confirmed: the broker said that it has the request, for good.
         node: of its exchange; only who makes or ends the call touches it.
         due: when its time is over, by the monotonic clock, which nobody sets back.
@@ -52,12 +56,15 @@ class Call:
         outgoing: the record of its request, once there is one.
         observed: tells the observers how it ends; None if there are none.
         others: what its request carries for them.
+        identity: tells the service which request it is.
+        sending: what becomes of its request at the broker, once it was handed over.
     """
 
     __slots__ = (
         "due",
         "future",
         "generation",
+        "identity",
         "is_confirmed",
         "key",
         "message_id",
@@ -65,24 +72,38 @@ class Call:
         "observed",
         "others",
         "outgoing",
+        "reply_to",
+        "sending",
     )
 
-    def __init__(self, key: str, future: Completion[Response], node: RequestingNode, due: float) -> None:
+    def __init__(
+        self, key: str, future: Completion[Response], node: RequestingNode, due: float, identity: Identity
+    ) -> None:
         self.key = key
         self.future = future
         self.node = node
         self.due = due
         self.generation = 0
+        self.reply_to: Destination | None = None
         self.is_confirmed = False
         self.message_id = ""
         self.outgoing: Outgoing | None = None
         self.observed: Observed | None = None
         self.others = NOTHING
+        self.identity = identity
+        self.sending: Completion[SendResult] | None = None
 
     def observe(self, observed: Observed) -> None:
         """Have observers follow the call."""
         self.observed = observed
         self.others = observed.properties()
+
+    def failure(
+        self, event: ExchangeFailed | None, outcome: SendOutcome, kind: type[CallFailedError] = CallFailedError
+    ) -> CallFailedError:
+        """Make the error of a call whose exchange failed."""
+        assert event is not None, "the exchange was over before"
+        return kind(event.text, event.reason, outcome, self.identity.retry(self.node, self.message_id))
 
     def settle(self, found: Response | BaseException) -> None:
         """Hand the caller what the call came to."""
@@ -190,12 +211,6 @@ class Calls:
             self._unanswered[key] = None
             if len(self._unanswered) > REMEMBERED:
                 del self._unanswered[next(iter(self._unanswered))]
-
-
-def failure(event: ExchangeFailed | None, kind: type[CallFailedError] = CallFailedError) -> CallFailedError:
-    """Make the error for a call whose exchange failed."""
-    assert event is not None, "the exchange was over before"
-    return kind(event.text, event.reason)
 
 
 def _settle(call: Call, outcome: Outcome) -> None:

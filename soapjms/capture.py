@@ -1,7 +1,8 @@
 """Recording all that passes a broker, from outside: a tap on the copies that the broker makes.
 
 The traffic is not touched: the copies are taken from a topic as they come, and when they come faster than they can be
-written, some are dropped, counted, and the log says so; nobody waits for the tap. No broker's name in here: see `taps`.
+written, some are dropped, counted, and the log says so; nobody waits for the tap. Where nothing can be written, as on a
+full disk, they wait in memory, as many as find room, and it is tried again. No broker's name in here: see `taps`.
 """
 
 from __future__ import annotations
@@ -21,11 +22,10 @@ from typing import Any, Final, Self
 from brokers.connection import Connection, ConnectionState, Delivery
 from brokers.message import Destination, Message
 from soapjms.backlog import Arrived, Backlog, Wanted
-from soapjms.capturelog import CaptureLog
+from soapjms.capturelog import CaptureLog, utc_now
 from soapjms.health import PING_PREFIX
 from soapjms.masking import Mask, Masked
 from soapjms.protocol.record import Node, Record, capture, format_time, to_json
-from soapjms.recorder import utc_now
 from soapjms.replies import stop
 from soapjms.taps import direction_of
 from soapjms.typedview import probe_message
@@ -69,8 +69,10 @@ class Capture:
 
     Attributes:
         counts: messages that came (`seen`); of them `recorded`, of which some `masked` or with their body `left out`;
-            `dropped` as there was no room; `failed` to be written; `other`, which were not wanted.
-        gaps: when the connection was lost, the latest thousand times.
+            `dropped` as there was no room, or as they were above the connection's limit; `failed` to be written;
+            `other`, which were not wanted.
+        gaps: when the connection was lost, or a subscription ended by the broker, the latest thousand times.
+        problem: why nothing can be written just now; None if it can. What comes waits meanwhile.
         ended: set once the connection was closed by whoever, so that nothing comes any more.
 
     Raises:
@@ -92,6 +94,7 @@ class Capture:
     ) -> None:
         self.counts: Counter[str] = Counter()
         self.gaps: deque[Gap] = deque(maxlen=REMEMBERED_GAPS)
+        self.problem: str | None = None
         self.ended = Event()
         self._connection = connection
         self._log = to
@@ -107,7 +110,13 @@ class Capture:
         with ExitStack() as stack:
             for source in sources:
                 consumer = connection.consume(
-                    source, self._on_delivery, prefetch=PREFETCH, auto_accept=True, inline=True
+                    source,
+                    self._on_delivery,
+                    prefetch=PREFETCH,
+                    auto_accept=True,
+                    inline=True,
+                    on_refused=self._on_refused,
+                    on_problem=self._on_problem,
                 )
                 stack.callback(stop, consumer)
             self._consumers = stack.pop_all()
@@ -125,7 +134,7 @@ class Capture:
         self._probed.clear()
         nowhere = self._connection.temporary(fresh=False)
         try:
-            self._connection.send(probe_message(nowhere, self._probe))
+            self._connection.send(probe_message(nowhere, self._probe), timeout=timeout)
             return self._probed.wait(timeout)
         finally:
             self._connection.end_temporary(nowhere)
@@ -158,26 +167,52 @@ class Capture:
             self.counts["dropped"] += 1
         self.counts["seen"] += 1
 
+    def _on_refused(self, message: Message, reason: str) -> None:
+        """Count a copy that nobody could read; the connection's log says why."""
+        self.counts["dropped"] += 1
+        self.counts["seen"] += 1
+
+    def _on_problem(self, problem: str) -> None:
+        """Take note of a time without a subscription as of one without a connection."""
+        if not problem:
+            self._end_gap()
+        elif not self.gaps or self.gaps[-1].ended is not None:
+            self.gaps.append(Gap(self._clock()))
+
+    def _end_gap(self) -> None:
+        if self.gaps and self.gaps[-1].ended is None:
+            self.gaps[-1].ended = self._clock()
+            self._untold.append(self.gaps[-1])
+
     def _on_state(self, state: ConnectionState) -> None:
         if state is ConnectionState.LOST:
             self.gaps.append(Gap(self._clock()))
-        elif state is ConnectionState.CONNECTED and self.gaps and self.gaps[-1].ended is None:
-            self.gaps[-1].ended = self._clock()
-            self._untold.append(self.gaps[-1])
+        elif state is ConnectionState.CONNECTED:
+            self._end_gap()
         elif state is ConnectionState.CLOSED:
             self.ended.set()
 
     # On the writer's thread
 
     def _write_all(self) -> None:
-        due = monotonic() + FLUSH
-        while not self._backlog.is_over:
-            arrived = self._backlog.take(max(0.0, due - monotonic()))
-            is_full = arrived is not None and self._take(arrived)
-            if is_full or monotonic() >= due:
+        due, is_over = monotonic() + FLUSH, False
+        while not (is_over or self._backlog.is_over):
+            left, is_full = max(0.0, due - monotonic()), False
+            if self.problem is None:
+                arrived = self._backlog.take(left)
+                is_full = arrived is not None and self._take(arrived)
+            else:  # what comes waits in the backlog, which is bounded
+                is_over = self._backlog.wait_for_end(left)
+            if is_full or is_over or monotonic() >= due:
                 self._flush()
-                due = monotonic() + FLUSH
-        self._flush()
+                due, is_over = monotonic() + FLUSH, is_over and self.problem is not None
+        lost = self._flush(keep=False)
+        while (arrived := self._backlog.take(0.0)) is not None:  # for want of room: there may be some again
+            if self._take(arrived):
+                lost += self._flush(keep=False)
+        lost += self._flush(keep=False)
+        if lost:
+            log.warning("%d messages could not be written to %s: %s", lost, self._log.folder, self.problem)
 
     def _take(self, arrived: Arrived) -> bool:
         """Make a line of a copy; say whether what waits is to be written."""
@@ -215,10 +250,27 @@ class Capture:
             ]
         return meta
 
-    def _flush(self) -> None:
+    def _flush(self, *, keep: bool = True) -> int:
+        """Write what waits; what cannot be written waits on, or is lost: return how many messages are."""
         waiting = self._log.waiting
         try:
-            self.counts["recorded"] += self._log.flush()
+            self.counts["recorded"] += self._log.flush(keep=keep)
         except OSError as error:
-            self.counts["failed"] += waiting
-            log.warning("%d messages could not be written to %s: %s", waiting, self._log.folder, error)
+            if keep and self.problem is None:
+                log.warning(
+                    "nothing can be written to %s; what comes waits in memory and is dropped once that is full; it is "
+                    "tried again each %g s: %s",
+                    self._log.folder,
+                    FLUSH,
+                    error,
+                )
+            self.problem = error.strerror or str(error)
+            lost = 0 if keep else waiting
+            self.counts["failed"] += lost
+            return lost
+        if self.problem is not None and waiting:
+            log.warning(
+                "%s can be written to again; dropped were %d messages", self._log.folder, self.counts["dropped"]
+            )
+            self.problem = None
+        return 0

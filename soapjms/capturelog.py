@@ -1,22 +1,27 @@
-"""A capture log in several files: each of a limited size, compressed, and readable at any time.
+"""Writing the files of a capture log: each of a limited size, whole at any time, also where the disk is full.
 
-Nothing here knows of messages; see `soapjms.capture`.
+The one writer of `Recorder`, `soapjms capture` and `soapjms generate`. Nothing here knows of messages.
 """
 
 from __future__ import annotations
 
 import gzip
+import logging
+import os
 from collections.abc import Callable
-from datetime import datetime
+from contextlib import suppress
+from datetime import UTC, datetime
 from io import FileIO
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 from soapjms.protocol.errors import UsageError
-from soapjms.recorder import DEFAULT_ROTATION, utc_now
 
-__all__ = ["CHUNK", "DEFAULT_ROTATION", "CaptureLog", "file_name"]
+log = logging.getLogger("soapjms.capturelog")
+
+DEFAULT_ROTATION: Final = 64 << 20
+"""Octets of a capture log's file."""
 
 CHUNK: Final = 1 << 18
 """Octets that are compressed and written together."""
@@ -24,26 +29,195 @@ CHUNK: Final = 1 << 18
 LEVEL: Final = 3
 """Of gzip: capture logs shrink to a few hundredths anyway, and a broker's machine has other things to do."""
 
+NOTHING: Final = gzip.compress(b"", mtime=0)
+"""What is in a compressed file that has no lines: one without any member would not be one of gzip."""
+
+
+def utc_now() -> datetime:
+    """Return the time of capture."""
+    return datetime.now(UTC)
+
 
 def file_name(begun: datetime, number: int, suffix: str) -> str:
     """Name a file of a log: by when that was begun, in UTC, and the number of the file in it."""
     return f"capture-{begun:%Y%m%dT%H%M%SZ}-{number:04}{suffix}"
 
 
-class CaptureLog:
-    """Files in a folder, named by the time when the log was begun and their number. One thread at a time.
+class LogFiles:
+    """Numbered files, to which lines are added. One thread at a time. Usable in a `with` statement.
 
     Lines are collected, compressed as a gzip member of their own and written together. So a file consists of whole
-    members: who is killed leaves behind all that was flushed, for any reader of gzip.
+    members: who is killed leaves behind all that was flushed, for any reader of gzip. What was written in part, as on a
+    full disk, is cut off again. Where that cannot be, or another process was killed as it wrote, what follows begins a
+    line or member of its own, and `soapjms replay` reads on there.
+
+    A file that is full is followed by another. Where none can be begun, which is logged, the last one grows on.
+
+    Args:
+        name: gives the path of the file with a number.
+        number: of the first file.
+        rotation: octets of a file after which another is begun; it has a chunk more at most.
+        compress: write gzip.
+        is_shared: add to a file that is there already; else it is left alone, and another number taken.
+
+    Attributes:
+        files: those that were written, in order.
+
+    Raises:
+        UsageError: a `rotation` below 1.
+        OSError: the first file cannot be opened.
+    """
+
+    def __init__(
+        self, name: Callable[[int], Path], number: int = 1, *, rotation: int, compress: bool, is_shared: bool = False
+    ) -> None:
+        if rotation < 1:
+            raise UsageError(f"rotation is {rotation}; it is a number of octets, at least 1")
+        self.files: list[Path] = []
+        self._name = name
+        self._number = number
+        self._rotation = rotation
+        self._compress = compress
+        self._is_shared = is_shared
+        self._grows_on = False
+        self._is_torn = False
+        self._lines: list[bytes] = []
+        self._octets = 0
+        self._file = self._next(number)
+
+    @property
+    def waiting(self) -> int:
+        """How many lines are not written yet."""
+        return len(self._lines)
+
+    def add(self, line: bytes) -> bool:
+        """Take a line; say whether so much waits that it is to be flushed."""
+        self._lines.append(line)
+        self._octets += len(line)
+        return self._octets >= CHUNK
+
+    def flush(self, *, keep: bool = False) -> int:
+        """Write what waits and return how many lines that were.
+
+        Args:
+            keep: lines that cannot be written wait on, to be tried again; else they are lost.
+
+        Raises:
+            OSError: they could not be written; the file is as it was before.
+        """
+        lines, octets = self._lines, self._octets
+        if not lines:
+            return 0
+        self._lines, self._octets = [], 0
+        try:
+            self._write(b"".join(lines))
+        except Exception:
+            if keep:
+                self._lines, self._octets = lines, octets
+            raise
+        return len(lines)
+
+    def _write(self, content: bytes) -> None:
+        size = os.fstat(self._file.fileno()).st_size
+        if size >= self._rotation and not self.is_empty:
+            size = self._rotate(size)
+        if self._compress:
+            octets = gzip.compress(content, LEVEL, mtime=0)
+        else:
+            octets = b"\n" + content if self._is_torn else content
+        written = 0
+        try:
+            while written < len(octets):
+                written += self._file.write(memoryview(octets)[written:])
+        except OSError:
+            self._cut(size, written)
+            raise
+        self._is_torn = False
+
+    def _cut(self, size: int, written: int) -> None:
+        """Have a file as it was before something was written in part; what others wrote since stays."""
+        if not written:
+            return
+        try:
+            if os.fstat(self._file.fileno()).st_size == size + written:
+                self._file.truncate(size)
+                return
+        except OSError as error:
+            log.warning("what was written in part to %s stays there: %s", self.files[-1], error)
+        self._is_torn = True
+
+    def _rotate(self, size: int) -> int:
+        """Go on in the next file, in this one where no other can be begun; return the size of that."""
+        try:
+            following = self._next(self._number + 1)
+        except OSError as error:
+            if not self._grows_on:
+                log.warning("%s grows on, as no other file can be begun: %s", self.files[-1], error)
+            self._grows_on = True
+            return size
+        full, self._file = self._file, following
+        full.close()
+        self._grows_on = False
+        return os.fstat(following.fileno()).st_size
+
+    def _next(self, number: int) -> FileIO:
+        """Begin a file, or go on in one that is there."""
+        while True:
+            path = self._name(number)
+            try:
+                file = open(path, "ab" if self._is_shared else "xb", buffering=0, opener=_appended)  # noqa: SIM115
+            except FileExistsError:
+                number += 1
+                continue
+            self._is_torn = not self._compress and _ends_within_a_line(path)
+            if self._compress and not os.fstat(file.fileno()).st_size:
+                with suppress(OSError):  # on a full disk the first lines fail too, and that is told
+                    if file.write(NOTHING) < len(NOTHING):
+                        file.truncate(0)
+            self.files.append(path)
+            self._number = number
+            return file
+
+    @property
+    def is_empty(self) -> bool:
+        """The file that is being written has no lines."""
+        return os.fstat(self._file.fileno()).st_size <= (len(NOTHING) if self._compress else 0)
+
+    def close(self) -> None:
+        """Close the file. Call `flush` before. Idempotent."""
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _appended(path: str, flags: int) -> int:
+    """Open a file so that all that is written goes to its end, wherever that is by then."""
+    return os.open(path, flags | os.O_APPEND, 0o666)
+
+
+def _ends_within_a_line(path: Path) -> bool:
+    """Say whether a log ends in the middle of a line, as that of a process that was killed may."""
+    if not path.is_file() or not path.stat().st_size:
+        return False
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read() != b"\n"
+
+
+class CaptureLog(LogFiles):
+    """Files in a folder, named by the time when the log was begun and their number.
 
     Args:
         folder: made if it is not there.
         rotation: octets of a file after which another is begun; it has a chunk more at most.
         compress: write `.jsonl.gz`, else `.jsonl`.
         clock: returns the time.
-
-    Attributes:
-        files: those that were written, in order.
 
     Raises:
         UsageError: a `rotation` below 1.
@@ -58,84 +232,15 @@ class CaptureLog:
         compress: bool = True,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
-        if rotation < 1:
-            raise UsageError(f"rotation is {rotation}; it is a number of octets, at least 1")
         self.folder = Path(folder)
-        self.files: list[Path] = []
-        self._rotation = rotation
-        self._suffix = ".jsonl.gz" if compress else ".jsonl"
-        self._compress = compress
-        self._begin = gzip.compress(b"", mtime=0) if compress else b""
-        self._begun = clock()
-        self._number = 0
-        self._size = 0
-        self._lines: list[bytes] = []
-        self._octets = 0
+        begun, suffix = clock(), ".jsonl.gz" if compress else ".jsonl"
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._file = self._next()
-
-    @property
-    def waiting(self) -> int:
-        """How many lines are not written yet."""
-        return len(self._lines)
-
-    def add(self, line: bytes) -> bool:
-        """Take a line; say whether so much waits that it is to be flushed."""
-        self._lines.append(line)
-        self._octets += len(line)
-        return self._octets >= CHUNK
-
-    def flush(self) -> int:
-        """Write what waits and return how many lines that were.
-
-        Raises:
-            OSError: they could not be written, and are lost; the file is as it was before.
-        """
-        lines, self._lines, self._octets = self._lines, [], 0
-        if not lines:
-            return 0
-        if self._size >= self._rotation:
-            full, self._file = self._file, self._next()
-            full.close()
-        octets = b"".join(lines)
-        self._write(gzip.compress(octets, LEVEL, mtime=0) if self._compress else octets)
-        return len(lines)
-
-    def _write(self, octets: bytes) -> None:
-        rest = memoryview(octets)
-        try:
-            while rest:
-                rest = rest[self._file.write(rest) :]
-        except OSError:
-            self._file.truncate(self._size)
-            self._file.seek(self._size)
-            raise
-        self._size += len(octets)
-
-    def _next(self) -> FileIO:
-        """Begin a file; one that is there already, of another capture in the same second, is left alone."""
-        while True:
-            self._number += 1
-            path = self.folder / file_name(self._begun, self._number, self._suffix)
-            try:
-                file = path.open("xb", buffering=0)
-            except FileExistsError:
-                continue
-            self.files.append(path)
-            self._size = file.write(self._begin)  # a file without any member would not be one of gzip
-            return file
+        super().__init__(
+            lambda number: self.folder / file_name(begun, number, suffix), rotation=rotation, compress=compress
+        )
 
     def close(self) -> None:
         """Close the file, and remove it if nothing is in it. Call `flush` before. Idempotent."""
-        if not self._file.closed:
-            self._file.close()
-            if self._size == len(self._begin):
-                self.files.pop().unlink(missing_ok=True)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        if not self._file.closed and self.is_empty:
+            self.files.pop().unlink(missing_ok=True)
+        super().close()

@@ -27,6 +27,7 @@ from soapjms.middleware import around, plain
 from soapjms.observing import Observer
 from soapjms.outgoing import Content, OutgoingCall, checked_call, checked_response
 from soapjms.protocol.attachments import Attachment
+from soapjms.protocol.errors import CallFailedError
 from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
 from soapjms.protocol.names import DEFAULT_PROFILE, Mep, Profile
 from soapjms.protocol.uri import JmsUri
@@ -126,6 +127,7 @@ class Client(Caller):
         operation: str | None = None,
         timeout: float | None = None,
         attachments: Sequence[Attachment] = (),
+        retry_of: CallFailedError | None = None,
     ) -> Response:
         """Send a request and wait for its response. A fault comes back as a value: see `Response.raise_for_fault`.
 
@@ -135,14 +137,17 @@ class Client(Caller):
             operation: name of an operation of the WSDL, whose action is used where nobody else says one.
             timeout: seconds to wait, also for a lost connection to be made again; None for the client's own.
             attachments: what goes along: as MTOM if the envelope has an `xop:Include`, else as SwA.
+            retry_of: the error of an earlier try at the same request, whose `outcome` may be unknown: a service with a
+                store then does not run it twice, and answers what it answered, or would have.
 
         Raises:
             InvalidEnvelopeError: `envelope` is no SOAP envelope.
-            UsageError: `operation` is no request-response operation of the WSDL, or an attachment does not fit.
+            UsageError: `operation` is no request-response operation of the WSDL, an attachment does not fit, or
+                `retry_of` is of another request.
             CallTimeoutError: no correlated response came in time.
-            CallFailedError: the request could not be sent, or what came back is no SOAP envelope.
+            CallFailedError: the request was not sent, or refused, or it is not known what became of it: see `outcome`.
         """
-        content = self._content(envelope, soap_action, operation, timeout, attachments)
+        content = self._content(envelope, soap_action, operation, timeout, attachments, retry_of)
         if not self._middleware:
             return self._waited(self._start(content))
         return self._answered(self._outgoing_call(content, operation))
@@ -155,6 +160,7 @@ class Client(Caller):
         operation: str | None = None,
         timeout: float | None = None,
         attachments: Sequence[Attachment] = (),
+        retry_of: CallFailedError | None = None,
     ) -> Future[Response]:
         """Send a request and return a future of its response; see `call`, whose errors the future raises.
 
@@ -164,7 +170,7 @@ class Client(Caller):
         Raises:
             InvalidEnvelopeError: `envelope` is no SOAP envelope.
         """
-        content = self._content(envelope, soap_action, operation, timeout, attachments)
+        content = self._content(envelope, soap_action, operation, timeout, attachments, retry_of)
         if not self._middleware:
             return self._begun(content)
         self._check_open()
@@ -178,6 +184,7 @@ class Client(Caller):
         operation: str | None = None,
         timeout: float | None = None,
         attachments: Sequence[Attachment] = (),
+        retry_of: CallFailedError | None = None,
     ) -> None:
         """Send a one-way message, and return when the broker has it. See `Sender` for its JMSCorrelationID.
 
@@ -185,9 +192,9 @@ class Client(Caller):
 
         Raises:
             InvalidEnvelopeError: `envelope` is no SOAP envelope.
-            CallFailedError: it could not be sent.
+            CallFailedError: it was not sent, or refused, or it is not known whether the broker has it: see `outcome`.
         """
-        content = self._content(envelope, soap_action, operation, timeout, attachments, Mep.ONE_WAY)
+        content = self._content(envelope, soap_action, operation, timeout, attachments, retry_of, Mep.ONE_WAY)
         if not self._middleware:
             return self._send(content)
         self.run(self._outgoing_call(content, operation, one_way=True))
@@ -202,13 +209,15 @@ class Client(Caller):
         timeout: float | None,
         attachments: Sequence[Attachment],
         one_way: bool,
+        retry_of: CallFailedError | None = None,
     ) -> OutgoingCall:
         """Make what middleware gets, for who runs some of its own; `begin` and `post` send it past that of the client.
 
         Raises:
             InvalidEnvelopeError: `envelope` is no SOAP envelope.
         """
-        content = Content(envelope, soap_action, attachments, self.timeout if timeout is None else finite(timeout))
+        seconds = self.timeout if timeout is None else finite(timeout)
+        content = Content(envelope, soap_action, attachments, seconds, retry_of=retry_of)
         return self._outgoing_call(content, operation, one_way=one_way)
 
     def run(self, call: OutgoingCall) -> Response | None:
@@ -241,10 +250,12 @@ class Client(Caller):
         operation: str | None,
         timeout: float | None,
         attachments: Sequence[Attachment],
+        retry_of: CallFailedError | None,
         mep: Mep = Mep.REQUEST_RESPONSE,
     ) -> Content:
         action = soap_action_of(self._port, self.endpoint.properties, soap_action, operation, mep)
-        return Content(envelope, action, attachments, self.timeout if timeout is None else finite(timeout))
+        seconds = self.timeout if timeout is None else finite(timeout)
+        return Content(envelope, action, attachments, seconds, retry_of=retry_of)
 
     def _outgoing_call(self, content: Content, operation: str | None, *, one_way: bool = False) -> OutgoingCall:
         return OutgoingCall.of(content, self.endpoint, self._destination, operation, one_way=one_way)

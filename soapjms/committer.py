@@ -246,7 +246,11 @@ class Committer:
                 for finished in group:
                     finished.tell()
             for finished in group:
-                self.losses.forget(finished.delivery.message)
+                self._is_settled(finished)
+
+    def _is_settled(self, finished: Finished) -> None:
+        self.losses.forget(finished.delivery.message)
+        finished.on_settled()
 
     def _commit(self, group: list[Finished]) -> dict[int, SendFailedError]:
         """Accept the requests with their answers; return the answers that the broker refused, by their position."""
@@ -302,7 +306,7 @@ class Committer:
         (finished,) = group
         if self.too_late:
             self.lose(group, TOO_LATE)
-        elif self._dead_letters is not None and self._write_letter(finished, self._dead_letters):
+        elif self._dead_letters and not finished.uncopied and self._write_letter(finished, self._dead_letters):
             self.tally.add("rejected")
             self._commit_group(group)
         else:
@@ -318,15 +322,16 @@ class Committer:
         reason = finished.dead or ""
         log.error("a request goes to %s: %s", dead_letters, reason)
         try:
-            self._connection.send(_letter(finished, dead_letters, reason)).result(COMMIT_TIMEOUT)
-        except (BrokerError, ValueError, FutureTimeoutError) as error:
+            letter = _letter(finished, dead_letters, reason)
+            self._connection.send(letter, timeout=COMMIT_TIMEOUT).result(COMMIT_TIMEOUT)
+        except (BrokerError, ValueError, FutureTimeoutError, MemoryError) as error:
             log.error("a dead letter could not be sent to %s, so the broker is told to: %s", dead_letters, error)
             return False
         return True
 
     def _answer_first(self, finished: Finished, response: Message) -> None:
         try:
-            self._answered(finished, _confirmed(self._connection.send(response)))
+            self._answered(finished, _confirmed(self._connection.send(response, timeout=COMMIT_TIMEOUT)))
         except (BrokerError, ValueError, FutureTimeoutError) as error:
             log.warning("the answer for a dead letter could not be sent: %s", error)
 
@@ -340,7 +345,7 @@ class Committer:
         except BrokerError as late:
             self.lose([finished], f"{late}")
         else:
-            self.losses.forget(finished.delivery.message)
+            self._is_settled(finished)
             finished.tell(Outcome.DEAD_LETTER)
 
 

@@ -10,20 +10,20 @@ import logging
 import time
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from threading import Thread
+from threading import Lock, Thread
 from types import MappingProxyType, TracebackType
 from typing import Final, Self
 
 from brokers.connection import Connection, ConnectionState, Consumer, Delivery
 from brokers.errors import ClosedError
-from brokers.message import Destination, queue
+from brokers.message import Destination, Message, queue
 from brokers.naming import Names
 from soapjms.addressing import VARIANTS, ReplyRule, destination_of, require_carried
 from soapjms.arguments import at_least_one, connection_to, durable_on, edition, finite, service_to_run
 from soapjms.committer import Committer
-from soapjms.health import DEFAULT_TIMEOUT, Health, Pinger
+from soapjms.health import DEFAULT_TIMEOUT, Pinger
 from soapjms.idempotency import Store
-from soapjms.observing import Observer, Observers, Place, Side
+from soapjms.observing import Health, Observer, Observers, Outcome, Place, Side
 from soapjms.protocol.assertions import Setting
 from soapjms.protocol.errors import PingFailedError, UsageError
 from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
@@ -50,6 +50,8 @@ MAX_DELIVERIES: Final = 6
 
 SUPPORTED: Final = frozenset(VARIANTS)
 
+
+STALLED_AFTER: Final = 60.0
 
 START_TIMEOUT: Final = 30.0
 """Seconds for which a dispatcher that is started waits for a lost connection."""
@@ -90,6 +92,8 @@ class Dispatcher:
         recorder: writes every message that passes.
         observer: is told what happens, or several are; see docs/observing.md.
         limits: how much of a request is read.
+        stalled_after: seconds after which `health` is not ready where all workers are at work and none has finished
+            anything. Longer than the longest function.
 
     Attributes:
         counts: what happened; see docs/serving.md.
@@ -123,9 +127,9 @@ class Dispatcher:
         recorder: Recorder | None = None,
         observer: Observer | Iterable[Observer] | None = None,
         limits: Limits = DEFAULT_LIMITS,
+        stalled_after: float = STALLED_AFTER,
     ) -> None:
-        self._prefetch = at_least_one("prefetch", prefetch)
-        wanted = at_least_one("workers", workers)
+        self._prefetch, wanted = at_least_one("prefetch", prefetch), at_least_one("workers", workers)
         self._connection = connection_to(connection)
         parsed, effective = read_uri(uri, properties)
         self.destination: Destination = destination_of(parsed, names or Names(), effective)
@@ -136,6 +140,7 @@ class Dispatcher:
         letters = dead_letter_queue(dead_letters, self.destination)
         deliveries = at_least_one("max_deliveries", max_deliveries)
         replies = ReplyRule.of(reply_queues, reply_topics)
+        self._stalled_after = finite(stalled_after, "stalled_after")
         self._observers = Observers.of(observer, Place(Side.SERVICE, self.destination))
         self.counts = (tally := Tally(self._observers)).counts
         self._under_way = UnderWay()
@@ -147,12 +152,19 @@ class Dispatcher:
         self._worker = Worker(to_run, self.setting, self._committer, used, replies, max_deliveries=deliveries)
         self._pinger = Pinger(connection)
         self._consumers: list[Consumer] = []
-        self._is_started = False
+        self._telling, self._told, self._is_started = Lock(), 0, False  # of subscriptions the observers know so many
 
     @property
     def under_way(self) -> int:
         """How many requests are being worked on, or wait for their commit."""
         return self._under_way.number
+
+    @property
+    def subscriptions(self) -> tuple[int, int]:
+        """How many subscriptions live at the broker, and how many there should be: one for each worker."""
+        if self._connection.state is not ConnectionState.CONNECTED or self._under_way.is_closing:
+            return 0, self._workers
+        return sum(not each.problem for each in self._consumers), self._workers
 
     def start(self, timeout: float = START_TIMEOUT) -> Self:
         """Subscribe, and return once requests are being taken. A connection that is lost is waited for.
@@ -184,6 +196,7 @@ class Dispatcher:
         self._is_started = True
         if self._observers is not None:
             self._observers.started()
+            self._tell_subscriptions()
         return self
 
     def _given_up(self) -> str:
@@ -196,6 +209,8 @@ class Dispatcher:
             prefetch=self._prefetch,
             durable_name=self._durable,
             quick=not self._committer.transactional,
+            on_refused=self._on_refused,
+            on_problem=self._on_problem,
         )
 
     def ping(self, timeout: float = DEFAULT_TIMEOUT) -> float:
@@ -217,14 +232,26 @@ class Dispatcher:
         live = self._connection.state is not ConnectionState.CLOSED and (
             self._committer.is_alive or not self._is_started or self._under_way.is_closing
         )
-        return Health(live, not problem, problem, self.under_way, round_trip)
+        stalled = round(self._under_way.stalled, 1)
+        health = Health(live, not problem, problem, self.under_way, round_trip, *self.subscriptions, stalled)
+        if self._observers is not None:
+            self._observers.health_checked(health)
+        return health
 
     def _problem(self) -> str:
         """Say why this takes no requests, as far as that is known without asking the broker."""
         if self._under_way.is_closing or not self._is_started:
             return "it was closed" if self._under_way.is_closing else "it was not started"
         state = self._connection.state
-        return self._worker.problem if state is ConnectionState.CONNECTED else f"the connection is {state}"
+        if state is not ConnectionState.CONNECTED:
+            return f"the connection is {state}"
+        gone = [each.problem for each in self._consumers if each.problem]
+        if gone:
+            return f"{len(gone)} of {self._workers} subscriptions to {self.destination} have ended: {gone[0]}"
+        stalled = self._under_way.stalled
+        if self.under_way >= self._workers and stalled > self._stalled_after:
+            return f"all {self._workers} workers are at work, and none has finished anything for {stalled:.0f} s"
+        return self._worker.problem
 
     def close(self, deadline: float = 10.0) -> bool:
         """Take no more requests, finish those under way within `deadline` seconds, and unsubscribe. Idempotent.
@@ -249,6 +276,8 @@ class Dispatcher:
         return is_finished
 
     def _leave(self) -> None:
+        if self._observers is not None:
+            self._tell_subscriptions("the dispatcher was closed")
         for consumer in self._consumers:
             stop(consumer)
         self._pinger.close()
@@ -258,12 +287,40 @@ class Dispatcher:
             return
         if self._observers is not None:
             self._observers.connection_changed(state)
+            self._tell_subscriptions(f"the connection is {state}")
         if state is ConnectionState.CLOSED:
             log.error("the connection was closed: no more requests come from %s", self.destination)
         elif state is ConnectionState.LOST:
             log.warning("the connection was lost: no requests come from %s until there is another", self.destination)
         else:
             log.info("requests come from %s again", self.destination)
+
+    def _on_problem(self, problem: str) -> None:
+        """Take note that the broker ended a subscription, or that there is another."""
+        if self._under_way.is_closing:
+            return
+        if self._observers is not None:
+            self._tell_subscriptions(problem)
+        live, wanted = self.subscriptions
+        if problem:
+            log.error("%d of %d subscriptions to %s are left: %s", live, wanted, self.destination, problem)
+        else:
+            log.warning("%d of %d subscriptions to %s are there again", live, wanted, self.destination)
+
+    def _tell_subscriptions(self, problem: str = "") -> None:
+        """Tell the observers how many subscriptions more there are, or fewer."""
+        with self._telling:
+            change = self.subscriptions[0] - self._told
+            self._told += change
+            if change and self._observers is not None:
+                self._observers.subscriptions_changed(change, problem if change < 0 else "")
+
+    def _on_refused(self, message: Message, reason: str) -> None:
+        """Take note of a request that nobody read, as it is above the limit: it is a dead letter of the broker's."""
+        self._committer.tally.add("too large")
+        log.warning("a request became a dead letter, JMSCorrelationID %r: %s", message.correlation_id, reason)
+        if self._observers is not None:
+            self._observers.received(message, redelivered=bool(message.redelivered)).end(Outcome.DEAD_LETTER)
 
     def __enter__(self) -> Self:
         return self.start()

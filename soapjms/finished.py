@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from brokers.completion import Completion
@@ -23,6 +24,8 @@ class Finished:
         skipped: what it came to, if it was not worked on: expired, or refused without anybody to tell.
         observed: tells the observers how it ends; None if there are none.
         sending: what becomes of the response, where it was sent before it is settled.
+        uncopied: the dead letter is for the broker to make, as whoever copied the request did not live to say so.
+        on_settled: called once it is settled for good.
     """
 
     delivery: Delivery
@@ -32,6 +35,8 @@ class Finished:
     skipped: Outcome | None = None
     observed: Observed | None = None
     sending: Completion[SendResult] | None = None
+    uncopied: bool = False
+    on_settled: Callable[[], None] = lambda: None
 
     def observe(self, observed: Observed) -> None:
         """Have observers follow the request to its end, and its answer carry what they want."""

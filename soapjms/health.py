@@ -1,11 +1,10 @@
-"""Whether the way through the broker is open, and what a dispatcher says of itself."""
+"""Whether the way through the broker is open."""
 
 from __future__ import annotations
 
 import time
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from dataclasses import dataclass
 from secrets import token_hex
 from threading import Event, Lock, Thread
 from typing import Final
@@ -16,6 +15,7 @@ from brokers.message import DeliveryMode, Destination, Message, MessageType
 from soapjms.arguments import finite
 from soapjms.protocol.errors import PingFailedError
 from soapjms.replies import end_temporary, stop
+from soapjms.waiting import left
 
 DEFAULT_TIMEOUT: Final = 5.0
 
@@ -50,8 +50,8 @@ class Pinger:
         name, came = PING_PREFIX + token_hex(8), Event()
         self._waiting[name] = came
         try:
-            self._send(name, until).result(_left(until)).result(_left(until))
-            if not came.wait(_left(until)):
+            self._send(name, until).result(left(until)).result(left(until))
+            if not came.wait(left(until)):
                 raise PingFailedError(f"a message through the broker did not come back within {seconds:g} s")
         except (BrokerError, FutureTimeoutError) as error:
             why = str(error) or f"the broker did not take it within {seconds:g} s"
@@ -66,13 +66,14 @@ class Pinger:
         Raises:
             TimeoutError: the one before was not taken yet.
         """
-        if not self._sending.acquire(timeout=_left(until)):
+        if not self._sending.acquire(timeout=left(until)):
             raise FutureTimeoutError
         taken: Future[Future[SendResult]] = Future()
 
         def send() -> None:
             try:
-                taken.set_result(self._connection.send(_message(name, self._destination())))
+                message = _message(name, self._destination())
+                taken.set_result(self._connection.send(message, timeout=left(until)))
             except BaseException as error:
                 taken.set_exception(error)
             finally:
@@ -88,7 +89,7 @@ class Pinger:
     def _destination(self) -> Destination:
         """Return the queue of this generation; for one thread at a time."""
         generation, place = self._connection.generation, self._place
-        if place is None or place[0] != generation:
+        if place is None or place[0] != generation or place[2].problem:
             destination = self._connection.temporary(fresh=False)  # a message says whether it is ours
             consumer = self._connection.consume(destination, self._on_delivery, auto_accept=True, inline=True)
             place = generation, destination, consumer
@@ -115,10 +116,6 @@ class Pinger:
             end_temporary(self._connection, place[1])
 
 
-def _left(until: float) -> float:
-    return max(0.0, until - time.monotonic())
-
-
 def _message(name: str, destination: Destination) -> Message:
     return Message(
         message_type=MessageType.BYTES,
@@ -127,22 +124,3 @@ def _message(name: str, destination: Destination) -> Message:
         correlation_id=name,
         delivery_mode=DeliveryMode.NON_PERSISTENT,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Health:
-    """How a dispatcher is.
-
-    Attributes:
-        live: it can still serve; if not, only another process helps.
-        ready: it takes requests now.
-        problem: why it is not ready, empty if it is.
-        under_way: requests that are being worked on, or wait for their commit.
-        round_trip: seconds of a message through the broker, None if none came back.
-    """
-
-    live: bool
-    ready: bool
-    problem: str
-    under_way: int
-    round_trip: float | None

@@ -13,9 +13,16 @@ from hashlib import blake2b
 from typing import Any, Final
 
 from brokers.message import Message
-from soapjms.protocol.errors import UsageError
+from soapjms.protocol.errors import StoreError, UsageError
+from soapjms.retry import LOCK_PROPERTY, identity_in
 
 KEY_OCTETS: Final = 20
+
+SLICE: Final = 1 << 20
+"""Characters of a text that are encoded at a time."""
+
+UNCOUNTED: Final = -1
+"""What is told of the deliveries of a request that may be delivered any number of times."""
 
 NO_STORE: Final = "the dispatcher has no store; give it one, as in Dispatcher(..., store='requests.db')"
 NO_KEY: Final = (
@@ -27,9 +34,10 @@ NO_KEY: Final = (
 def key_of(message: Message, *, stable_message_id: bool) -> bytes | None:
     """Name a request so that each delivery of it has the same name, and no other request has it. None if nothing does.
 
-    Where the broker keeps the JMSMessageID of a message that it delivers again, that is the name. Elsewhere it is
-    the reply destination with the JMSCorrelationID. The destination belongs to both, as a broker may copy a message to
-    several queues, and so does the body: whoever makes up an id of somebody else's gets nobody's answer. To the second
+    Our own clients say what tells it from every other, also when they send it again; see `soapjms.retry`. Of another
+    sender's, the name is the JMSMessageID where the broker keeps that when it delivers again, elsewhere the reply
+    destination with the JMSCorrelationID. The destination belongs to all of them, as a broker may copy a message to
+    several queues, and so does the body: whoever makes up an id of somebody else's gets nobody's answer. To the last
     belongs the JMSTimestamp, as a sender may use one JMSCorrelationID again once its call is over.
 
     A temporary queue is named as this connection sees it. Only a client on the dispatcher's own connection has another
@@ -40,7 +48,10 @@ def key_of(message: Message, *, stable_message_id: bool) -> bytes | None:
         stable_message_id: the capability of that name.
     """
     identity: list[object]
-    if stable_message_id:
+    told = identity_in(message)
+    if told is not None:
+        identity = [LOCK_PROPERTY, told, 0, 0]  # longer than the others, so never the same
+    elif stable_message_id:
         if not message.message_id:
             return None
         identity = [message.message_id]
@@ -50,7 +61,11 @@ def key_of(message: Message, *, stable_message_id: bool) -> bytes | None:
         identity = [message.correlation_id, str(message.reply_to), message.timestamp]
     digest = blake2b(json.dumps([str(message.destination), *identity]).encode(), digest_size=KEY_OCTETS)
     body = message.body
-    digest.update(body.encode("utf-8", "surrogatepass") if isinstance(body, str) else bytes_of(body))
+    if isinstance(body, str):
+        for start in range(0, len(body), SLICE):  # a copy of all of it may be what there is no memory for
+            digest.update(body[start : start + SLICE].encode("utf-8", "surrogatepass"))
+    else:
+        digest.update(bytes_of(body))
     return digest.digest()
 
 
@@ -73,15 +88,25 @@ class Claim(ABC):
         deaths: how often whoever had begun it died at work: whether its effects happened is not known. Who lets go of
             it without knowing may count one more.
         failures: how often it was abandoned as failed.
+        name: what the request is called where its claim is told of, such as its JMSMessageID; set by who works on it.
     """
 
     deaths: int = 0
     failures: int = 0
+    name: str = ""
 
     @property
     @abstractmethod
     def transaction(self) -> Any:
         """A transaction of the store's own database, begun when first asked for; `finish` commits what is written."""
+
+    def problem(self) -> StoreError | UsageError | None:
+        """Say, as the function has ended, why what it wrote in the transaction cannot be kept; None if it can.
+
+        Whatever the function made of that, the request is not finished: with a StoreError it waits for the store, with
+        a UsageError the function failed, as it had the transaction for too long.
+        """
+        return None
 
     @abstractmethod
     def roll_back(self) -> None:
@@ -93,6 +118,7 @@ class Claim(ABC):
 
         Raises:
             StoreError: nothing of it happened; as `abandon` then.
+            UsageError: likewise, by a mistake of the function; see `problem`.
             OvertakenError: nothing of it happened, as somebody else took the request over.
         """
 
@@ -112,6 +138,11 @@ class Claim(ABC):
 class Store(ABC):
     """What is known of requests, by key. Thread-safe; what is finished survives the process."""
 
+    @property
+    def problem(self) -> str:
+        """Why requests wait for one another in the store; empty if none does for long."""
+        return ""
+
     @abstractmethod
     def begin(self, key: bytes) -> Claim | Answered | None:
         """Begin a request: the right to work on it, what it was answered with, or None while somebody works on it.
@@ -119,6 +150,25 @@ class Store(ABC):
         Raises:
             StoreError: the store cannot be read or written now; nothing is begun.
         """
+
+    def arrive(self, key: bytes, deliveries: int) -> int:
+        """Note that a request was delivered, before its body is read: reading it may be what kills the process.
+
+        Args:
+            key: names the request.
+            deliveries: how many there were, this one included, as far as the broker tells.
+
+        Returns:
+            How many there were before this one since the last `depart`; `UNCOUNTED` for a request that is finished, and
+            where nobody counts.
+
+        Raises:
+            StoreError: the store cannot be written now; nothing was noted.
+        """
+        return UNCOUNTED
+
+    def depart(self, key: bytes) -> None:  # noqa: B027 - a store that counts nothing forgets nothing
+        """Forget the deliveries of a request, as nobody died of the last. Never raises."""
 
     @abstractmethod
     def close(self) -> None:

@@ -124,6 +124,31 @@ class Ended:
     error: BaseException | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Health:
+    """How a dispatcher is.
+
+    Attributes:
+        live: it can still serve; if not, only another process helps.
+        ready: it takes requests now.
+        problem: why it is not ready, empty if it is.
+        under_way: requests that are being worked on, or wait for their commit.
+        round_trip: seconds of a message through the broker, None if none came back.
+        subscriptions: how many of its workers' subscriptions live at the broker.
+        workers: how many there should be.
+        stalled: seconds for which nothing was finished, though something is under way.
+    """
+
+    live: bool
+    ready: bool
+    problem: str
+    under_way: int
+    round_trip: float | None
+    subscriptions: int = 0
+    workers: int = 0
+    stalled: float = 0.0
+
+
 class Observation:
     """One call, one-way message or request, as one observer follows it. What a subclass leaves out does nothing."""
 
@@ -160,6 +185,12 @@ class Observer:
 
     def connection_changed(self, place: Place, state: ConnectionState) -> None:
         """Take note that the connection was lost, was made again, or is closed for good."""
+
+    def subscriptions_changed(self, place: Place, change: int, problem: str) -> None:
+        """Take note that so many subscriptions more of a dispatcher live at the broker, or fewer, and why."""
+
+    def health_checked(self, place: Place, health: Health) -> None:
+        """Take note of what `Dispatcher.health` found; `soapjms serve` asks once a second."""
 
 
 def carried(observation: Observation) -> Properties:
@@ -348,6 +379,16 @@ class Observers:
         """Tell the state of the connection."""
         for each in self._observers:
             self._guard.call(each, each.connection_changed, self._place, state)
+
+    def subscriptions_changed(self, change: int, problem: str) -> None:
+        """Tell how many subscriptions more live."""
+        for each in self._observers:
+            self._guard.call(each, each.subscriptions_changed, self._place, change, problem)
+
+    def health_checked(self, health: Health) -> None:
+        """Tell how the dispatcher is."""
+        for each in self._observers:
+            self._guard.call(each, each.health_checked, self._place, health)
 
     def _begin(self, begun: Begun, redelivered: bool) -> Observed:
         found = [self._guard.call(each, each.begun, begun) for each in self._observers]

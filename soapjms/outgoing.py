@@ -18,7 +18,7 @@ from soapjms.observing import NOTHING
 from soapjms.protocol.assertions import Setting
 from soapjms.protocol.attachments import Attachment
 from soapjms.protocol.envelope import as_envelope, read_envelope
-from soapjms.protocol.errors import UsageError
+from soapjms.protocol.errors import CallFailedError, UsageError
 from soapjms.protocol.limits import Limits
 from soapjms.protocol.requesting import Endpoint, RequestingNode, ResponseReceived
 from soapjms.protocol.responding import RespondingNode
@@ -39,6 +39,7 @@ class Content(NamedTuple):
         attachments: what goes along.
         seconds: to wait.
         others: properties beside the binding's.
+        retry_of: how the try before this failed; None for the first.
     """
 
     envelope: bytes | str | etree._Element
@@ -46,6 +47,7 @@ class Content(NamedTuple):
     attachments: Sequence[Attachment]
     seconds: float
     others: Properties = NOTHING
+    retry_of: CallFailedError | None = None
 
     def own_envelope(self, limits: Limits) -> etree._Element:
         """Return the envelope to be changed: a copy of an element, which is the caller's.
@@ -70,6 +72,8 @@ class OutgoingCall:
         attachments: what goes along.
         properties: properties of the JMS message, beside those of the binding.
         context: what middleware hands on to what comes after it.
+        retry_of: how the try before this failed, so that a service with a store sees the same request; None for the
+            first.
         endpoint: where the call goes: its URI, and its effective properties.
         destination: the same for the broker.
     """
@@ -84,6 +88,7 @@ class OutgoingCall:
     destination: Destination
     properties: dict[str, PropertyValue] = field(default_factory=dict)
     context: dict[str, Any] = field(default_factory=dict)
+    retry_of: CallFailedError | None = None
 
     @classmethod
     def of(
@@ -103,6 +108,7 @@ class OutgoingCall:
             attachments=list(content.attachments),
             endpoint=endpoint,
             destination=destination,
+            retry_of=content.retry_of,
         )
 
     @property
@@ -121,7 +127,7 @@ class OutgoingCall:
             UsageError: a property is not as JMS has it.
         """
         others = properties_of(self.properties) if self.properties else NOTHING
-        return Content(self.envelope, self.soap_action, self.attachments, self.timeout, others)
+        return Content(self.envelope, self.soap_action, self.attachments, self.timeout, others, self.retry_of)
 
     def answer(self, answer: Answer) -> Response:
         """Make a response without asking the service: of what a function of a service may return.

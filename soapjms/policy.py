@@ -14,7 +14,7 @@ MAX_PAUSE: Final = 60.0
 
 
 class Then(StrEnum):
-    """What follows when a function failed and is not tried again. The caller gets the fault in either case."""
+    """What follows when a function failed and is not tried again. A caller who waits gets the fault in either case."""
 
     FAULT = "fault"
     DEAD_LETTER = "dead-letter"
@@ -38,9 +38,10 @@ class Policy:
         retries: how often it is tried again. With a store this counts over redeliveries and restarts, else within one
             delivery. The worker waits meanwhile; what it wrote through `request.transaction` is undone before.
         pause: seconds before the first of these; each is twice as long as the one before, and at most a minute.
-        then: the fault alone (`fault`), or also the request to the dead letters (`dead-letter`).
+        then: the fault alone (`fault`), or also the request to the dead letters (`dead-letter`). A one-way request
+            becomes a dead letter with either: nobody would get the fault.
         unfinished: whether a request that was begun and never finished is run again (`rerun`) or answered with a fault
-            (`fault`). Only a store knows of such.
+            (`fault`), a one-way request being a dead letter instead. Only a store knows of such.
 
     Raises:
         UsageError: a value is not as it must be.

@@ -21,7 +21,7 @@ except ImportError as _error:
     ) from _error
 
 from brokers.connection import ConnectionState
-from soapjms.observing import Begun, Ended, Observation, Observer, Place, Side
+from soapjms.observing import Begun, Ended, Health, Observation, Observer, Place, Side
 from soapjms.protocol.exchange import Pattern
 
 SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -71,6 +71,27 @@ class _Families:
             "Requests that were delivered before, as far as broker or store tell.",
             ("destination",),
             registry=registry,
+        )
+        self.subscriptions = Gauge(
+            "soapjms_service_subscriptions",
+            "Subscriptions of dispatchers that live at the broker, one for each worker.",
+            ("destination",),
+            registry=registry,
+            multiprocess_mode="livesum",
+        )
+        self.ready = Gauge(
+            "soapjms_service_ready",
+            "Dispatchers that were ready when they were last asked.",
+            ("destination",),
+            registry=registry,
+            multiprocess_mode="livesum",
+        )
+        self.stalled = Gauge(
+            "soapjms_service_stalled_seconds",
+            "For how long nothing was finished, though something is under way.",
+            ("destination",),
+            registry=registry,
+            multiprocess_mode="livemax",
         )
         of_whom = ("side", "destination")
         self.losses = Counter("soapjms_connection_losses", "Connections lost.", of_whom, registry=registry)
@@ -128,6 +149,7 @@ class Metrics(Observer):
         self._families.reconnects.labels(*of_whom)
         if place.side is Side.SERVICE:
             self._families.redelivered.labels(str(place.destination))
+            self._families.subscriptions.labels(str(place.destination))
 
     def begun(self, begun: Begun) -> Observation:
         """Measure from now on."""
@@ -144,6 +166,15 @@ class Metrics(Observer):
             self._families.losses.labels(*of_whom).inc()
         elif state is ConnectionState.CONNECTED:
             self._families.reconnects.labels(*of_whom).inc()
+
+    def subscriptions_changed(self, place: Place, change: int, problem: str) -> None:
+        """Count those that live."""
+        self._families.subscriptions.labels(str(place.destination)).inc(change)
+
+    def health_checked(self, place: Place, health: Health) -> None:
+        """Show whether it is ready, and since when it stalls."""
+        self._families.ready.labels(str(place.destination)).set(health.ready)
+        self._families.stalled.labels(str(place.destination)).set(health.stalled)
 
 
 # For `soapjms serve --metrics`

@@ -6,34 +6,26 @@ that cannot be written is counted and logged, and the call that it belongs to go
 
 from __future__ import annotations
 
-import gzip
+import atexit
 import logging
-import os
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import count, takewhile
-from math import inf
-from os import SEEK_END
 from pathlib import Path
-from threading import Lock
+from threading import Event, Lock, Thread
 from types import TracebackType
-from typing import Any, BinaryIO, Final, Self
+from typing import Final, Self
 
 from brokers.connection import Connection, Delivery
 from brokers.message import Destination, DestinationKind, Message
-from soapjms.protocol.errors import UsageError
+from soapjms.capturelog import DEFAULT_ROTATION, LogFiles, utc_now
 from soapjms.protocol.record import Direction, Node, capture, to_json
 
 log = logging.getLogger("soapjms.recorder")
 
-DEFAULT_ROTATION: Final = 64 << 20
-"""Octets of a capture log's file."""
-
-
-def utc_now() -> datetime:
-    """Return the time of capture."""
-    return datetime.now(UTC)
+FLUSH_SECONDS: Final = 1.0
+"""After which what was recorded is in the file, if that is compressed."""
 
 
 class Recorder:
@@ -43,6 +35,11 @@ class Recorder:
     what it sent, so a one-way message that was recorded at sender and receiver has nothing that both records know: it
     counts as two. Where the broker tells the id, as the embedded one does, or the client sets a JMSCorrelationID, as it
     does with Artemis, they are found to be copies of one.
+
+    A line of a `.jsonl` file is there when `record` returns. In a `.jsonl.gz` file it is there within a second, with
+    the others of that time in a gzip member of their own, so that who is killed loses a second and nothing before it.
+    What cannot be written, as on a full disk, is lost, counted in `failed` and logged; whatever comes when there is
+    room again is written, and follows what was written before.
 
     A file that is full is followed by another beside it, since gzip cannot be read in parts: after `capture.jsonl.gz`
     come `capture-0002.jsonl.gz` and so on. Where none can be begun, which is logged, the last one grows on.
@@ -55,8 +52,6 @@ class Recorder:
 
     Attributes:
         path: the first file.
-        written: lines written.
-        failed: messages that could not be written.
 
     Raises:
         UsageError: a `rotation` below 1.
@@ -66,33 +61,40 @@ class Recorder:
     def __init__(
         self, path: str | Path, clock: Callable[[], datetime] = utc_now, *, rotation: int = DEFAULT_ROTATION
     ) -> None:
-        if rotation < 1:
-            raise UsageError(f"rotation is {rotation}; it is a number of octets, at least 1")
         self.path = Path(path)
-        self.written = 0
-        self.failed = 0
         self._clock = clock
-        self._rotation: float = rotation
+        self._written = 0
+        self._failed = 0
         self._lock = Lock()
         self._compressed = self.path.suffix == ".gz"
-        self._number = len(self.files) or 1
-        self._torn = not self._compressed and _ends_in_a_line(self._numbered(self._number))
-        self._file: BinaryIO | gzip.GzipFile | None = self._open(self._number)
+        self._log = LogFiles(
+            self._numbered, len(self.files) or 1, rotation=rotation, compress=self._compressed, is_shared=True
+        )
+        self._closed = Event()
+        self._flusher: Thread | None = None
 
     @property
     def files(self) -> list[Path]:
         """The files of the log that are there, in order."""
         return list(takewhile(Path.exists, map(self._numbered, count(1))))
 
+    @property
+    def written(self) -> int:
+        """Messages that are in the files; what waits is written first."""
+        self.flush()
+        return self._written
+
+    @property
+    def failed(self) -> int:
+        """Messages that could not be written; what waits is tried first."""
+        self.flush()
+        return self._failed
+
     def _numbered(self, number: int) -> Path:
         if number == 1:
             return self.path
         suffix = "".join(self.path.suffixes[-2:] if self._compressed else self.path.suffixes[-1:])
         return self.path.with_name(f"{self.path.name.removesuffix(suffix)}-{number:04}{suffix}")
-
-    def _open(self, number: int) -> Any:
-        path = self._numbered(number)
-        return gzip.open(path, "ab") if self._compressed else path.open("ab", buffering=0)
 
     def now(self) -> datetime:
         """Return the time of capture of what passes now."""
@@ -118,41 +120,56 @@ class Recorder:
         try:
             line = to_json(capture(message, time or self.now(), direction, node)).encode("utf-8") + b"\n"
             with self._lock:
-                self._write(line)
-                self.written += 1
+                if self._closed.is_set():
+                    raise ValueError("the recorder is closed")
+                if self._compressed:
+                    self._see_to_flushing()
+                is_due = self._log.add(line) or not self._compressed
+                lost, problem = self._flush() if is_due else (0, None)
         except Exception as error:
             with self._lock:
-                self.failed += 1
-            log.warning("a message was not recorded in %s: %r", self.path, error)
+                self._failed += 1
+            lost, problem = 1, error
+        self._tell(lost, problem)
 
-    def _write(self, line: bytes) -> None:
-        if self._file is None:
-            raise ValueError("the recorder is closed")
-        if os.fstat(self._file.fileno()).st_size >= self._rotation:
-            self._rotate(self._file)
-        octets = b"\n" + line if self._torn else line
-        written = self._file.write(octets)
-        self._torn = written != len(octets)
-        if self._torn:  # what follows begins a line of its own, so that only this one is lost
-            raise OSError(f"{written} of {len(octets)} octets were written")
+    def _see_to_flushing(self) -> None:
+        if self._flusher is None or not self._flusher.is_alive():  # it is not, in a process that was forked
+            self._flusher = Thread(target=self._flush_now_and_then, name="soapjms-recorder", daemon=True)
+            self._flusher.start()
+            atexit.register(self.close)
 
-    def _rotate(self, full: BinaryIO | gzip.GzipFile) -> None:
-        """Go on in the next file; in this one where no other can be begun."""
+    def _flush_now_and_then(self) -> None:
+        while not self._closed.wait(FLUSH_SECONDS):
+            self.flush()
+
+    def _flush(self) -> tuple[int, Exception | None]:
+        """Write what waits; return how many messages were lost, and why."""
+        waiting = self._log.waiting
         try:
-            self._file = self._open(self._number + 1)
-        except OSError as error:
-            log.warning("%s grows on, as no other file can be begun: %s", self._numbered(self._number), error)
-            self._rotation = inf
-            return
-        self._number, self._torn = self._number + 1, False
-        full.close()
+            self._written += self._log.flush()
+        except Exception as error:  # a call must not fail of it, whatever it is
+            self._failed += waiting
+            return waiting, error
+        return 0, None
+
+    def _tell(self, lost: int, problem: Exception | None) -> None:
+        if lost:
+            what = "a message was" if lost == 1 else f"{lost} messages were"
+            log.warning("%s not recorded in %s: %r", what, self.path, problem)
+
+    def flush(self) -> None:
+        """Write what waits. Never raises: what cannot be written is counted and logged."""
+        with self._lock:
+            lost, problem = self._flush()
+        self._tell(lost, problem)
 
     def close(self) -> None:
         """Write what is still to be written and close the file. Idempotent."""
+        self.flush()
         with self._lock:
-            if self._file is not None:
-                self._file.close()
-                self._file = None
+            self._closed.set()
+            self._log.close()
+        atexit.unregister(self.close)
 
     def __enter__(self) -> Self:
         return self
@@ -226,15 +243,6 @@ class Outgoing:
             return None if self._recorder is None else self._recorder.now()
         except Exception:  # it is asked again when the record is written, and counted if it fails again
             return None
-
-
-def _ends_in_a_line(path: Path) -> bool:
-    """Say whether a log ends in the middle of a line, as that of a process that was killed may."""
-    if not path.is_file() or not path.stat().st_size:
-        return False
-    with path.open("rb") as file:
-        file.seek(-1, SEEK_END)
-        return file.read() != b"\n"
 
 
 MIRROR_PREFIX: Final = "VirtualTopic.Mirror."

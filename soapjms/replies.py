@@ -3,7 +3,7 @@
 One destination serves all calls where replies repeat the JMSCorrelationID of their request. A responding node of the
 2009 edition repeats the JMSMessageID, which a sender is not always told; there each call has a destination of its own,
 and the place that a reply came to says whose it is. A temporary destination ends with the generation of the connection
-that made it; a fixed one, `replyToName`, stays.
+that made it, or before if the broker ends it; a fixed one, `replyToName`, stays.
 """
 
 from __future__ import annotations
@@ -12,26 +12,53 @@ import logging
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from threading import Lock
-from typing import Final, TypeAlias
+from math import inf
+from threading import Lock, Thread
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
-from brokers.connection import Connection, Consumer, Delivery
-from brokers.errors import BrokerError, ClosedError
+from brokers.connection import Connection, ConnectionState, Consumer, Delivery
+from brokers.errors import BrokerError, ClosedError, NotSentError
 from brokers.message import Destination, Message
 from soapjms.protocol.errors import UsageError
+from soapjms.waiting import left
 
 log = logging.getLogger("soapjms.replies")
+
+T = TypeVar("T")
 
 PREFETCH: Final = 1000
 
 REMEMBERED: Final = 1000
 """Replies that a destination remembers, so that a second copy of one is not taken for the next call's."""
 
+GRACE: Final = 0.5
+"""Seconds that a call gets for a new destination beyond its own time, which may be too short for ever getting one."""
+
 OnReply: TypeAlias = Callable[[Message, str, str], None]
 """Called with a reply, the key of the call that it is for, and what it is if the key is of no call of this client."""
+
+
+OnUnread: TypeAlias = Callable[[Message, str, str], None]
+"""Called with the head of a reply above the connection's limit, the key of the call that it is for, and the reason."""
+
+OnGone: TypeAlias = Callable[[Destination, str], None]
+"""Called with a temporary destination to which no reply comes any more, and the reason."""
+
+GONE: Final = 100
+"""Destinations that are remembered as gone, for the calls that were about to name them."""
+
+
+class Told(NamedTuple):
+    """Who is told of what comes in, and of what cannot any more."""
+
+    on_reply: OnReply
+    on_unread: OnUnread = lambda message, key, reason: None
+    on_gone: OnGone = lambda destination, reason: None
 
 
 class ReplyStrategy(StrEnum):
@@ -55,11 +82,32 @@ class Replies(ABC):
     is_lasting = False
     """True where replies come in after the connection was lost and made again."""
 
+    def __init__(self, connection: Connection, told: Told | OnReply) -> None:
+        self._connection = connection
+        self._told = told if isinstance(told, Told) else Told(told)
+        self._lock = Lock()
+        self._closed = False
+        self.gone: dict[Destination, str] = {}
+
+    def _note_gone(self, destination: Destination, generation: int, problem: str) -> None:
+        """Take note that the broker ended a temporary destination; of a connection's end others are told."""
+        is_of_now = generation == self._connection.generation and self._connection.state is ConnectionState.CONNECTED
+        if not problem or self._closed or not is_of_now:
+            return
+        self.gone = dict([*self.gone.items(), (destination, problem)][-GONE:])
+        self._told.on_gone(destination, problem)
+
     @abstractmethod
-    def lease(self, key: str) -> Destination:
+    def lease(self, key: str, until: float = inf) -> Destination:
         """Return where the reply for the call `key` is to go; somebody listens there.
 
+        Args:
+            key: names the call.
+            until: what the monotonic clock shows when the call's time is over; one that needs another destination gets
+                half a second more.
+
         Raises:
+            NotSentError: the broker did not make one in time.
             BrokerError: there can be none, as the connection is lost or this was closed.
         """
 
@@ -79,42 +127,59 @@ class SharedReplies(Replies):
         connection: to the broker.
         fixed: the destination; a temporary queue of this connection where it is None.
         selector: of the replies that are ours, for a fixed destination that others use too.
-        on_reply: takes the replies.
+        told: takes the replies.
     """
 
     def __init__(
-        self, connection: Connection, fixed: Destination | None, selector: str | None, on_reply: OnReply
+        self, connection: Connection, fixed: Destination | None, selector: str | None, told: Told | OnReply
     ) -> None:
+        super().__init__(connection, told)
         self.is_lasting = fixed is not None
-        self._connection = connection
         self._fixed = fixed
         self._selector = selector
-        self._on_reply = on_reply
-        self._lock = Lock()
         self._place: tuple[int, Destination, Consumer] | None = None
-        self._closed = False
+        self._opening: Future[Destination] | None = None
 
-    def lease(self, key: str) -> Destination:
-        """Return the destination, which is another with each generation of the connection unless it is fixed."""
+    def lease(self, key: str, until: float = inf) -> Destination:
+        """Return the destination, which is another with each generation of the connection unless it is fixed.
+
+        Raises:
+            BrokerError: the broker ended the subscription to the fixed destination, and it is not there again yet.
+        """
         place = self._place
-        if place is not None and self._is_valid(place[0]):
+        if place is not None and self._is_valid(place):
             return place[1]
         with self._lock:
             if self._closed:
                 raise ClosedError("the client is closed")
-            generation = self._connection.generation
-            if self._place is None or not self._is_valid(self._place[0]):
-                destination = self._fixed or self._connection.temporary(fresh=False)  # replies name their call
-                consumer = self._connection.consume(
-                    destination,
-                    self._on_delivery,
-                    prefetch=PREFETCH,
-                    selector=self._selector,
-                    auto_accept=True,
-                    inline=True,
-                )
+            if self._place is not None and self._is_valid(self._place):
+                return self._place[1]
+            if self._place is not None and self.is_lasting:
+                raise BrokerError(f"no replies come from {self._fixed} just now: {self._place[2].problem}")
+            if self._opening is None or self._opening.done():
+                self._opening = elsewhere(self._open)
+            opening = self._opening
+        return awaited(opening, until)
+
+    def _open(self) -> Destination:
+        generation = self._connection.generation
+        destination = self._fixed or self._connection.temporary(fresh=False)  # replies name their call
+        consumer = self._connection.consume(
+            destination,
+            self._on_delivery,
+            prefetch=PREFETCH,
+            selector=self._selector,
+            auto_accept=True,
+            inline=True,
+            on_refused=self._on_refused,
+            on_problem=None if self.is_lasting else partial(self._note_gone, destination, generation),
+        )
+        with self._lock:
+            if not self._closed:
                 self._place = generation, destination, consumer
-            return self._place[1]
+                return destination
+        self._end(destination, consumer)
+        raise ClosedError("the client is closed")
 
     def end(self, key: str, *, reusable: bool) -> None:
         """Nothing: the destination is everybody's."""
@@ -125,16 +190,22 @@ class SharedReplies(Replies):
             self._closed = True
             place, self._place = self._place, None
         if place is not None:
-            stop(place[2])
-            if self._fixed is None:
-                end_temporary(self._connection, place[1])
+            self._end(*place[1:])
 
-    def _is_valid(self, generation: int) -> bool:
-        return self.is_lasting or generation == self._connection.generation
+    def _end(self, destination: Destination, consumer: Consumer) -> None:
+        stop(consumer)
+        if self._fixed is None:
+            end_temporary(self._connection, destination)
+
+    def _is_valid(self, place: tuple[int, Destination, Consumer]) -> bool:
+        return not place[2].problem and (self.is_lasting or place[0] == self._connection.generation)
+
+    def _on_refused(self, message: Message, reason: str) -> None:
+        self._told.on_unread(message, message.correlation_id or "", reason)
 
     def _on_delivery(self, delivery: Delivery) -> None:
         key = delivery.message.correlation_id or ""
-        self._on_reply(delivery.message, key, "foreign" if key and self.is_lasting else "unknown")
+        self._told.on_reply(delivery.message, key, "foreign" if key and self.is_lasting else "unknown")
 
 
 class _Place:
@@ -155,22 +226,26 @@ class ExclusiveReplies(Replies):
 
     Args:
         connection: to the broker.
-        on_reply: takes the replies.
+        told: takes the replies.
     """
 
     by_place = True
 
-    def __init__(self, connection: Connection, on_reply: OnReply) -> None:
-        self._connection = connection
-        self._on_reply = on_reply
-        self._lock = Lock()
+    def __init__(self, connection: Connection, told: Told | OnReply) -> None:
+        super().__init__(connection, told)
         self._idle: list[_Place] = []
         self._leased: dict[str, _Place] = {}
-        self._closed = False
 
-    def lease(self, key: str) -> Destination:
+    def lease(self, key: str, until: float = inf) -> Destination:
         """Return a destination that no other call uses until `end`."""
-        place = self._take_idle() or self._open()
+        place = self._take_idle()
+        if place is None:
+            opening = elsewhere(self._open)
+            try:
+                place = awaited(opening, until)
+            except NotSentError:
+                opening.add_done_callback(self._keep)
+                raise
         with self._lock:
             if not self._closed:
                 place.holder = key
@@ -209,16 +284,36 @@ class ExclusiveReplies(Replies):
         with self._lock:
             while self._idle:
                 place = self._idle.pop()
-                if place.generation == self._connection.generation:
+                if place.generation == self._connection.generation and not place.consumer.problem:
                     return place
             return None
+
+    def _keep(self, opening: Future[_Place]) -> None:
+        """Have another call use a place that came too late."""
+        if opening.exception() is not None:
+            return
+        place = opening.result()
+        with self._lock:
+            if not self._closed:
+                self._idle.append(place)
+                return
+        self._end(place)
 
     def _open(self) -> _Place:
         place = _Place(self._connection.temporary(ends=True), self._connection.generation)
         place.consumer = self._connection.consume(
-            place.destination, partial(self._on_delivery, place), prefetch=PREFETCH, auto_accept=True, inline=True
+            place.destination,
+            partial(self._on_delivery, place),
+            prefetch=PREFETCH,
+            auto_accept=True,
+            inline=True,
+            on_refused=partial(self._on_refused, place),
+            on_problem=partial(self._note_gone, place.destination, place.generation),
         )
         return place
+
+    def _on_refused(self, place: _Place, message: Message, reason: str) -> None:
+        self._told.on_unread(message, place.holder, reason)
 
     def _on_delivery(self, place: _Place, delivery: Delivery) -> None:
         """Hand a reply to the call that holds the place; a second copy of an earlier one, or one without id, to none.
@@ -228,10 +323,10 @@ class ExclusiveReplies(Replies):
         message = delivery.message
         repeats = message.correlation_id
         if not repeats or repeats in place.seen:
-            self._on_reply(message, "", "duplicate" if repeats else "unknown")
+            self._told.on_reply(message, "", "duplicate" if repeats else "unknown")
             return
         place.seen.append(repeats)
-        self._on_reply(message, place.holder, "unknown")
+        self._told.on_reply(message, place.holder, "unknown")
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,19 +346,19 @@ class ReplyChoice:
     by_message_id: bool
     prefix: str
 
-    def replies(self, connection: Connection, on_reply: OnReply) -> Replies:
-        """Make what was chosen, for replies that `on_reply` takes.
+    def replies(self, connection: Connection, told: Told | OnReply) -> Replies:
+        """Make what was chosen, for replies that whoever is told takes.
 
         Raises:
             UsageError: the wish contradicts the binding properties or the edition.
         """
         strategy = self._strategy()
         if strategy is ReplyStrategy.EXCLUSIVE:
-            return ExclusiveReplies(connection, on_reply)
+            return ExclusiveReplies(connection, told)
         ours = None
         if self.fixed is not None and not self.by_message_id and connection.capabilities.selectors:
             ours = f"JMSCorrelationID LIKE '{self.prefix}%'"
-        return SharedReplies(connection, self.fixed, ours, on_reply)
+        return SharedReplies(connection, self.fixed, ours, told)
 
     def _strategy(self) -> ReplyStrategy:
         usual = ReplyStrategy.EXCLUSIVE if self.by_message_id else ReplyStrategy.TEMPORARY
@@ -279,6 +374,34 @@ class ReplyChoice:
                 "leave it out, or write 'exclusive'"
             )
         return strategy
+
+
+def elsewhere(function: Callable[[], T]) -> Future[T]:
+    """Run what asks the broker on a thread of its own, so that nobody has to wait for it longer than he likes."""
+    asked: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            asked.set_result(function())
+        except BaseException as error:
+            asked.set_exception(error)
+
+    Thread(target=run, name="soapjms-replies", daemon=True).start()
+    return asked
+
+
+def awaited(asked: Future[T], until: float) -> T:
+    """Wait for what the broker was asked for, until the monotonic clock shows `until` and a little longer.
+
+    Raises:
+        NotSentError: that was not long enough.
+    """
+    try:
+        return asked.result(None if until == inf else left(until) + GRACE)
+    except FutureTimeoutError:
+        if asked.done():  # at this moment, or it was its own
+            return asked.result()
+        raise NotSentError("the broker made no destination for the reply in time") from None
 
 
 def stop(consumer: Consumer) -> None:

@@ -133,7 +133,8 @@ class Request:
 
         With a `SqliteStore` it is a `sqlite3.Connection` to the store's file, for tables of the service's own. What is
         written is kept if the function returns, a fault too, and undone if it raises. From the first use until the
-        function returns nobody else writes to the file: use it late, and call no other service after that.
+        function returns nobody else gets a transaction: use it late, and call no other service after that. A function
+        that has it for longer than the store's `transaction_timeout` loses it, and failed.
 
         Raises:
             UsageError: there is no store, nothing tells this request from its redelivery, or the function is `async`.

@@ -154,8 +154,9 @@ def check_timestamp(security: etree._Element, now: float, skew: float) -> float 
 class Nonces:
     """Nonces that were used, so that nobody uses one again. Thread-safe, in memory, bounded.
 
-    Where there is no room, the oldest go; from then on nothing is taken that says it was created before them. So memory
-    stays bounded and no replay passes; what is refused then are slow messages.
+    Where there is no room, or they are too old, the oldest go; from then on nothing is taken that says it was created
+    before them. So memory stays bounded and no replay passes, also where the clock is set back; what is refused then
+    are slow messages.
 
     Args:
         most: how many are remembered.
@@ -184,8 +185,9 @@ class Nonces:
             redelivered: broker or store say that it was delivered before.
         """
         with self._lock:
-            while self._by_age and self._by_age[0][0] < oldest:
-                del self._seen[heappop(self._by_age)[1]]
+            while self._by_age and self._by_age[0][0] < oldest:  # by a clock that may be set back again
+                self._floor, gone = heappop(self._by_age)
+                del self._seen[gone]
             if nonce in self._seen:
                 return redelivered and key is not None and self._seen[nonce] == key
             if created <= self._floor or self._is_oldest(created):

@@ -6,20 +6,38 @@ Nobody answers, so nothing is waited for but the broker. Calls are in `soapjms.c
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from itertools import count
+from typing import Final
 
-from brokers.connection import Connection
-from brokers.errors import BrokerError, SendFailedError
+from brokers.completion import Completion
+from brokers.connection import Connection, SendResult
+from brokers.errors import BrokerError, ClosedError, NotSentError, SendFailedError
 from brokers.message import Destination, Message
 from soapjms.observing import Observers, Outcome
 from soapjms.outgoing import Content
-from soapjms.protocol.errors import CallFailedError
+from soapjms.protocol.errors import CallFailedError, SendOutcome
 from soapjms.protocol.names import Mep
 from soapjms.protocol.record import Direction, Node
 from soapjms.protocol.requesting import Endpoint, RequestingNode
 from soapjms.recorder import Outgoing, Recorder
-from soapjms.waiting import GivenUp, await_connected, epoch_milliseconds, when_connected
+from soapjms.retry import Identity
+from soapjms.waiting import GivenUp, await_connected, epoch_milliseconds, left, when_connected
+
+FAILED: Final[Mapping[SendOutcome, str]] = {
+    SendOutcome.NOT_SENT: "the message could not be sent",
+    SendOutcome.REFUSED: "the broker refused the message",
+    SendOutcome.UNKNOWN: "whether the message was sent is not known",
+}
+
+
+def outcome_of(error: BaseException) -> SendOutcome:
+    """Say what became of a message, of what the future of `Connection.send` raised."""
+    if isinstance(error, NotSentError | ClosedError):
+        return SendOutcome.NOT_SENT
+    is_refused = isinstance(error, SendFailedError) and error.is_known
+    return SendOutcome.REFUSED if is_refused else SendOutcome.UNKNOWN
 
 
 class Sender:
@@ -62,31 +80,34 @@ class Sender:
 
         Raises:
             InvalidEnvelopeError, UsageError: what is to be sent is not as it must be.
-            CallFailedError: it could not be sent.
+            CallFailedError: it was not sent, or refused, or it is not known whether the broker has it.
 
         Spec: SOAP/JMS 2.7.1.
         """
         is_known = self._connection.capabilities.stable_message_id
         key = None if is_known else f"{self._prefix}one-way-{next(self._numbers)}"
+        identity = Identity(content.retry_of)
+        others = identity.properties.merged(content.others) if content.others else identity.properties
         if self._observers is None:
-            self._send(RequestingNode(self._endpoint, Mep.ONE_WAY, content.others), content, key)
+            self._send(RequestingNode(self._endpoint, Mep.ONE_WAY, others), content, key, identity)
             return
         spoken = content.action or self._endpoint.soap_action
         observed = self._observers.sending(one_way=True, correlation_id=key, soap_action=spoken)
         try:
-            others = content.others.merged(observed.properties())
-            self._send(RequestingNode(self._endpoint, Mep.ONE_WAY, others), content, key)
+            node = RequestingNode(self._endpoint, Mep.ONE_WAY, others.merged(observed.properties()))
+            self._send(node, content, key, identity)
         except BaseException as error:
             observed.end(Outcome.FAILED, error=error)
             raise
         observed.end(Outcome.SENT)
 
-    def _send(self, node: RequestingNode, content: Content, key: str | None) -> None:
+    def _send(self, node: RequestingNode, content: Content, key: str | None, identity: Identity) -> None:
         due = time.monotonic() + content.seconds
-        outgoing, what, message_id = None, "the message could not be sent", None
+        sent: Completion[SendResult] | None = None
+        outgoing, message_id = None, None
         try:
             await_connected(self._connection, due, self._given_up)
-            message = node.start(
+            node.start(
                 content.envelope,
                 destination=self._destination,
                 now=epoch_milliseconds(),
@@ -94,14 +115,16 @@ class Sender:
                 correlation_id=key,
                 attachments=content.attachments,
             )
+            message = identity.written(node)
             outgoing = self._outgoing(message)
-            sent = when_connected(self._connection, due, lambda: self._connection.send(message), self._given_up)
-            what = "whether the message was sent is not known"
-            message_id = sent.result(max(0.0, due - time.monotonic())).message_id
+            sent = when_connected(
+                self._connection, due, lambda: self._connection.send(message, timeout=left(due)), self._given_up
+            )
+            message_id = sent.result(left(due)).message_id
         except (BrokerError, FutureTimeoutError) as error:
-            refused = "the broker refused the message" if isinstance(error, SendFailedError) else what
-            failed = node.send_failed(f"{refused}: {str(error) or 'no answer from the broker'}")
-            raise CallFailedError(failed.text, failed.reason) from error
+            outcome = SendOutcome.NOT_SENT if sent is None or sent.withdraw() else outcome_of(error)
+            failed = node.send_failed(f"{FAILED[outcome]}: {str(error) or 'no answer from the broker'}")
+            raise CallFailedError(failed.text, failed.reason, outcome, identity.retry(node)) from error
         finally:
             if outgoing is not None:
                 outgoing.sent(message_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from threading import Condition, Lock
+from time import monotonic
 
 
 class UnderWay:
@@ -18,11 +19,14 @@ class UnderWay:
         self.is_closing = False
         self._lock = Lock()
         self._ended = Condition(self._lock)
+        self._since = 0.0
 
     def begin(self) -> bool:
         """Count one more; False if no more are taken."""
         with self._lock:
             if not self.is_closing:
+                if not self.number:
+                    self._since = monotonic()
                 self.number += 1
             return not self.is_closing
 
@@ -30,8 +34,15 @@ class UnderWay:
         """Count so many less."""
         with self._lock:
             self.number -= number
+            self._since = monotonic()
             if self.is_closing:
                 self._ended.notify_all()
+
+    @property
+    def stalled(self) -> float:
+        """For how many seconds nothing has ended, though something is under way; 0 while nothing is."""
+        with self._lock:
+            return monotonic() - self._since if self.number else 0.0
 
     def close(self) -> bool:
         """Take no more; False if that was so before."""

@@ -20,6 +20,11 @@ def epoch_milliseconds() -> int:
     return time.time_ns() // 1_000_000
 
 
+def left(until: float) -> float:
+    """Return the seconds until the monotonic clock shows `until`, 0 once it does."""
+    return max(0.0, until - time.monotonic())
+
+
 STEP: Final = 0.2
 """Seconds after which who waits looks whether that was given up, which a connection knows nothing of."""
 

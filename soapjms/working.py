@@ -8,29 +8,34 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
-from threading import Event, Lock
-from typing import Final
+from threading import Event, Lock, get_ident
+from typing import Any, Final
 
 from brokers.connection import Delivery
-from brokers.message import Message
+from brokers.message import Message, MessageType
 from soapjms.addressing import ReplyRule
+from soapjms.answers import service_failed
 from soapjms.committer import Committer
 from soapjms.conversing import Conversation, conversation, refused
 from soapjms.finished import Finished
-from soapjms.idempotency import NO_KEY, NO_STORE, Answered, Claim, Store, Unstored, UnstoredClaim
+from soapjms.idempotency import NO_KEY, NO_STORE, UNCOUNTED, Answered, Claim, Store, Unstored, UnstoredClaim
 from soapjms.job import FIRST_NAP, NOT_NAMED, Job
 from soapjms.observing import Observed
 from soapjms.observing import Outcome as Ending
 from soapjms.policy import Then, Unfinished
 from soapjms.protocol.assertions import Setting
+from soapjms.protocol.envelope import as_envelope
 from soapjms.protocol.errors import OvertakenError, StoreError, UsageError
 from soapjms.protocol.record import Direction, Node
 from soapjms.protocol.responding import RequestAccepted, RequestRefused, RespondingNode
 from soapjms.protocol.wsa import Addressing, AddressingFault
 from soapjms.recorder import record
 from soapjms.request import Context
+from soapjms.retry import may_have
 from soapjms.service import Match, Outcome, Service
 
 log = logging.getLogger("soapjms.dispatcher")
@@ -39,6 +44,13 @@ LONGEST_NAP: Final = 0.5
 """Seconds between two looks at a request that somebody else works on, or at a store that fails; fewer at first."""
 
 NOT_RUN_AGAIN: Final = "the request was begun before, and whether it was carried out is not known; it was not run again"
+LARGE: Final = 1 << 20
+"""Octets of a body from which on a request is noted in the store before the body is read.
+
+Noting it and taking that back are two transactions, which take a thirtieth of the time that it takes at least to parse
+so much; what is parsed takes up to forty times its size of memory.
+"""
+
 POISONOUS: Final = "no delivery of the request was ever finished; there were {}"
 UNANSWERABLE: Final = "the request was carried out, but the connection was lost with each of {} attempts to answer it"
 
@@ -56,7 +68,6 @@ class Worker:
 
     Attributes:
         closing: set when whoever waits has to stop.
-        problem: why requests wait for the store; empty if they do not.
     """
 
     def __init__(
@@ -80,16 +91,22 @@ class Worker:
         self._observers = committer.tally.observers
         self.closing = Event()
         self._suspects = Lock()
-        self.problem = ""
+        self._redelivered = Lock()  # another one, as reading takes a moment, and a function may take for ever
+        self._problems: dict[int, str] = {}  # of the requests that wait, by their thread
+
+    @property
+    def problem(self) -> str:
+        """Why requests wait for the store; empty if they do not."""
+        return next(iter(self._problems.values()), "") or ("" if self._store is None else self._store.problem)
 
     def work_on(self, delivery: Delivery) -> Finished | None:
         """Work on a request; None if it was given up because of `closing`, and is left to the broker."""
         if self._observers is None:
-            return self._work_on(delivery, None)
+            return self._survive(delivery, None)
         observed = self._observers.received(delivery.message, redelivered=was_delivered_before(delivery))
         finished = None
         try:
-            finished = self._work_on(delivery, observed)
+            finished = self._survive(delivery, observed)
             if finished is not None:
                 finished.observe(observed)
         finally:
@@ -97,12 +114,81 @@ class Worker:
                 observed.end(Ending.LOST)
         return finished
 
-    def _work_on(self, delivery: Delivery, observed: Observed | None) -> Finished | None:
-        message, node = delivery.message, RespondingNode(self._setting)
+    def _survive(self, delivery: Delivery, observed: Observed | None) -> Finished | None:
+        """Work on a request, and give it back if there is no memory for it; others are worked on meanwhile."""
+        try:
+            return self._arrive(delivery, observed)
+        except MemoryError as error:
+            why = str(error) or "there is not memory enough"
+        finally:
+            self._problems.pop(get_ident(), None)
+        # What was read of it is gone with the frames of the error.
+        self._tally.add("out of memory")
+        log.error("a request of %d octets or characters goes back: %s", delivery.message.size, why)
+        delivery.release()
+        return None
+
+    def _arrive(self, delivery: Delivery, observed: Observed | None) -> Finished | None:
+        """Count the deliveries of what may have killed somebody, or may be about to; bury what did so too often."""
+        message = delivery.message
         if is_expired(message):
             self._tally.add("expired")
             log.info("a request was skipped, as it expired at %s", message.expiration)
-            return Finished(delivery, node, None, skipped=Ending.EXPIRED)
+            return Finished(delivery, RespondingNode(self._setting), None, skipped=Ending.EXPIRED)
+        if message.size < LARGE and not was_delivered_before(delivery):
+            return self._served(self._read(delivery, observed, NOT_NAMED))
+        told = max(delivery.delivery_count or 1, 2 if message.redelivered else 1)
+        key = NOT_NAMED if self._store is None else self._losses.key(message)
+        if self._store is None or key is None:
+            if (delivery.delivery_count or 1) > self._max_deliveries and not self._losses.times(message):
+                return self._bury_unread(delivery, told, uncopied=told > self._max_deliveries + 1)
+            return self._served(self._read(delivery, observed, key))
+        return self._served(self._read_noted(delivery, observed, self._store, key, told))
+
+    def _served(self, found: Finished | Job | None) -> Finished | None:
+        return self._serve(found) if isinstance(found, Job) else found
+
+    def _read_noted(
+        self, delivery: Delivery, observed: Observed | None, store: Store, key: bytes, told: int
+    ) -> Finished | Job | None:
+        """Read a request that is noted meanwhile; from there on `begin` counts. None because of `closing`.
+
+        One that was delivered before is read alone of its kind: what kills the process then is that one.
+        """
+        with self._alone(self._redelivered) if was_delivered_before(delivery) else nullcontext(True) as has_turn:
+            before = self._when_stored(partial(store.arrive, key, told)) if has_turn else None
+            if before is None:
+                return None
+            deliveries = max(before + 1, told)
+            if deliveries > self._max_deliveries and before != UNCOUNTED:
+                finished = self._bury_unread(delivery, deliveries, uncopied=before > self._max_deliveries)
+                finished.on_settled = partial(store.depart, key)
+                return finished
+            found = self._read(delivery, observed, key)
+            store.depart(key)  # not where an error left: that was a delivery in vain as well
+            return found
+
+    def _bury_unread(self, delivery: Delivery, deliveries: int, *, uncopied: bool) -> Finished:
+        """Have a request become a dead letter whose body is not to be read; its caller gets a fault.
+
+        Args:
+            delivery: of the request.
+            deliveries: how many there were, this one included.
+            uncopied: somebody tried to bury it before and died of that, so no copy is made of its body now.
+        """
+        self._tally.add("poison")
+        message, node = delivery.message, RespondingNode(self._setting)
+        event = node.receive(replace(message, message_type=MessageType.BYTES, body=b""))
+        assert isinstance(event, RequestRefused)  # as it has no body
+        refusal = None if event.one_way else self._replies.refusal(message)
+        response = None
+        if not event.one_way and refusal is None:
+            response = node.respond(service_failed(as_envelope(event.fault).version))
+        return Finished(delivery, node, response, dead=POISONOUS.format(deliveries - 1), uncopied=uncopied)
+
+    def _read(self, delivery: Delivery, observed: Observed | None, key: bytes | None) -> Finished | Job:
+        """Read a request: what is to be run, or what became of it already."""
+        message, node = delivery.message, RespondingNode(self._setting)
         event = node.receive(message)
         direction, role = (Direction.ONE_WAY, Node.RECEIVING) if event.one_way else (Direction.REQUEST, Node.RESPONDING)
         record(self._recorder, message, direction, role)
@@ -130,7 +216,7 @@ class Worker:
             log.info("a request was let pass that breaks %s", ", ".join(each.assertion for each in event.tolerated))
         if observed is not None:
             observed.operation = match.operation
-        return self._serve(Job(delivery, event, node, match.policy, observed=observed, conversation=said))
+        return Job(delivery, event, node, match.policy, observed=observed, key=key, conversation=said)
 
     def _addressed(
         self, node: RespondingNode, event: RequestAccepted | RequestRefused, match: Match | None
@@ -180,13 +266,20 @@ class Worker:
         if not isinstance(found, Claim) or not found.deaths:
             return self._serve_from(job, found)
         found.abandon()
-        while not self._suspects.acquire(timeout=LONGEST_NAP):
+        with self._alone(self._suspects) as has_turn:
+            return self._serve_from(job, self._begin(job)) if has_turn else None
+
+    @contextmanager
+    def _alone(self, kind: Lock) -> Iterator[bool]:
+        """Be the only thread that is at what somebody may have died of or with; False because of `closing`."""
+        while not (has_turn := kind.acquire(timeout=LONGEST_NAP)):
             if self.closing.is_set():
-                return None
+                break
         try:
-            return self._serve_from(job, self._begin(job))
+            yield has_turn
         finally:
-            self._suspects.release()
+            if has_turn:
+                kind.release()
 
     def _serve_from(self, job: Job, found: Claim | Answered | None) -> Finished | None:
         while isinstance(found, Claim):
@@ -199,14 +292,21 @@ class Worker:
     def _begin(self, job: Job) -> Claim | Answered | None:
         """Begin a request, when nobody else works on it and the store can be written; None because of `closing`."""
         store, key = self._store_for(job)
-        nap = FIRST_NAP
+        found: Claim | Answered | None = self._when_stored(partial(store.begin, key))
+        return found
+
+    def _when_stored(self, ask: Callable[[], Any]) -> Any:
+        """Ask the store until it can be written and says something; None because of `closing`."""
+        nap, waited = FIRST_NAP, False
         while True:
             try:
-                found = store.begin(key)
-                self.problem = ""
+                found = ask()
+                if waited:
+                    self._problems.pop(get_ident(), None)
                 if found is not None:
                     return found
             except StoreError as error:
+                waited = True
                 self._note_store_error(error)
             if self.closing.wait(nap):
                 return None
@@ -232,8 +332,12 @@ class Worker:
         self._tally.add("repeated")
         if job.observed is not None:
             job.observed.redelivered = True
-        again = None if response is None or job.event.one_way else job.node.respond_again(response)
-        return Finished(job.delivery, job.node, job.sent(again))
+        again = None if response is None or job.event.one_way else job.sent(job.node.respond_again(response))
+        if response is not None and again is not None and not may_have(again, job.event.message, response):
+            self._tally.add("reply refused")
+            log.warning("a request that was answered at another place was repeated, and gets no answer")
+            again = None
+        return Finished(job.delivery, job.node, again)
 
     def _note_store_error(self, error: StoreError) -> None:
         said, level = str(error), logging.ERROR
@@ -241,8 +345,8 @@ class Worker:
             self._tally.add("overtaken")
         else:
             self._tally.add("store failed")
-            level = logging.DEBUG if said == self.problem else logging.ERROR  # it is tried again and again
-            self.problem = said
+            level = logging.DEBUG if said in self._problems.values() else logging.ERROR  # it is tried again and again
+            self._problems[get_ident()] = said
         log.log(level, "a request waits, as it could not be stored: %s", said)
 
     # Running
@@ -268,11 +372,17 @@ class Worker:
             return self._bury(job, claim, POISONOUS.format(delivered - 1))
         if claim.deaths and job.policy.unfinished == Unfinished.FAULT:
             self._tally.add("not run again")
+            if job.event.one_way:  # nobody would hear of it
+                return self._bury(job, claim, NOT_RUN_AGAIN)
             return self._finish(job, claim, job.fault(NOT_RUN_AGAIN))
+        claim.name = job.delivery.message.message_id or job.delivery.message.correlation_id or ""
         context = _context(job, claim, partial(self._key_of, job))
         outcome = self._service.perform(job.event, context) if job.observed is None else self._perform(job, context)
-        response, failure = _response_of(job, outcome)
-        if isinstance(failure, StoreError):  # of request.transaction: no mistake of the function
+        problem = claim.problem()
+        response, failure = _response_of(job, outcome) if problem is None else (None, problem)
+        if isinstance(
+            failure, StoreError
+        ):  # of request.transaction: no mistake of the function, whatever it made of it
             raise failure
         if failure is not None:
             claim.roll_back()
@@ -299,7 +409,7 @@ class Worker:
             claim.abandon(failed=True)
             return None
         self._tally.add("failed")
-        if policy.then == Then.DEAD_LETTER:
+        if policy.then == Then.DEAD_LETTER or job.event.one_way:
             return self._bury(job, claim, f"its function failed {tries} times, at last with {failure!r}")
         return self._finish(job, claim, job.fault(None))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from queue import SimpleQueue
@@ -21,14 +22,17 @@ from broker_contract_kit import (
 )
 
 from brokers import (
+    BrokerError,
     ClosedError,
     Connection,
     ConnectionState,
     Delivery,
     DeliveryMode,
     Destination,
+    DestinationKind,
     UnsupportedError,
     connect,
+    properties,
     queue,
     topic,
 )
@@ -433,6 +437,36 @@ class LifeCycleContract(Fixtures):
         with connection.consume(destination, witness):
             send(connection, *(text(destination, body) for body in "abc"))
             assert witness.bodies(3) == ["a", "b", "c"]
+
+    def test_no_problem(self, connection: Connection) -> None:
+        """A consumer whose subscription lives has no problem, and tells of none; nothing small is refused unread."""
+        told: list[object] = []
+        destination, inbox = queue(fresh()), Inbox()
+        consumer = connection.consume(
+            destination, inbox, on_problem=told.append, on_refused=lambda *refused: told.append(refused)
+        )
+        send(connection, text(destination, "one"))
+        assert inbox.next().message.body == "one"
+        assert consumer.problem == ""
+        consumer.close()
+        assert told == []
+
+    @pytest.mark.parametrize("place", [queue, topic])
+    def test_selector(self, connection: Connection, place: Callable[[str], Destination]) -> None:
+        """A consumer gets what it selects, of a queue the others get the rest; what is no selector is refused."""
+        if not connection.capabilities.selectors:
+            return
+        destination, red, rest = place(fresh(place.__name__)), Inbox(), Inbox()
+        colours = ["red", "green", "red", "blue"]
+        sent = [replace(text(destination, each), properties=properties({"colour": each})) for each in colours]
+        with connection.consume(destination, red, selector="colour = 'red'"):
+            send(connection, *sent)
+            assert red.bodies(2) == ["red", "red"]
+        if destination.kind is DestinationKind.QUEUE:
+            with connection.consume(destination, rest, selector="NOT (colour = 'red')"):
+                assert rest.bodies(2) == ["green", "blue"]
+        with pytest.raises(BrokerError):
+            connection.consume(destination, Inbox(), selector="colour = = 'red'")
 
     def test_missing_capabilities_are_refused(self, connection: Connection) -> None:
         """Asking for what the broker lacks raises UnsupportedError, which names the capability."""

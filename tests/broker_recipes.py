@@ -104,12 +104,18 @@ class Recipe(ABC):
     def count(self, ask: Ask) -> Counters:
         """Read the broker's counters."""
 
+    @abstractmethod
+    def deletion(self, queue: str) -> tuple[str, str, list[object]]:
+        """Say what deletes a queue with all that is in it, its consumers too: MBean, operation, arguments."""
+
 
 class Classic(Recipe):
     """ActiveMQ Classic 6.1.8 from its jars.
 
     Args:
         mirrored: copy what is sent to a queue to the topic `VirtualTopic.Mirror.` and the queue's name, for a tap.
+        memory: what all messages together may take of it.
+        store: what they may take on the disk.
     """
 
     title = "ActiveMQ"
@@ -119,8 +125,12 @@ class Classic(Recipe):
     factory = "org.apache.activemq.ActiveMQConnectionFactory"
     clients = CLASSIC_JARS
 
-    def __init__(self, *, mirrored: bool = False) -> None:
-        self.mirrored = mirrored
+    def __init__(self, *, mirrored: bool = False, memory: str = "128mb", store: str = "1gb") -> None:
+        self.settings = {
+            'useMirroredQueues="false"': f'useMirroredQueues="{str(mirrored).lower()}"',
+            '<memoryUsage limit="128mb"/>': f'<memoryUsage limit="{memory}"/>',
+            '<storeUsage limit="1gb"/>': f'<storeUsage limit="{store}"/>',
+        }
 
     @property
     def fetched(self) -> Path:
@@ -130,11 +140,10 @@ class Classic(Recipe):
     def write(self, directory: Path) -> None:
         """Write `activemq.xml`; the schema takes no placeholder for a boolean, so that is set in the text."""
         text = (CLASSIC_FILES / "activemq.xml").read_text("utf-8")
-        off = 'useMirroredQueues="false"'
-        assert off in text
-        (directory / "activemq.xml").write_text(
-            text.replace(off, 'useMirroredQueues="true"') if self.mirrored else text, "utf-8"
-        )
+        for usual, wanted in self.settings.items():
+            assert usual in text
+            text = text.replace(usual, wanted)
+        (directory / "activemq.xml").write_text(text, "utf-8")
 
     def command(self, home: str, files: str) -> list[str]:
         """Start from the Spring file."""
@@ -164,6 +173,10 @@ class Classic(Recipe):
             temporaries=sorted(name for name, kind, _ in ours if kind.startswith("Temp")),
             connections=broker["CurrentConnectionsCount"],
         )
+
+    def deletion(self, queue: str) -> tuple[str, str, list[object]]:
+        """Its consumers stay, and get what comes to the next queue of that name."""
+        return "org.apache.activemq:type=Broker,brokerName=tests", "removeQueue(java.lang.String)", [queue]
 
 
 class Artemis(Recipe):
@@ -237,3 +250,8 @@ class Artemis(Recipe):
             ),
             connections=broker["ConnectionCount"],
         )
+
+    def deletion(self, queue: str) -> tuple[str, str, list[object]]:
+        """Its consumers end."""
+        name = 'org.apache.activemq.artemis:broker="tests"'
+        return name, "destroyQueue(java.lang.String,boolean)", [queue, True]

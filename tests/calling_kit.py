@@ -250,8 +250,8 @@ class Wrapped(Connection):
     def wait_connected(self, timeout: float | None = None) -> None:
         self.inner.wait_connected(timeout)
 
-    def send(self, message: Message, transaction: Transaction | None = None) -> Completion[SendResult]:
-        return self.inner.send(message, transaction)
+    def send(self, message: Message, transaction: Transaction | None = None, **options: Any) -> Completion[SendResult]:
+        return self.inner.send(message, transaction, **options)
 
     def consume(self, destination: Any, on_delivery: Any, **options: Any) -> Any:
         return self.inner.consume(destination, on_delivery, **options)

@@ -87,9 +87,9 @@ class FaultyConnection(Wrapped):
         """Carry out an operation, or let it fail."""
         return self._faults.run(name, self.inner, operation)
 
-    def send(self, message: Message, transaction: Transaction | None = None) -> Completion[SendResult]:
+    def send(self, message: Message, transaction: Transaction | None = None, **options: Any) -> Completion[SendResult]:
         try:
-            return self.run("send", lambda: self.inner.send(message, transaction))
+            return self.run("send", lambda: self.inner.send(message, transaction, **options))
         except ConnectionLostError as error:
             if not self._faults.after:
                 raise

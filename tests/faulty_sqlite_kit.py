@@ -10,6 +10,8 @@ from collections.abc import Callable
 from threading import Event, Lock
 from typing import Any, Final
 
+from soapjms.sqliteeffects import ServiceConnection
+
 BROKEN: Final = {
     "full": (sqlite3.OperationalError, "database or disk is full", sqlite3.SQLITE_FULL),
     "locked": (sqlite3.OperationalError, "database is locked", sqlite3.SQLITE_BUSY),
@@ -77,7 +79,9 @@ class FaultySqlite:
 
 
 def failing(kind: type[sqlite3.Connection], failures: Failures) -> type[sqlite3.Connection]:
-    """Make a kind of connection whose statements fail."""
+    """Make a kind of connection whose statements fail; those of a service fail where its cursors have them executed."""
+    if issubclass(kind, ServiceConnection):
+        return failing_service(kind, failures)
 
     def execute(self: Any, sql: str, parameters: Any = (), /) -> Any:
         return failures.run(self, sql, lambda: kind.execute(self, sql, parameters))
@@ -86,3 +90,15 @@ def failing(kind: type[sqlite3.Connection], failures: Failures) -> type[sqlite3.
         return failures.run(self, sql, lambda: kind.executemany(self, sql, parameters))
 
     return type(f"Failing{kind.__name__}", (kind,), {"execute": execute, "executemany": executemany})
+
+
+def failing_service(kind: type[ServiceConnection], failures: Failures) -> type[sqlite3.Connection]:
+    """Make a kind of connection whose functions' statements fail."""
+
+    def carry_out(self: Any, statement: Callable[..., Any], *arguments: Any) -> Any:
+        def fail_or_execute(*given: Any) -> Any:
+            return failures.run(self, given[0], lambda: statement(*given))
+
+        return kind.carry_out(self, fail_or_execute, *arguments)
+
+    return type(f"Failing{kind.__name__}", (kind,), {"carry_out": carry_out})

@@ -171,24 +171,42 @@ class RealBroker(ABC):
         """Ask the broker what it holds, through Jolokia."""
         return self.recipe.count(self._ask)
 
+    def delete_queue(self, name: str) -> None:
+        """Delete a queue with what is in it, as an operator may, though somebody consumes from it."""
+        mbean, operation, arguments = self.recipe.deletion(name)
+        answer = self._call({"type": "exec", "mbean": mbean, "operation": operation, "arguments": arguments})
+        assert answer["status"] == 200, answer
+
+    def queues_of(self, address: str) -> list[str]:
+        """List the queues of an address of Artemis: that of its name, or one for each subscription to a topic."""
+        found = self._ask(
+            'org.apache.activemq.artemis:broker="tests",component=addresses,subcomponent=queues,*', "Name"
+        )
+        return sorted(name["queue"] for name, _ in found if name["address"] == address)
+
     def problems(self, *levels: str) -> list[str]:
         """Return the lines of the log of these levels, `ERROR` unless given."""
         wanted = re.compile(rf"^\S+ ({'|'.join(levels or ('ERROR',))}) ")
         return [line for line in self.log().splitlines() if wanted.match(line)]
 
     def _ask(self, pattern: str, *attributes: str) -> list[tuple[dict[str, str], dict[str, Any]]]:
-        question = json.dumps({"type": "read", "mbean": pattern, "attribute": attributes}).encode()
-        secret = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
-        request = urllib.request.Request(
-            f"http://{self.host}:{self.ports.jolokia}/jolokia/", question, {"Authorization": f"Basic {secret}"}
-        )
-        with urllib.request.urlopen(request, timeout=30) as response:
-            answer = json.load(response)
+        answer = self._call({"type": "read", "mbean": pattern, "attribute": attributes})
         if answer["status"] == 404:  # no such MBean: there are no destinations of the kind
             return []
         assert answer["status"] == 200, answer
         found = answer["value"] if "*" in pattern else {pattern: answer["value"]}
         return [(key_properties(name), values) for name, values in found.items()]
+
+    def _call(self, question: dict[str, Any]) -> dict[str, Any]:
+        secret = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+        request = urllib.request.Request(
+            f"http://{self.host}:{self.ports.jolokia}/jolokia/",
+            json.dumps(question).encode(),
+            {"Authorization": f"Basic {secret}"},
+        )
+        with urllib.request.urlopen(request, timeout=30) as response:
+            answer: dict[str, Any] = json.load(response)
+        return answer
 
     def send_special(
         self,
@@ -430,15 +448,16 @@ class ActiveMQ(ChildBroker):
         super().__init__(Classic(mirrored=mirrored))
 
 
-def start_activemq(*, mirrored: bool = False) -> RealBroker:
+def start_activemq(*, mirrored: bool = False, memory: str = "128mb", store: str = "1gb") -> RealBroker:
     """Choose how to run ActiveMQ Classic here: a container where a Docker engine answers, else a child process.
 
     The broker starts with the `with` statement.
 
     Args:
         mirrored: copy what is sent to a queue to the topic `VirtualTopic.Mirror.` and the queue's name, for a tap.
+        memory, store: what all messages together may take of either.
     """
-    return _choose(Classic(mirrored=mirrored))
+    return _choose(Classic(mirrored=mirrored, memory=memory, store=store))
 
 
 def start_artemis(*, setting: str = "") -> RealBroker:

@@ -23,6 +23,7 @@ from brokers import (
     ConnectionLostError,
     ConnectionState,
     LoginRefusedError,
+    Message,
     StaleDestinationError,
     queue,
     topic,
@@ -286,22 +287,37 @@ def test_signs_of_life_are_given() -> None:
         assert connection.generation == 1
 
 
-def test_a_message_that_is_too_large_ends_its_consumer(caplog: pytest.LogCaptureFixture) -> None:
-    """However much a broker sends, no more than the limit is kept; other consumers go on."""
+@pytest.mark.parametrize("option", ["", "?maxMessage=100000"])
+def test_a_message_that_is_too_large(option: str) -> None:
+    """It is rejected with the reason, and reaches nobody; the same consumer goes on with the next."""
     got: list[Any] = []
-    with Peer() as peer, brokers.connect(peer.url, timeout=PATIENCE, max_message=100_000) as connection:
-        connection.consume(queue("large"), got.append)
-        connection.consume(queue("small"), got.append)
-        deliver(peer, "large", "x" * 200_000)
-        wait_until(lambda: "more than 100000 octets" in caplog.text)
-        deliver(peer, "small", "y")
+    refused: list[tuple[Message, str]] = []
+    options: Any = {} if option else {"max_message": 100_000}
+    with Peer() as peer, brokers.connect(f"{peer.url}{option}", timeout=PATIENCE, **options) as connection:
+        connection.consume(queue("large"), got.append, on_refused=lambda *told: refused.append(told))
+        message: Any = proton.Message(body="x" * 200_000, id="big", correlation_id="call-1", reply_to="answers")
+        name = peer.attached[-1].name
+        sent: list[Any] = []
+        outcome: list[str] = []
+
+        def look() -> None:
+            if sent[0].remote_state == proton.Delivery.REJECTED:
+                outcome.append(sent[0].remote.condition.description)
+
+        peer.do(lambda: sent.append(message.send(peer.links[name])))
+        wait_until(lambda: peer.do(look) or outcome)
+        assert "a message may have 100000 here" in outcome[0]
+        deliver(peer, "large", "y")
         wait_until(lambda: got)
         assert [each.message.body for each in got] == ["y"]
+        ((head, reason),) = refused
+        assert (head.message_id, head.correlation_id, head.body) == ("ID:AMQP_NO_PREFIX:big", "call-1", None)
+        assert head.reply_to is not None
+        assert "max_message" in reason
 
 
 def test_what_follows_a_message_that_is_too_large(caplog: pytest.LogCaptureFixture) -> None:
-    """Tens of megabytes that are on their way when the link is ended: they are dropped, it is told once, and the
-    connection lasts."""
+    """Tens of megabytes are dropped as they come, and told of once; what is behind them on the same link arrives."""
     got: list[Any] = []
     broker = Broker()
     with Listener(broker, port=0) as listener, broker.connect() as inside:
@@ -310,27 +326,60 @@ def test_what_follows_a_message_that_is_too_large(caplog: pytest.LogCaptureFixtu
         with brokers.connect(listener.url, timeout=PATIENCE, max_message=100_000) as connection:
             connection.consume(queue("small"), got.append)
             connection.consume(queue("large"), got.append, prefetch=100)
-            wait_until(lambda: "more than 100000 octets" in caplog.text)
+            wait_until(lambda: len(got) == 20)
             inside.send(text(queue("small"), "y")).result()
-            wait_until(lambda: got)
-            assert [each.message.body for each in got] == ["y"]
-            assert caplog.text.count("more than 100000 octets") == 1
+            wait_until(lambda: len(got) == 21)
+            assert [each.message.size for each in got] == [60_000] * 20 + [1]
+            assert caplog.text.count("a message may have 100000 here") == 1
             assert connection.generation == 1
-        assert broker.depth(queue("large")) == 21
+        assert broker.depth(queue("large")) == 20
+        assert broker.depth(queue("DLQ.large")) == 1
 
 
-def test_a_consumer_that_the_broker_ends(caplog: pytest.LogCaptureFixture) -> None:
-    """A link that is detached, as when its queue is deleted, is logged with the reason."""
+@pytest.mark.parametrize(
+    ("condition", "how", "reason"),
+    [
+        (Condition("amqp:resource-deleted", "the queue was deleted"), "close", "amqp:resource-deleted: the queue was"),
+        (None, "close", "no reason given"),
+        (None, "detach", "no reason given"),
+    ],
+)
+def test_a_consumer_that_the_broker_ends(
+    condition: Condition | None, how: str, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A link that is detached, as when its queue is deleted, is logged with the reason and made again."""
+    got: list[Any] = []
+    told: list[str] = []
     with Peer() as peer, brokers.connect(peer.url, timeout=PATIENCE) as connection:
-        connection.consume(queue("doomed"), lambda delivery: None)
+        consumer = connection.consume(queue("doomed"), got.append, on_problem=told.append)
         link = peer.links[peer.attached[-1].name]
 
         def end() -> None:
-            link.condition = Condition("amqp:resource-deleted", "the queue was deleted")
-            link.close()
+            link.condition = condition
+            getattr(link, how)()
 
         peer.do(end)
-        wait_until(lambda: "amqp:resource-deleted: the queue was deleted" in caplog.text)
+        wait_until(lambda: len(told) == 2)
+        assert reason in told[0]
+        assert reason in caplog.text
+        assert (told[1], consumer.problem) == ("", "")
+        deliver(peer, "doomed", "again")
+        wait_until(lambda: got)
+        assert [each.message.body for each in got] == ["again"]
+        assert connection.generation == 1
+
+
+def test_a_temporary_queue_that_the_broker_ends() -> None:
+    """Its consumer has ended for good, and says so."""
+    told: list[str] = []
+    with Peer() as peer, brokers.connect(peer.url, timeout=PATIENCE) as connection:
+        consumer = connection.consume(connection.temporary(), lambda delivery: None, on_problem=told.append)
+        link, count = peer.links[peer.attached[-1].name], len(peer.attached)
+        peer.do(link.close)
+        wait_until(lambda: told)
+        connection.consume(queue("other"), lambda delivery: None)
+        assert consumer.problem == told[0] == "no reason given"
+        assert len(peer.attached) == count + 1
 
 
 def test_a_refused_consumer() -> None:

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,18 @@ from websockets.sync.client import ClientConnection
 from websockets.sync.client import connect as open_websocket
 
 import brokers
-from brokers import LoginRefusedError, Message, MessageType, TlsError, queue
+from brokers import (
+    ConnectionFailedError,
+    Destination,
+    DestinationGoneError,
+    LoginRefusedError,
+    Message,
+    MessageType,
+    NoDestinationError,
+    TlsError,
+    queue,
+    topic,
+)
 from brokers.amqp.login import Binding
 from brokers.amqp.provider import Listener, Options
 from brokers.amqp.sasl import AMQP_HEADER, SASL_HEADER, Performative, pack, unpack
@@ -623,6 +635,54 @@ def test_the_command_over_tls(tmp_path: Path) -> None:
         assert process.wait(PATIENCE) == 0
 
 
+@contextmanager
+def command(*arguments: str) -> Iterator[str]:
+    """Run `soapjms broker` for AMQP; yield its URL."""
+    line = [sys.executable, "-m", "soapjms.cli", "broker", "--amqp", "127.0.0.1:0", *arguments]
+    with subprocess.Popen(line, cwd=ROOT, text=True, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            yield process.stdout.readline().split(" listens at ")[1].strip()
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "there", "missing"),
+    [
+        (["--queue", "orders", "--topic", "news"], [queue("orders"), topic("news")], [queue("other"), topic("orders")]),
+        (["--fixed", "--queue", "orders"], [queue("orders")], [queue("other")]),
+        (["--fixed"], [], [queue("orders"), topic("news")]),
+        ([], [queue("orders"), topic("news")], []),
+    ],
+)
+def test_a_fixed_set(arguments: list[str], there: list[Destination], missing: list[Destination]) -> None:
+    """Of a command that was told which queues and topics there are, others are refused; dynamic ones are made."""
+    with command(*arguments) as url, brokers.connect(url) as connection:
+        for each in [*there, connection.temporary()]:
+            connection.consume(each, lambda delivery: delivery.accept())
+            connection.send(replace(text("a"), destination=each)).result(PATIENCE)
+        for each in missing:
+            with pytest.raises(DestinationGoneError, match="amqp:not-found"):
+                connection.send(replace(text("a"), destination=each)).result(PATIENCE)
+            with pytest.raises(NoDestinationError):
+                connection.consume(each, lambda delivery: delivery.accept())
+
+
+def test_anonymous_beside_users(tmp_path: Path) -> None:
+    """Who gives a user is to be that user; who gives none is let in where that was said."""
+    users = tmp_path / "users"
+    users.write_text("ann:secret\n")
+    with command("--users", str(users), "--anonymous") as url:
+        for login in ("", "ann:secret@"):
+            with brokers.connect(url.replace("://", f"://{login}")) as connection:
+                connection.send(text("a")).result(PATIENCE)
+        with pytest.raises(LoginRefusedError):
+            brokers.connect(url.replace("://", "://ann:wrong@"))
+    with command("--users", str(users)) as url, pytest.raises(ConnectionFailedError):
+        brokers.connect(url)
+
+
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
@@ -630,6 +690,11 @@ def test_the_command_over_tls(tmp_path: Path) -> None:
         (["--amqps", "localhost:0"], "--amqps needs a certificate"),
         (["--wss", "localhost:0"], "--wss needs a certificate"),
         (["--amqp", "localhost"], "an address is HOST:PORT"),
+        (["--amqp", "localhost:0", "--anonymous"], "--anonymous goes with --users"),
+        (["--smqp", "localhost:0", "--fixed"], "--fixed is for AMQP"),
+        (["--smqp", "localhost:0", "--queue", "a"], "--queue is for AMQP"),
+        (["--amqp", "localhost:0", "--served-as", "broker"], "--served-as is for WebSocket"),
+        (["--ws", "localhost:0", "--served-as", "http://broker"], "it is to be as broker.example.org"),
         (["--amqp", "localhost:0", "--users", "{users}"], "line 1 of .* is not USER:PASSWORD"),
     ],
 )

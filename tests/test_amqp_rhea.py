@@ -18,6 +18,7 @@ import brokers
 from brokers import Destination, Message, MessageType, properties, queue
 from brokers.amqp.login import Binding
 from brokers.amqp.provider import Action, Listener, Options
+from brokers.amqp.provider.guest import OFFERED
 from brokers.embedded import Broker
 
 pytestmark = pytest.mark.peer
@@ -70,7 +71,7 @@ def test_rhea(binding: Binding | None, token: str | None) -> None:
     with listening(binding) as listener:
         told = talk(listener, token)
     assert told == {
-        "open": {"offers": ["ANONYMOUS-RELAY"], "product": "brokers-embedded"},
+        "open": {"offers": list(OFFERED), "product": "brokers-embedded"},
         "relay orders": {"outcome": "accepted"},
         "relay topic://news": {"outcome": "accepted"},
         "relay temp-queue://nobody": {"outcome": "rejected", "condition": "amqp:not-found", "tag": told_tag(told, 2)},

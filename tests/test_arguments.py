@@ -74,7 +74,7 @@ class TestClient(Peers):
     @pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf"), 1e300, "3", None, True])
     def test_timeout(self, connection: Connection, client: Client, timeout: Any) -> None:
         """A time-out is positive and finite."""
-        with pytest.raises(UsageError, match="a call waits for a positive, finite number of seconds"):
+        with pytest.raises(UsageError, match="must be a positive, finite number of seconds, got"):
             Client(connection, URI, timeout=timeout)
         if timeout is not None:
             for function in (client.call, client.submit):

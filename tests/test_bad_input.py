@@ -67,7 +67,7 @@ class TestServing(OnActiveMQ):
         with serving("bad_greeter:service", *options, "--grace", "0.2", marks=tmp_path) as served:
             served.until_serving()
             done = process("call", *options, "--timeout", "1", cwd=tmp_path, stdin=envelope("never"))
-            assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (2, b"", 1)
+            assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (3, b"", 1)
             assert done.stderr.startswith(b"Error: no correlated response came in time; soapjms doctor")
             served.process.terminate()
             assert served.ended() == 1
@@ -84,7 +84,7 @@ class TestServing(OnActiveMQ):
     def test_a_queue_that_nobody_serves(self, url: str, uri: str, tmp_path: Path) -> None:
         """ActiveMQ makes it, so all that is seen is that nobody answers: which the message says how to look into."""
         done = process("call", "--connection", url, "--uri", uri, "--timeout", "0.5", cwd=tmp_path, stdin=envelope())
-        assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (2, b"", 1)
+        assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (3, b"", 1)
         assert b"soapjms doctor --uri URI sees whether anybody serves there" in done.stderr
 
 

@@ -12,6 +12,7 @@ from contextlib import closing
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Event
+from typing import Any
 
 import pytest
 import requests
@@ -321,10 +322,10 @@ class Held(Wrapped):
         super().__init__(inner)
         self.go_on = Event()
 
-    def send(self, message: Message, transaction: Transaction | None = None) -> Completion[SendResult]:
+    def send(self, message: Message, transaction: Transaction | None = None, **options: Any) -> Completion[SendResult]:
         """Wait."""
         assert self.go_on.wait(PATIENCE)
-        return super().send(message, transaction)
+        return super().send(message, transaction, **options)
 
 
 def test_a_broker_that_takes_nothing(connection: Connection) -> None:

@@ -2,130 +2,227 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from call_checker import Story, Verdict, check
-from calling_kit import answer_to, envelope, request_message
+from call_checker import BAD, SLACK_SECONDS, Did, Journal, Line, Story, Verdict, check, lines_of
 
-from brokers import Message, queue
-from soapjms.protocol.record import EPOCH, Direction, Node, Record, to_json
-
-
-def request(number: int, **changes: object) -> Message:
-    """Make the request of a number."""
-    made = request_message("booker", queue("answers"), envelope(str(number)))
-    return replace(made, correlation_id=f"c{number}", **changes)  # type: ignore[arg-type]
+TIMEOUT = 60.0
+NO_STRAYS = {"unknown": 0, "foreign": 0, "duplicate": 0}
+END: Line = {"did": Did.ENDED, "number": -1, "at": 9.0, "strays": NO_STRAYS, "left": []}
 
 
-def written(path: Path, messages: Iterable[tuple[Message, Direction]]) -> Path:
-    """Write a log."""
-    records = [
-        Record(message=message, time=EPOCH, direction=direction, node=Node.REQUESTING)
-        for message, direction in messages
-    ]
-    path.write_text("".join(f"{to_json(each)}\n" for each in records), "utf-8")
-    return path
+def line(did: Did, number: int, **more: Any) -> Line:
+    """Make a line of a journal; whatever it says happened at a second of its own."""
+    return {"did": did, "number": number, "at": 1.0 if did is Did.ASKED else 2.0, **more}
 
 
-def answered(number: int, text: str | None = None) -> tuple[Message, Direction]:
-    """Make the answer to a number."""
-    return answer_to(request(number), f"Hello {number}" if text is None else text), Direction.RESPONSE
+def answered(number: int) -> list[Line]:
+    """Make what a journal has of a call that went well."""
+    return [line(Did.ASKED, number), line(Did.CONFIRMED, number), line(Did.ANSWERED, number, text=f"Hello {number}")]
 
 
-@pytest.fixture
-def story(tmp_path: Path) -> Story:
-    """Two callers and four calls, of which all went well."""
-    logs = {
-        name: written(
-            tmp_path / f"{name}.jsonl",
-            [each for number in numbers for each in ((request(number), Direction.REQUEST), answered(number))],
-        )
-        for name, numbers in (("a", (0, 2)), ("b", (1, 3)))
-    }
-    service = written(tmp_path / "service.jsonl", [(request(number), Direction.REQUEST) for number in range(4)])
-    return Story(
-        callers=logs,
-        services=[service],
-        numbers=range(4),
-        outcomes={number: f"Hello {number}" for number in range(4)},
-        confirmed=frozenset(f"c{number}" for number in range(4)),
-        unsent=frozenset(),
-        effects=range(4),
-        other_effects=[0, 1, 1, 2, 3],
-        seed=7,
-    )
+def failed(number: int, *, outcome: str = "unknown", kind: str = "CallFailedError", **more: Any) -> list[Line]:
+    """Make what it has of one that did not."""
+    classes = list(dict.fromkeys((kind, "Exception")))
+    if kind == "CallTimeoutError":
+        classes.insert(1, "CallFailedError")
+    end = line(Did.FAILED, number, classes=classes, text="the line is cut", outcome=outcome)
+    return [line(Did.ASKED, number), {**end, **more}]
 
 
-def test_all_is_well(story: Story) -> None:
-    """Every call has its answer; what may come twice is counted."""
+def journal(name: str, *parts: list[Line], end: Line | None = END, **more: Any) -> Journal:
+    """Make the journal of a process."""
+    return Journal(name, [each for part in parts for each in part] + ([end] if end else []), **more)
+
+
+MESSAGE = [line(Did.ASKED, 4), line(Did.CONFIRMED, 4), line(Did.SENT, 4)]
+GOOD = Story(
+    calls=6,
+    timeout=TIMEOUT,
+    journals=[
+        journal("a", *map(answered, (1, 3)), [line(Did.ASKED, 0), line(Did.SENT, 0)]),
+        journal("b", *map(answered, (2, 5)), MESSAGE),
+    ],
+    ended=10.0,
+    effects=range(6),
+    other_effects=[*range(6), 1],
+    kills=2,
+)
+"""Two processes, four calls and two messages, of which all went well."""
+
+
+def told(story: Story) -> dict[str, Any]:
+    """Return what the checker holds against it."""
     verdict = check(story)
-    assert verdict == Verdict(seed=7, answered=4, other_effects_twice=1)
-    assert verdict.is_good
-    assert str(verdict).startswith("lost 0, doubled 0, unexpected 0, unknown 0, unanswered 0 (answered 4")
+    return {name: getattr(verdict, name) for name in BAD if getattr(verdict, name)}
 
 
-def test_lost(story: Story) -> None:
-    """The broker said that it has a request, and it was never carried out."""
-    assert check(replace(story, effects=[0, 1, 3])).lost == [2]
+def with_calls(*parts: list[Line], **more: Any) -> Story:
+    """Put other calls in the place of 2, 4 and 5."""
+    return replace(GOOD, journals=[GOOD.journals[0], journal("b", *parts, **more)])
 
 
-def test_doubled(story: Story) -> None:
-    """An effect came twice."""
-    assert check(replace(story, effects=[0, 1, 1, 2, 3])).doubled == [1]
+def test_all_is_well() -> None:
+    """Every call has its answer; what may come twice is counted."""
+    assert check(GOOD) == Verdict(calls=6, kills=2, answered=6, repeats=1)
+    assert check(GOOD).problems == []
 
 
-def test_copies(story: Story) -> None:
-    """An answer came twice, which its client keeps from its caller."""
-    log = story.callers["a"]
-    log.write_text(log.read_text("utf-8") + log.read_text("utf-8").splitlines()[1] + "\n", "utf-8")
-    assert check(story).copies == [0]
-    assert check(story).is_good
+@pytest.mark.parametrize(("number", "name"), [(2, "call 2"), (4, "message 4")])
+def test_lost(number: int, name: str) -> None:
+    """The caller was told of success, or only that the broker has it, and it was never carried out."""
+    effects = [each for each in range(6) if each != number]
+    assert told(replace(GOOD, effects=effects)) == {"lost": [name]}
+
+
+def test_lost_though_confirmed() -> None:
+    """A process that was killed before the answer leaves a request that the broker has."""
+    calls = with_calls(answered(5), MESSAGE, [line(Did.ASKED, 2), line(Did.CONFIRMED, 2)], end=None, was_killed=True)
+    assert told(replace(calls, effects=[0, 1, 3, 4, 5])) == {"lost": ["call 2"]}
+    assert check(calls).unknown == [2]
+
+
+def test_doubled() -> None:
+    """An effect came twice inside of the transaction."""
+    assert told(replace(GOOD, effects=[*range(6), 4])) == {"doubled": ["message 4, 2 times"]}
+
+
+def test_swapped() -> None:
+    """Two callers got each other's answer."""
+    swapped = [
+        [line(Did.ASKED, 2), line(Did.ANSWERED, 2, text="Hello 5")],
+        [line(Did.ASKED, 5), line(Did.ANSWERED, 5, text="Hello 2")],
+    ]
+    assert told(with_calls(MESSAGE, *swapped)) == {
+        "wrong": ["2 was answered 'Hello 5'", "5 was answered 'Hello 2'"],
+    }
+
+
+def test_answers_of_nobody() -> None:
+    """A client counted an answer that was for none of its calls, and a reply queue has one that nobody there asked."""
+    stray = {**END, "strays": {**NO_STRAYS, "unknown": 2}}
+    assert told(with_calls(answered(2), answered(5), MESSAGE, end=stray)) == {
+        "wrong": ["b got 2 answers for calls of nobody (unknown)"]
+    }
+    answers = {"a": [1], "b": [5, 3]}
+    assert told(replace(GOOD, answers=answers)) == {"wrong": ["b would have got an answer to 3"]}
+
+
+def test_duplicates() -> None:
+    """An answer that came twice is kept from its caller, and so allowed."""
+    verdict = check(with_calls(answered(2), answered(5), MESSAGE, end={**END, "strays": {**NO_STRAYS, "duplicate": 3}}))
+    assert (verdict.duplicates, verdict.problems) == (3, [])
 
 
 @pytest.mark.parametrize(
-    "stray", [answered(1), answered(0, "Hello 2"), answered(0, "nothing")], ids=["another's", "mixed up", "wrong"]
+    ("call", "found"),
+    [
+        (failed(2, kind="KeyError"), "call 2 ended with KeyError: the line is cut"),
+        (
+            [line(Did.ASKED, 2), line(Did.ANSWERED, 2, text="fault: no such account")],
+            "2 was answered 'fault: no such account'",
+        ),
+    ],
+    ids=["an error that is not promised", "a fault"],
 )
-def test_unexpected_answer(story: Story, stray: tuple[Message, Direction], tmp_path: Path) -> None:
-    """An answer that is somebody else's, or not to what was asked."""
-    log = written(tmp_path / "stray.jsonl", [(request(0), Direction.REQUEST), stray])
-    callers = {**story.callers, "a": log}
-    assert check(replace(story, callers=callers)).unexpected[0] == f"a got {stray[0].correlation_id}"
+def test_unexpected(call: list[Line], found: str) -> None:
+    """A call ended as none may."""
+    assert told(with_calls(call, answered(5), MESSAGE)) == {"unexpected": [found]}
 
 
-def test_unexpected_outcome(story: Story) -> None:
-    """A caller was handed another answer."""
-    outcomes = {**story.outcomes, 2: "Hello 3"}
-    assert check(replace(story, outcomes=outcomes)).unexpected == ["2 was answered 'Hello 3'"]
+def test_unexpected_effect() -> None:
+    """An effect of what nobody asked, and one of which the ledger outside knows nothing."""
+    story = replace(GOOD, effects=range(7), other_effects=[0, 1, 2, 3, 4, 6])
+    assert told(story) == {"unexpected": ["an effect of 6, which nobody asked", "an effect of 5, which never ran"]}
 
 
-def test_unexpected_effect(story: Story) -> None:
-    """An effect of a request that was not sent, or of one that nobody asked."""
-    outcomes = {**story.outcomes, 2: None}
-    assert check(replace(story, outcomes=outcomes, unsent=frozenset({2}))).unexpected == [
-        "an effect of 2, which was not sent"
+def test_unexpected_process() -> None:
+    """Processes of callers end by themselves, or are killed; what a run noted of others counts too."""
+    calls = with_calls(answered(2), answered(5), MESSAGE, end=None)
+    assert told(replace(calls, strange=["service 1 ended with 1"])) == {
+        "unexpected": ["service 1 ended with 1", "b did not come to its end"]
+    }
+
+
+@pytest.mark.parametrize("kind", ["CallFailedError", "CallTimeoutError"])
+@pytest.mark.parametrize("effects", [range(6), [0, 1, 3, 4, 5]], ids=["done", "not done"])
+def test_unknown(kind: str, effects: Any) -> None:
+    """An error that leaves the outcome open is no fault, whatever the outcome is."""
+    verdict = check(replace(with_calls(failed(2, kind=kind), answered(5), MESSAGE), effects=effects))
+    assert (verdict.unknown, verdict.problems) == ([2], [])
+
+
+@pytest.mark.parametrize("outcome", ["not sent", "refused"])
+@pytest.mark.parametrize("effects", [range(6), [0, 1, 2, 3, 5]], ids=["effect", "effect that was undone"])
+def test_lie(outcome: str, effects: Any) -> None:
+    """The error says that no service can have seen it, and one did."""
+    story = with_calls(answered(2), answered(5), failed(4, outcome=outcome))
+    lie = f"message 4, of which its caller was told CallFailedError, {outcome}: the line is cut"
+    assert told(replace(story, effects=effects)) == {"not_sent_but_done": [lie]}
+
+
+@pytest.mark.parametrize("outcome", ["not sent", "refused"])
+def test_no_lie(outcome: str) -> None:
+    """It says so, and none did: its caller knows the outcome."""
+    story = with_calls(answered(2), answered(5), failed(4, outcome=outcome))
+    verdict = check(replace(story, effects=[0, 1, 2, 3, 5], other_effects=[0, 1, 2, 3, 5]))
+    assert (verdict.problems, verdict.unknown) == ([], [])
+
+
+def test_hung() -> None:
+    """A call ended long after its time-out, or not at all, or was never begun."""
+    late = failed(2, kind="CallTimeoutError", at=1 + TIMEOUT + SLACK_SECONDS + 1)
+    assert told(with_calls(late, answered(5), MESSAGE)) == {"hung": ["call 2 of b for 76 s"]}
+    without_end = replace(with_calls([line(Did.ASKED, 2)], answered(5), MESSAGE), ended=1 + TIMEOUT + SLACK_SECONDS + 1)
+    assert told(without_end) == {"hung": ["call 2 of b for 76 s"]}
+    assert told(replace(GOOD, calls=7)) == {"hung": ["6 was never asked"]}
+
+
+def test_stopped_meanwhile() -> None:
+    """The time in which its process was stopped is not the call's; a call of a process that was killed has no end."""
+    late = failed(2, kind="CallTimeoutError", at=1 + TIMEOUT + SLACK_SECONDS + 1)
+    assert told(with_calls(late, answered(5), MESSAGE, pauses=[(0.0, 0.5), (30.0, 32.0)])) == {}
+    killed = with_calls([line(Did.ASKED, 2)], answered(5), MESSAGE, end=None, was_killed=True)
+    assert told(replace(killed, ended=1000.0)) == {}
+
+
+def test_tried_again() -> None:
+    """Each try has its own time, and what the last one came to counts; carried out twice is twice all the same."""
+    tries = [{**line(Did.ASKED, 2), "at": at} for at in (1.0, 61.0, 121.0)]
+    story = with_calls([*tries, {**line(Did.ANSWERED, 2, text="Hello 2"), "at": 180.0}], answered(5), MESSAGE)
+    assert (told(story), check(story).answered) == ({}, 6)
+    assert told(replace(story, effects=[*range(6), 2])) == {"doubled": ["call 2, 2 times"]}
+
+
+def test_left_over() -> None:
+    """Messages in a queue, temporary destinations, and objects in a process of callers."""
+    left = {**END, "left": ["StompConnection"]}
+    story = replace(with_calls(answered(2), answered(5), MESSAGE, end=left), left=["2 in DLQ"])
+    assert told(story) == {"left_over": ["2 in DLQ", "StompConnection in b"]}
+
+
+def test_abandoned() -> None:
+    """An answer to a caller who had left may wait at the broker, as a broker may make anew what it had removed."""
+    story = replace(with_calls(failed(2), answered(5), MESSAGE), abandoned=[2])
+    assert (check(story).abandoned, told(story)) == (1, {})
+    assert told(replace(story, abandoned=[5])) == {"left_over": ["an answer to 5, whose caller was there"]}
+
+
+def test_problems_say_what_they_are() -> None:
+    """Each in a line."""
+    assert check(replace(GOOD, left=["2 in DLQ"], effects=[*range(6), 1])).problems == [
+        "doubled: call 1, 2 times",
+        "left over: 2 in DLQ",
     ]
-    assert check(replace(story, effects=range(5))).unexpected == ["an effect of 4, which was not sent"]
 
 
-def test_unexpected_request(story: Story, tmp_path: Path) -> None:
-    """A service saw a request of nobody."""
-    log = written(tmp_path / "strange.jsonl", [(request(9), Direction.REQUEST)])
-    assert check(replace(story, services=[log])).unexpected == ["a service saw c9, which nobody sent"]
-
-
-def test_unknown_and_unanswered(story: Story) -> None:
-    """An error that leaves the outcome open is no fault; no outcome at all is."""
-    verdict = check(replace(story, outcomes={0: "Hello 0", 1: None, 2: "Hello 2"}))
-    assert (verdict.unknown, verdict.unanswered) == ([1], [3])
-    assert not verdict.is_good
-
-
-def test_cut_line(story: Story) -> None:
-    """The last line of a service that was killed while it wrote says nothing."""
-    (log,) = story.services
-    with log.open("a", encoding="utf-8") as lines:
-        lines.write('{"v":1,"time":"20')
-    assert check(story).is_good
+def test_cut_line(tmp_path: Path) -> None:
+    """The last line of a process that was killed while it wrote says nothing."""
+    path = tmp_path / "journal"
+    path.write_text(f'{json.dumps(line(Did.ASKED, 2))}\n{{"did": "answ', "utf-8")
+    assert lines_of(path) == [line(Did.ASKED, 2)]
+    assert lines_of(tmp_path / "none") == []

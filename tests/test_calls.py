@@ -17,6 +17,7 @@ from soapjms.calls import Call, Calls
 from soapjms.protocol.requesting import Endpoint, RequestingNode
 from soapjms.protocol.wsdl.addresses import read_uri
 from soapjms.replies import Replies
+from soapjms.retry import Identity
 
 ENDPOINT = Endpoint.of(*read_uri(URI, {}))
 
@@ -51,7 +52,7 @@ def calls(leases: Leases) -> Calls:
 @pytest.fixture
 def call(calls: Calls) -> Call:
     """Make a call under way."""
-    made = Call("key", Completion(lambda: ThreadPoolExecutor(1)), RequestingNode(ENDPOINT), 0.0)
+    made = Call("key", Completion(lambda: ThreadPoolExecutor(1)), RequestingNode(ENDPOINT), 0.0, Identity())
     calls.add(made)
     return made
 
@@ -125,7 +126,7 @@ def test_everybodys_destination_is_not_given_back() -> None:
     """Where all calls share a reply destination, one that was not answered gives nothing back."""
     leases = Leases(by_place=False)
     calls = Calls(leases, "a-")
-    call = Call("key", Completion(lambda: ThreadPoolExecutor(1)), RequestingNode(ENDPOINT), 0.0)
+    call = Call("key", Completion(lambda: ThreadPoolExecutor(1)), RequestingNode(ENDPOINT), 0.0, Identity())
     calls.add(call)
     assert calls.end(call, failing("no"))
     eventually(call.future.done, "it ended")

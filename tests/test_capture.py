@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from calling_kit import Wrapped, envelope, eventually, fresh, request_message
 from cli_kit import records_in
+from test_capturelog import no_file_beyond
 
 import soapjms
 from brokers import (
@@ -29,11 +30,10 @@ from brokers import (
 from brokers.embedded import Broker
 from soapjms.backlog import Backlog, Wanted
 from soapjms.capture import Capture
-from soapjms.capturelog import CaptureLog
+from soapjms.capturelog import CaptureLog, utc_now
 from soapjms.masking import Mask, Masked
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.record import Direction, Node
-from soapjms.recorder import utc_now
 from soapjms.replay import replay
 from soapjms.taps import direction_of, from_divert, tap_point
 from soapjms.typedview import copies_reach
@@ -219,6 +219,53 @@ def test_what_comes_too_fast_is_dropped_and_counted(connection: Connection, tmp_
         seen(capture, 11)
     records = records_in(tmp_path)
     assert [each.meta.get("dropped_before") for each in records] == [None] * 4 + [6]
+
+
+def test_on_a_full_disk_it_waits(connection: Connection, tmp_path: Path) -> None:
+    """As many as there is room for in memory; what was dropped is counted, and said by the next record."""
+    with (
+        CaptureLog(tmp_path) as log,
+        Capture(connection, log, [COPIES], backlog=Backlog(messages=3)) as capture,
+    ):
+        with no_file_beyond(30):
+            send(connection, copy())
+            eventually(lambda: capture.problem == "File too large", "it could not be written")
+            send(connection, *(copy() for _ in range(5)))
+            seen(capture, 6)
+            assert (capture.counts["recorded"], capture.counts["dropped"], capture.counts["failed"]) == (0, 2, 0)
+        eventually(lambda: capture.counts["recorded"] == 4, "what waited was written")
+        assert capture.problem is None
+        send(connection, copy())
+        seen(capture, 7)
+    assert [each.meta.get("dropped_before") for each in records_in(tmp_path)] == [None] * 4 + [2]
+    assert (capture.counts["recorded"], capture.counts["dropped"], capture.counts["failed"]) == (5, 2, 0)
+
+
+def test_ended_on_a_full_disk(connection: Connection, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What could not be written is counted as such, and told."""
+    with no_file_beyond(30), CaptureLog(tmp_path) as log:
+        with Capture(connection, log, [COPIES]) as capture:
+            send(connection, copy())
+            eventually(lambda: capture.problem is not None, "it could not be written")
+            send(connection, copy(), copy())
+            seen(capture, 3)
+        assert (capture.counts["recorded"], capture.counts["failed"]) == (0, 3)
+    assert caplog.messages[-1] == f"3 messages could not be written to {tmp_path}: File too large"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_there_is_room_again_at_the_end(connection: Connection, tmp_path: Path) -> None:
+    """Then nothing is lost."""
+    with CaptureLog(tmp_path) as log:
+        capture = Capture(connection, log, [COPIES])
+        with no_file_beyond(30):
+            send(connection, copy())
+            eventually(lambda: capture.problem is not None, "it could not be written")
+            send(connection, copy(), copy())
+            seen(capture, 3)
+        capture.close()
+    assert (capture.counts["recorded"], capture.counts["failed"]) == (3, 0)
+    assert len(records_in(tmp_path)) == 3
 
 
 def test_a_backlog_is_bounded_in_octets() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import resource
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -24,6 +25,9 @@ from soapjms.protocol.record import Direction, Node, Record
 
 CALLS = [200, pytest.param(2_000, marks=[pytest.mark.soak, pytest.mark.timeout(600)])]
 AT_ONCE = 8
+
+OURS = {"SOAPJMS", "soapjms"}
+"""How the names of the properties begin that our client sends: those of the binding, and by which it sends again."""
 
 
 @dataclass
@@ -178,7 +182,7 @@ class TestOnEachBroker:
         request, response = (each.message for each in tap.records())
         assert (request.destination, request.untyped, response.untyped) == (queue(name), False, False)
         assert response.properties.value("SOAPJMS_isFault") is False
-        assert {each.name.partition("_")[0] for each in (*request.properties, *response.properties)} == {"SOAPJMS"}
+        assert {each.name.partition("_")[0] for each in (*request.properties, *response.properties)} == OURS
         assert request.message_id is not None
         assert request.message_id.startswith("ID:")
         assert request.reply_to is not None
@@ -199,7 +203,7 @@ class TestOnEachBroker:
         request, response, first, second = (each.message for each in tap.records())
         assert (request.destination, first.destination) == (queue(name), queue(f"{name}.java"))
         assert response.properties.value("SOAPJMS_isFault") == "false"
-        assert {each.name.partition("_")[0] for each in (*request.properties, *first.properties)} == {"SOAPJMS"}
+        assert {each.name.partition("_")[0] for each in (*request.properties, *first.properties)} == OURS
         assert request.reply_to == response.destination
         assert response.correlation_id == request.correlation_id
         assert (first.message_type, second.message_type) == (MessageType.MAP, MessageType.BYTES)
@@ -227,6 +231,60 @@ class TestOnEachBroker:
             assert len(tap.records()) >= 1
             with soapjms.connect(broker.stomp_url) as taker, arrivals(taker, queue(name)) as left:
                 left.take(100)  # or other tests would find it in the counters
+
+
+def fill(child: subprocess.Popen[str], *, room: int = resource.RLIM_INFINITY) -> None:
+    """Have the system refuse a process to write beyond so much of any file, as a full disk does; without it no more."""
+    hard = resource.prlimit(child.pid, resource.RLIMIT_FSIZE)[1]
+    resource.prlimit(child.pid, resource.RLIMIT_FSIZE, (room, hard))
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("broker", ["activemq"], indirect=True)
+@pytest.mark.parametrize("plain", [[], ["--plain"]], ids=["gzip", "plain"])
+def test_a_disk_that_is_full_for_a_while(broker: RealBroker, plain: list[str], tmp_path: Path) -> None:
+    """It says so, what comes waits, and is written once there is room; nothing is lost, and the status is 0."""
+    name = fresh()
+    with tapping(broker.stomp_url, tmp_path, *plain) as tap:
+        assert tap.child.stderr is not None
+        send_one_way(broker.stomp_url, name, 3)
+        eventually(lambda: len(tap.records()) == 3, "what passed before")
+        (file,) = tap.folder.iterdir()
+        fill(tap.child, room=file.stat().st_size + 10)
+        send_one_way(broker.stomp_url, name, 50)
+        assert "nothing can be written to " in tap.child.stderr.readline()
+        assert len(tap.records()) == 3
+        fill(tap.child)
+        eventually(lambda: len(tap.records()) == 53, "what waited")
+        assert "can be written to again" in tap.child.stderr.readline()
+        tap.end()
+    assert (tap.said["recorded"], tap.said["dropped"], tap.said["failed"]) == (53, 0, 0)
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("broker", ["activemq"], indirect=True)
+def test_a_disk_that_stays_full(broker: RealBroker, tmp_path: Path) -> None:
+    """What is lost is counted, and the status is 1; what was written before can be read."""
+    name = fresh()
+    with tapping(broker.stomp_url, tmp_path) as tap:
+        assert tap.child.stderr is not None
+        send_one_way(broker.stomp_url, name, 3)
+        eventually(lambda: len(tap.records()) == 3, "what passed before")
+        fill(tap.child, room=1)
+        send_one_way(broker.stomp_url, name, 20)
+        assert "nothing can be written to " in tap.child.stderr.readline()
+        tap.end(status=1)
+    assert (tap.said["seen"], tap.said["recorded"], tap.said["failed"]) == (23, 3, 20)
+    assert len(tap.records()) == 3
+
+
+def send_one_way(url: str, name: str, count: int) -> None:
+    """Send one-way messages to a queue, and take them from there, or other tests would find them in the counters."""
+    with soapjms.connect(url) as sender, soapjms.Client(sender, f"jms:queue:{name}") as client:
+        for number in range(count):
+            client.send(envelope(f"{number}"))
+    with soapjms.connect(url) as taker, arrivals(taker, queue(name)) as left:
+        left.take(count)
 
 
 @pytest.mark.broker

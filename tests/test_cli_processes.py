@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
+from contextlib import closing
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from threading import Event, Thread
@@ -135,6 +137,73 @@ class TestHung(OnRealBrokers):
             assert text_of(client.call(envelope("Eve", operation="work"))) in {f"{hung}", f"{other}"}
             served.process.terminate()
             assert served.ended() == 0
+
+    @pytest.mark.parametrize("ends", ["continued", "killed"])
+    def test_stopped_in_a_transaction(
+        self, url: str, connection: Connection, uri: str, tmp_path: Path, ends: str
+    ) -> None:
+        """The others go on, but for what is to write; /ready and the log name the process and its request meanwhile."""
+        options = ["--connection", with_heartbeat(url), "--uri", uri, "--processes", "2", "--workers", "4"]
+        options += ["--health", "127.0.0.1:0", "--store", str(tmp_path / "requests.db"), "--lease", "1"]
+        with (
+            Client(connection, uri, timeout=2 * PATIENCE) as client,
+            serving("bank:service", *options, marks=tmp_path, command=IMPATIENT, BANK_WORK="0.05") as served,
+        ):
+            served.until_serving(2)
+            port, mark = port_of(served), tmp_path / "holder"
+            held = client.submit(envelope("Ann", operation="hold"))
+            eventually(lambda: mark.exists() and mark.read_text(), "one writes")
+            hung = int(mark.read_text())
+            os.kill(hung, signal.SIGSTOP)
+            try:
+                said = f"requests.db: process {hung} has had a request.transaction since "
+                others = [client.submit(envelope(f"{number}", operation="work")) for number in range(8)]
+                assert str(hung) not in {text_of(each.result(PATIENCE)) for each in others}
+                booking = client.submit(envelope("Bob", operation="book"))
+                eventually(lambda: said in str(asked(port, "/ready")[1]), "/ready names it")
+                eventually(lambda: asked(port, "/ready")[0] == 503, "it is not ready")
+                assert text_of(client.call(envelope("Eve", operation="work"))) != str(hung)
+                assert not booking.done()
+                eventually(lambda: f"a request waits: {tmp_path}/{said}" in "".join(served.err), "the log names it")
+            finally:
+                (tmp_path / "go-on").touch()
+                os.kill(hung, signal.SIGCONT if ends == "continued" else signal.SIGKILL)
+            assert text_of(booking.result(PATIENCE)) == "booked Bob"
+            assert text_of(held.result(PATIENCE)) == "held Ann"
+            eventually(lambda: asked(port, "/ready")[0] == 200, "it is ready again")
+            served.process.terminate()
+            assert served.ended() == 0
+        with closing(sqlite3.connect(tmp_path / "requests.db")) as database:
+            assert sorted(database.execute("SELECT text FROM booked")) == [("Ann",), ("Ann",), ("Bob",)]
+
+    def test_never_returns_with_a_transaction(self, url: str, connection: Connection, uri: str, tmp_path: Path) -> None:
+        """A function that never returns loses its transaction; the log names its request; all others are answered."""
+        options = ["--connection", url, "--uri", uri, "--processes", "2", "--workers", "2", "--grace", "0"]
+        options += ["--store", str(tmp_path / "requests.db"), "--transaction-timeout", "3"]
+        with (
+            Client(connection, uri, timeout=2 * PATIENCE) as client,
+            serving("bank:service", *options, marks=tmp_path, BANK_WORK="0.05") as served,
+        ):
+            served.until_serving(2)
+            held = client.submit(envelope("Ann", operation="hold"))
+            eventually((tmp_path / "holder").exists, "one writes")
+            for number in range(8):
+                client.call(envelope(f"{number}", operation="work")).raise_for_fault()
+            for name in ("Bob", "Eve"):
+                assert text_of(client.call(envelope(name, operation="book"))) == f"booked {name}"
+            assert not held.done()
+            hung = (tmp_path / "holder").read_text()
+            log = "".join(served.err)
+            assert f"requests.db: process {hung} has had a request.transaction since " in log
+            assert "for too long: it is rolled back" in log
+            (tmp_path / "go-on").touch()
+            fault = held.result(PATIENCE).fault
+            assert fault is not None
+            assert fault.reason == "the service failed"
+            served.process.terminate()
+            served.ended()
+        with closing(sqlite3.connect(tmp_path / "requests.db")) as database:
+            assert sorted(database.execute("SELECT text FROM booked")) == [("Bob",), ("Eve",)]
 
 
 def with_heartbeat(url: str) -> str:

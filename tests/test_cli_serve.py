@@ -29,7 +29,7 @@ from soapjms.cli.page import AT_A_TIME, Page, Told
 from soapjms.cli.processes import Place
 from soapjms.cli.serving import Serving, find_service
 from soapjms.cli.serving import run as serve
-from soapjms.health import Health
+from soapjms.observing import Health
 
 WELL = Health(live=True, ready=True, problem="", under_way=2, round_trip=0.001)
 EMBEDDED = ["--connection", "embedded:", "--uri", "jms:queue:bank"]
@@ -448,3 +448,25 @@ def test_store(tmp_path: Path) -> None:
         served.process.terminate()
         assert served.ended() == 0
     assert path.exists()
+
+
+@pytest.mark.parametrize(
+    ("url", "here"),
+    [
+        ("embedded:", True),
+        ("stomp://user:password@localhost:61613", True),
+        ("amqp://127.0.0.1:5672", True),
+        ("stomp://[::1]:61613", True),
+        ("failover:(stomp://localhost:1,stomp://127.0.0.2:2)", True),
+        ("stomp://user:password@broker:61613", False),
+        ("stomp://user:password@localhost:61613,broker:61613", False),
+        ("failover:(stomp://localhost:1,stomp://broker:2)", False),
+    ],
+)
+def test_store_and_broker_elsewhere(
+    url: str, here: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A store is for one machine, of which is warned where others may serve as well: once, not by each process."""
+    monkeypatch.setattr("soapjms.cli.serve.run", lambda *_: 0)
+    run("a:b", "--connection", url, "--uri", "jms:queue:bank", "--store", "requests.db")
+    assert caplog.text.count("requests.db is for the processes of this machine, and the broker is on an") == (not here)

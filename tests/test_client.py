@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event, current_thread
+from typing import Any
 
 import pytest
 from calling_kit import (
@@ -185,8 +186,10 @@ class TestCalling(Peers):
             return passed[-1]
 
         class TellsLate(Wrapped):
-            def send(self, message: Message, transaction: Transaction | None = None) -> Completion[SendResult]:
-                sent = super().send(message, transaction)
+            def send(
+                self, message: Message, transaction: Transaction | None = None, **options: Any
+            ) -> Completion[SendResult]:
+                sent = super().send(message, transaction, **options)
                 eventually(lambda: len(passed) == 2, "the response is there")
                 return sent
 
@@ -208,7 +211,9 @@ class TestCalling(Peers):
         ]
 
         class Refuses(Wrapped):
-            def send(self, message: Message, transaction: Transaction | None = None) -> Completion[SendResult]:
+            def send(
+                self, message: Message, transaction: Transaction | None = None, **options: Any
+            ) -> Completion[SendResult]:
                 raise ends.pop(0)
 
         with soapjms.Recorder(log) as recorder, Client(Refuses(connection), URI, recorder=recorder) as client:
@@ -273,7 +278,7 @@ class TestOneWay(Peers):
 class Deaf(Wrapped):
     """A connection to a broker that never confirms."""
 
-    def send(self, message: Message, transaction: Transaction | None = None) -> Completion[SendResult]:
+    def send(self, message: Message, transaction: Transaction | None = None, **options: Any) -> Completion[SendResult]:
         return Completion(lambda: ThreadPoolExecutor(1))
 
 

@@ -48,7 +48,7 @@ from soapjms.protocol.record import Direction
 class Choosy(Wrapped):
     """A connection whose adapter cannot carry what it is given."""
 
-    def send(self, message: Message, transaction: Transaction | None = None) -> Completion[SendResult]:
+    def send(self, message: Message, transaction: Transaction | None = None, **options: Any) -> Completion[SendResult]:
         raise ValueError("a header cannot hold NUL")
 
 
@@ -71,6 +71,21 @@ class TestTimeouts(Peers):
             client.call(envelope(), timeout=0.01)
         with pytest.raises(CallTimeoutError, match="in time"):
             client.submit(envelope(), timeout=0.01).result(PATIENCE)
+
+    @pytest.mark.parametrize("hours", [-1, 1])
+    def test_clock_steps(self, client: Client, other: Connection, monkeypatch: pytest.MonkeyPatch, hours: int) -> None:
+        """A wall clock that is set while a call waits ends no call early, and its answer is taken."""
+        now = time.time_ns
+        with arrivals(other, GREETER) as found:
+            future = client.submit(envelope(), timeout=PATIENCE)
+            request = found.next()
+            monkeypatch.setattr("time.time_ns", lambda: now() + hours * 3_600_000_000_000)
+            monkeypatch.setattr("time.time", lambda: now() / 1e9 + hours * 3600)
+            with pytest.raises(CallTimeoutError):
+                client.call(envelope(), timeout=0.05)
+            assert not future.done()
+            other.send(answer_to(request, "in time"))
+            assert text_of(future.result(PATIENCE)) == "in time"
 
     def test_of_the_client(self, connection: Connection) -> None:
         """Without its own, a call has the client's time-out."""
@@ -226,9 +241,11 @@ class TestFailures(Peers):
         """A client that is closed while a request is sent fails it once."""
 
         class Closes(Wrapped):
-            def send(self, message: Message, transaction: Transaction | None = None) -> Completion[SendResult]:
+            def send(
+                self, message: Message, transaction: Transaction | None = None, **options: Any
+            ) -> Completion[SendResult]:
                 client.close()
-                return super().send(message, transaction)
+                return super().send(message, transaction, **options)
 
         client = Client(Closes(connection), URI, timeout=PATIENCE)
         with pytest.raises(CallFailedError, match="the client was closed"):
@@ -239,7 +256,9 @@ class TestFailures(Peers):
         sends: list[Completion[SendResult]] = []
 
         class Slow(Wrapped):
-            def send(self, message: Message, transaction: Transaction | None = None) -> Completion[SendResult]:
+            def send(
+                self, message: Message, transaction: Transaction | None = None, **options: Any
+            ) -> Completion[SendResult]:
                 sends.append(Completion(lambda: ThreadPoolExecutor(1)))
                 return sends[-1]
 
@@ -325,7 +344,7 @@ class TestFailures(Peers):
         assert "ZeroDivisionError" in caplog.text
 
     def test_closed_while_a_call_begins(self, connection: Connection) -> None:
-        """A call that begins while the client closes fails too: nobody waits for ever."""
+        """A call that begins while the client closes fails too, as it was not sent: nobody waits for ever."""
 
         class ClosesMeanwhile(Wrapped):
             def consume(self, destination: Any, on_delivery: Any, **options: Any) -> Any:
@@ -335,7 +354,7 @@ class TestFailures(Peers):
 
         client = Client(ClosesMeanwhile(connection), URI, timeout=PATIENCE)
         closing = Thread(target=client.close)
-        with pytest.raises(CallFailedError, match="the client was closed before a response came"):
+        with pytest.raises(CallFailedError, match="could not be sent: the client is closed"):
             client.submit(envelope()).result(PATIENCE)
         closing.join(PATIENCE)
 

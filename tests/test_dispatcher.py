@@ -145,18 +145,28 @@ class TestOneWay(Peers):
         assert dispatcher.counts == {"accepted": 1, "one-way": 1, "commits": 1}
         assert broker.depth(GREETER) == 0
 
-    @pytest.mark.parametrize("error", [ValueError("no"), soapjms.SoapFaultError("no")])
+    @pytest.mark.parametrize(
+        ("error", "count"), [(ValueError("no"), "rejected"), (soapjms.SoapFaultError("no"), "commits")]
+    )
     def test_failure(
-        self, client: Client, other: Connection, broker: Broker, error: Exception, caplog: pytest.LogCaptureFixture
+        self,
+        client: Client,
+        other: Connection,
+        broker: Broker,
+        error: Exception,
+        count: str,
+        caplog: pytest.LogCaptureFixture,
     ) -> None:
-        """A function that fails is logged, as nobody waits for its fault; the message is accepted."""
+        """It is logged, as nobody waits for its fault: a message whose function failed is a dead letter, a fault that
+        the function means is its answer.
+        """
 
         def greet(request: Request) -> None:
             raise error
 
         with Dispatcher(other, URI, serving(greet)) as dispatcher:
             client.send(envelope("Ann"))
-            eventually(lambda: dispatcher.counts["commits"] == 1, "the message was accepted")
+            eventually(lambda: dispatcher.counts[count] == 1, "the message was settled")
         assert "no" in caplog.text
         assert broker.depth(GREETER) == 0
 

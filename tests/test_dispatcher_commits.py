@@ -381,8 +381,8 @@ class ConfirmedLater(NeverBegun):
         super().__init__(inner)
         self.sent: SimpleQueue[NearCompletion[SendResult]] = SimpleQueue()
 
-    def send(self, message: Message, transaction: Transaction | None = None) -> Completion[SendResult]:
-        super().send(message, transaction)
+    def send(self, message: Message, transaction: Transaction | None = None, **options: Any) -> Completion[SendResult]:
+        super().send(message, transaction, **options)
         future: NearCompletion[SendResult] = NearCompletion(lambda task: task())
         self.sent.put(future)
         return future
@@ -395,8 +395,8 @@ class FirstUnconfirmed(ConfirmedLater):
         super().__init__(inner)
         self.is_first = True
 
-    def send(self, message: Message, transaction: Transaction | None = None) -> Completion[SendResult]:
-        future = super().send(message, transaction)
+    def send(self, message: Message, transaction: Transaction | None = None, **options: Any) -> Completion[SendResult]:
+        future = super().send(message, transaction, **options)
         if not self.is_first:
             future.settle(SendResult())
         self.is_first = False

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
@@ -188,9 +190,9 @@ class TestPolicies(Kit):
         """A dead letter that cannot be written is left to the broker; the caller gets the fault."""
 
         class Full(Wrapped):
-            def send(self, message: Message, transaction: Any = None) -> Completion[SendResult]:
+            def send(self, message: Message, transaction: Any = None, **options: Any) -> Completion[SendResult]:
                 if message.destination != LETTERS:
-                    return super().send(message, transaction)
+                    return super().send(message, transaction, **options)
                 if raises:
                     raise error
                 future: Completion[SendResult] = Completion(lambda: None)  # type: ignore[arg-type, return-value]
@@ -208,6 +210,27 @@ class TestPolicies(Kit):
             eventually(lambda: broker.depth(DEAD) == 1, "it is a dead letter")
             eventually(lambda: dispatcher.under_way == 0, "it was settled")
             assert dispatcher.counts == {"accepted": 1, "one-way": 1, "retried": 1, "failed": 1, "rejected": 1}
+
+    @pytest.mark.parametrize("policy", [Policy(), Policy(then="fault")], ids=["default", "fault"])
+    @pytest.mark.parametrize("is_stored", [True, False])
+    def test_one_way_by_default(
+        self, client: Client, other: Connection, broker: Broker, store: SqliteStore, policy: Policy, is_stored: bool
+    ) -> None:
+        """Whatever the policy: a fault would go to nobody, and nothing would be left of the request."""
+        with Dispatcher(other, URI, failing(9, policy), store=store if is_stored else None) as dispatcher:
+            client.send(envelope())
+            eventually(lambda: broker.depth(DEAD) == 1, "it is a dead letter")
+            eventually(lambda: dispatcher.under_way == 0, "it was settled")
+            assert dispatcher.counts == {"accepted": 1, "one-way": 1, "failed": 1, "rejected": 1}
+
+    def test_one_way_not_run_again(self, client: Client, other: Connection, broker: Broker, store: SqliteStore) -> None:
+        """One that was begun and never finished is one too, where it is not to be run again."""
+        service = failing(0, Policy(unfinished="fault"))
+        with Dispatcher(other, URI, service, store=Died(store)) as dispatcher:
+            client.send(envelope())
+            eventually(lambda: broker.depth(DEAD) == 1, "it is a dead letter")
+            eventually(lambda: dispatcher.under_way == 0, "it was settled")
+            assert dispatcher.counts == {"accepted": 1, "one-way": 1, "not run again": 1, "rejected": 1}
 
     def test_client_gone(self, client: Client, other: Connection, broker: Broker) -> None:
         """That its caller left keeps no request from the dead letters."""
@@ -241,8 +264,8 @@ class TestPolicies(Kit):
 
         with Dispatcher(other, URI, service, store=store):
             assert client.call(envelope()).fault is None
-        with store._writing() as ledger:
-            tables = ledger._connection.execute("SELECT name FROM sqlite_master WHERE name LIKE 't_'").fetchall()
+        with closing(sqlite3.connect(store.path)) as database:
+            tables = database.execute("SELECT name FROM sqlite_master WHERE name LIKE 't_'").fetchall()
         assert tables == [("t1",)]
 
     def test_of_the_service(self, client: Client, other: Connection) -> None:

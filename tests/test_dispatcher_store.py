@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import sqlite3
 import time
@@ -124,6 +125,16 @@ class TestRedelivered(WithStore):
         assert greeted(path) == ["Ann"]
         assert len(seen) == 1
         assert broker.depth(GREETER) == 0
+
+    def test_two_machines(self, client: Client, broker: Broker, service: Service, tmp_path: Path) -> None:
+        """What one machine finished, and could not tell the broker, runs again on another, which has another store."""
+        here, there = tmp_path / "here.db", tmp_path / "there.db"
+        with Dispatcher(LosesCommits(broker.connect()), URI, service, workers=1, store=here) as first:
+            future = client.submit(envelope("Ann"))
+            eventually(lambda: first.counts["lost"] == 1, "the commit was lost")
+        with broker.connect() as connection, Dispatcher(connection, URI, service, store=there):
+            assert text_of(future.result(PATIENCE)) == "Hello Ann for the 2. time"
+        assert greeted(here) == greeted(there) == ["Ann"]
 
     def test_unstable_message_id(
         self, client: Client, broker: Broker, service: Service, seen: list[Request], path: Path
@@ -356,7 +367,7 @@ class TestFailingStore(WithStore):
     """A store that cannot be written."""
 
     def test_waits(self, client: Client, other: Connection, service: Service, path: Path) -> None:
-        """A request waits until it can, and is run then; nothing becomes a dead letter."""
+        """A request waits for its transaction until it can have one; nothing becomes a dead letter."""
         holder = sqlite3.connect(path, isolation_level=None)
         with SqliteStore(path, timeout=0.2) as store, Dispatcher(other, URI, service, store=store) as dispatcher:
             holder.execute("BEGIN IMMEDIATE")
@@ -365,11 +376,53 @@ class TestFailingStore(WithStore):
             assert dispatcher.under_way == 1
             health = dispatcher.health()
             assert (health.live, health.ready) == (True, False)
-            assert "database is locked" in health.problem
+            assert f"process {os.getpid()} has it locked" in health.problem
             holder.execute("ROLLBACK")
-            assert text_of(future.result(PATIENCE)) == "Hello Ann for the 1. time"
+            assert text_of(future.result(PATIENCE)).startswith("Hello Ann for the ")
             assert dispatcher.health().ready
         holder.close()
+        assert greeted(path) == ["Ann"]
+
+    @pytest.mark.parametrize("caught", ["not", "wrapped", "answered", "ignored"])
+    @pytest.mark.parametrize("one_way", [False, True], ids=["call", "one-way"])
+    def test_full_disk(self, client: Client, other: Connection, path: Path, caught: str, one_way: bool) -> None:
+        """A statement of the function that finds the disk full waits too, whatever the function makes of the error."""
+        service, runs, limit = Service(), list[str](), list[int]()
+
+        @service.operation(GREET)
+        def greet(request: Request) -> etree._Element:
+            runs.append("run")
+            database = request.transaction
+            database.execute(f"PRAGMA max_page_count = {limit[0] if limit else 1 << 30}").fetchone()
+            write(request)
+            try:
+                database.execute("CREATE TABLE large AS SELECT zeroblob(1000000) AS blob")
+            except sqlite3.Error as error:
+                if caught == "not":
+                    raise
+                if caught == "wrapped":
+                    raise RuntimeError("it cannot be booked") from None
+                if caught == "answered":
+                    raise SoapFaultError("it cannot be booked") from error
+            return element("greetMeResponse", f"Hello {request.element.text}")
+
+        with SqliteStore(path) as store, Dispatcher(other, URI, service, store=store) as dispatcher:
+            with closing(sqlite3.connect(path)) as database:
+                limit.append(database.execute("PRAGMA page_count").fetchone()[0] + 3)
+            if one_way:
+                client.send(envelope("Ann"))
+            else:
+                future = client.submit(envelope("Ann"))
+            eventually(lambda: dispatcher.counts["store failed"] > 1, "the disk is full")
+            health = dispatcher.health()
+            assert (health.live, health.ready) == (True, False)
+            assert health.problem == f"{path}: database or disk is full"
+            limit.clear()
+            if not one_way:
+                assert text_of(future.result(PATIENCE)) == "Hello Ann"
+            eventually(lambda: dispatcher.under_way == 0, "it is done")
+            assert dispatcher.health().ready
+            assert (dispatcher.counts["failed"], dispatcher.counts["rejected"]) == (0, 0)
         assert greeted(path) == ["Ann"]
 
     @pytest.mark.parametrize("is_replaced", [False, True])
@@ -481,10 +534,10 @@ class TestFailingStore(WithStore):
         """A function that gets no transaction now did not fail: it is run again, and its caller gets no fault."""
         inner, errors = store.begin_effects, [StoreError("somebody else has been writing")]
 
-        def begin() -> Any:
+        def begin(claim: Any) -> Any:
             if errors:
                 raise errors.pop()
-            return inner()
+            return inner(claim)
 
         store.begin_effects = begin  # type: ignore[method-assign]
         with Dispatcher(other, URI, service, store=store) as dispatcher:
@@ -512,6 +565,54 @@ class TestFailingStore(WithStore):
             assert dispatcher.counts["store failed"] == 1
         assert greeted(path) == ["Ann"]
         assert [each.delivery_count for each in seen] == [1, 1, 2]
+
+
+class TestTooLong(WithStore):
+    """A function that has a transaction and does not return."""
+
+    @pytest.mark.parametrize("goes_on", ["writes", "returns", "raises"])
+    def test_rolled_back(self, client: Client, other: Connection, path: Path, goes_on: str) -> None:
+        """Others go on meanwhile, and write once its time is over; should it go on, it failed, by its policy."""
+        is_writing, may_go_on = Event(), Event()
+        service = Service(policy=Policy(then="dead-letter"))
+
+        @service.operation(GREET)
+        def greet(request: Request) -> etree._Element:
+            write(request)
+            is_writing.set()
+            assert may_go_on.wait(PATIENCE)
+            if goes_on == "writes":
+                write(request)
+            if goes_on == "raises":
+                raise SoapFaultError("no")
+            return element("greetMeResponse", "Hello")
+
+        @service.operation(f"{{{NS}}}read")
+        def read(request: Request) -> etree._Element:
+            return element("readResponse", "read")
+
+        @service.operation(f"{{{NS}}}write")
+        def write_too(request: Request) -> etree._Element:
+            write(request)
+            return element("writeResponse", "written")
+
+        with (
+            SqliteStore(path, transaction_timeout=1) as store,
+            Dispatcher(other, URI, service, store=store) as dispatcher,
+        ):
+            future = client.submit(envelope("Ann"))
+            assert is_writing.wait(PATIENCE)
+            for _ in range(3):
+                assert text_of(client.call(envelope("Bob", operation="read"))) == "read"
+            assert text_of(client.call(envelope("Eve", operation="write"))) == "written"
+            may_go_on.set()
+            fault = future.result(PATIENCE).fault
+            assert fault is not None
+            assert fault.reason == "the service failed"
+            eventually(lambda: dispatcher.counts["rejected"] == 1, "it is a dead letter")
+            assert dispatcher.counts["failed"] == 1
+            assert dispatcher.counts["store failed"] == 0
+        assert greeted(path) == ["Eve"]
 
 
 class TestClosing(WithStore):

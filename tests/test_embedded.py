@@ -20,7 +20,6 @@ from brokers import (
     MessageType,
     SendFailedError,
     StaleDestinationError,
-    UnsupportedError,
     connect,
     properties,
     queue,
@@ -170,12 +169,6 @@ class TestTopics(EmbeddedFixtures):
         """A durable name on a queue is the caller's error."""
         with pytest.raises(ValueError, match="needs a topic"):
             connection.consume(ORDERS, Inbox(), durable_name="archive")
-
-    def test_selectors(self, connection: Connection) -> None:
-        """There are no selectors, which the error says."""
-        assert not connection.capabilities.selectors
-        with pytest.raises(UnsupportedError, match="selectors"):
-            connection.consume(ORDERS, Inbox(), selector="a = 1")
 
 
 class TestTemporaryDestinations(EmbeddedFixtures):

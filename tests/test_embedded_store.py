@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -61,20 +63,21 @@ def test_expiry(expirations: list[int | None], now: int) -> None:
     taking, sweeping = Store(100, 1000), Store(100, 1000)
     entries = [entry(number, 4, expiration) for number, expiration in enumerate(expirations)]
     for item in entries:
-        taking.put(item)
+        taking.put(replace(item))  # an entry is of one store
         sweeping.put(item)
     dead = [item for item in entries if item.message.expiration and item.message.expiration <= now]
     swept = sweeping.expire(now)
     assert sorted(swept, key=rank) == dead
     assert sweeping.expire(now) == []
-    found: list[Entry] = []
-    living: list[Entry] = []
+    found: list[int] = []
+    living: list[int] = []
     while taking.waiting:
         alive, expired = taking.take(now)
-        found += expired
-        living += [alive] if alive else []
-    assert found == dead
-    assert living == drain(sweeping, now) == [item for item in entries if item not in dead]
+        found += [item.sequence for item in expired]
+        living += [alive.sequence] if alive else []
+    assert found == [item.sequence for item in dead]
+    assert living == [item.sequence for item in drain(sweeping, now)]
+    assert living == [item.sequence for item in entries if item not in dead]
     assert len(taking) == len(living)
 
 

@@ -307,7 +307,7 @@ class TestOneWay(OnEachBroker):
 
 
 class TestSelectors(OnRealBrokers):
-    """What needs selectors, which the embedded broker has none of."""
+    """What needs selectors."""
 
     def test_fixed_and_shared(self, connection: Connection, other: Connection, uri: str) -> None:
         """Two clients may share a fixed reply queue as the broker has selectors."""

@@ -332,6 +332,19 @@ def test_every_subcode_is_built_as_the_profile_has_it(version: SoapVersion, prof
         assert [each.tag for each in fault.element] == ["faultcode", "faultstring"]
 
 
+@pytest.mark.parametrize("version", SoapVersion)
+@pytest.mark.parametrize("profile", [CR_2009, REC_2012])
+def test_a_subcode_is_read_without_its_envelope(version: SoapVersion, profile: Profile) -> None:
+    """The element that names a subcode declares its prefix: CXF reads a SOAP 1.2 fault apart from its envelope."""
+    root = build_fault(version, "no", profile=profile, subcode=Subcode.MISSING_CONTENT_TYPE)
+    naming = [each for each in root.iter() if (each.text or "").startswith("soapjms:")]
+    for element in naming:
+        alone = etree.tostring(element).split(b">")[0]
+        assert f'xmlns:soapjms="{profile.namespace}"'.encode() in alone
+        assert "soapjms" not in root.nsmap
+    assert len(naming) == (version is SoapVersion.SOAP_12 or profile is REC_2012)
+
+
 @pytest.mark.parametrize(
     ("version", "blame", "code"),
     [

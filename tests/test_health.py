@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 import time
-from threading import Event
+from pathlib import Path
+from threading import Event, Semaphore
 from typing import Any
 
 import pytest
@@ -12,13 +14,14 @@ from calling_kit import PATIENCE, URI, OnEachBroker, Peers, Wrapped, eventually,
 
 from brokers import Completion, Connection, ConnectionLostError, ConnectionState, Message, SendResult
 from brokers.embedded import Broker
-from soapjms import Client, Dispatcher, PingFailedError, UsageError
+from soapjms import Client, Dispatcher, PingFailedError, SqliteStore, UsageError
+from soapjms.observing import Health, Observer, Place
 
 
 class Silent(Wrapped):
     """A broker that takes messages and never delivers any."""
 
-    def send(self, message: Message, transaction: Any = None) -> Completion[SendResult]:
+    def send(self, message: Message, transaction: Any = None, **options: Any) -> Completion[SendResult]:
         future: Completion[SendResult] = Completion(lambda: None)  # type: ignore[arg-type, return-value]
         future.set_result(SendResult())
         return future
@@ -27,7 +30,7 @@ class Silent(Wrapped):
 class Stuck(Wrapped):
     """A broker that takes no message."""
 
-    def send(self, message: Message, transaction: Any = None) -> Completion[SendResult]:
+    def send(self, message: Message, transaction: Any = None, **options: Any) -> Completion[SendResult]:
         return Completion(lambda: None)  # type: ignore[arg-type, return-value]
 
 
@@ -140,7 +143,7 @@ class TestFailures(Peers):
     @pytest.mark.parametrize("timeout", [0, -1, float("inf"), float("nan"), "1"])
     def test_timeout(self, client: Client, timeout: Any) -> None:
         """It always ends, so its time-out does."""
-        with pytest.raises(UsageError, match="timeout is"):
+        with pytest.raises(UsageError, match="timeout must be"):
             client.ping(timeout)
 
 
@@ -205,3 +208,54 @@ class TestHealth(Peers):
             found = dispatcher.health()
             go_on.set()
         assert (found.ready, found.under_way) == (True, 1)
+
+    def test_stalled(self, client: Client, other: Connection) -> None:
+        """It is not ready once all workers are at work and none finishes anything, and is again when one does."""
+        begun, go_on, service = Semaphore(0), Event(), greeter()
+
+        @service.operation("{urn:greeter}wait")
+        def wait(request: object) -> None:
+            begun.release()
+            assert go_on.wait(PATIENCE)
+
+        noted = list[Health]()
+
+        class Noting(Observer):
+            def health_checked(self, place: Place, health: Health) -> None:
+                noted.append(health)
+
+        envelope = (
+            b'<e:Envelope xmlns:e="http://schemas.xmlsoap.org/soap/envelope/"><e:Body>'
+            b'<wait xmlns="urn:greeter"/></e:Body></e:Envelope>'
+        )
+        with Dispatcher(other, URI, service, workers=2, stalled_after=0.1, observer=Noting()) as dispatcher:
+            client.submit(envelope)
+            assert begun.acquire(timeout=PATIENCE)
+            time.sleep(0.2)
+            assert dispatcher.health().ready  # another worker is free
+            client.submit(envelope)
+            assert begun.acquire(timeout=PATIENCE)
+            eventually(lambda: not dispatcher.health().ready, "it stalls")
+            found = dispatcher.health()
+            go_on.set()
+            eventually(lambda: dispatcher.health().ready, "it goes on")
+        assert found.live
+        assert "all 2 workers are at work, and none has finished anything for" in found.problem
+        assert (found.under_way, found.subscriptions, found.workers) == (2, 2, 2)
+        assert found.stalled > 0.1
+        assert found in noted
+
+    def test_store_that_cannot_be_written(self, connection: Connection, tmp_path: Path) -> None:
+        """It is not ready while the store gives no sign of life, though no request comes."""
+        path = tmp_path / "requests.db"
+        with (
+            SqliteStore(path, lease=0.4, timeout=0.2) as store,
+            Dispatcher(connection, URI, greeter(), store=store) as it,
+        ):
+            assert it.health().ready
+            holder = sqlite3.connect(store.claims, isolation_level=None)
+            holder.execute("BEGIN IMMEDIATE")
+            eventually(lambda: "nothing could be written for" in it.health().problem, "it is told")
+            holder.execute("ROLLBACK")
+            holder.close()
+            eventually(lambda: it.health().ready, "it can be written again")

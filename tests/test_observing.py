@@ -340,7 +340,7 @@ class TestProperties(Observing):
         path = tmp_path / "requests.db"
         with Dispatcher(other, URI, greeter(), store=path, observer=serving):
             assert client.call(envelope()).message.properties.value("answered") == "c"
-        database = sqlite3.connect(path)
+        database = sqlite3.connect(f"{path}-claims")
         kept = "".join(database.iterdump())
         database.close()
         assert "greetMeResponse" in kept or "67726565744d65526573706f6e7365" in kept.lower()

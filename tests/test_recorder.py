@@ -7,6 +7,7 @@ import os
 import resource
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,8 +15,10 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from calling_kit import GREETER, PATIENCE, Peers, eventually, greeter, request_message
+from calling_kit import GREETER, PATIENCE, Peers, eventually, fresh, greeter, request_message
+from test_capturelog import no_file_beyond
 
+import soapjms
 from brokers import Connection, Destination, DestinationKind, Message, MessageType, queue, topic, typed
 from brokers.embedded import Broker
 from soapjms import Client, Dispatcher, Recorder, Tap
@@ -23,6 +26,7 @@ from soapjms.protocol.errors import UsageError
 from soapjms.protocol.exchange import Pattern, pair
 from soapjms.protocol.record import Direction, Node, Record, from_json
 from soapjms.recorder import from_mirror
+from soapjms.replay import replay
 from soapjms.replay.inputs import expand
 from soapjms.testing.traffic import read_logs
 
@@ -146,6 +150,20 @@ class TestRotation:
             Recorder(path, rotation=0)
 
 
+class Sizeless:
+    """In the place of `os.fstat`: as soon as something was written in part, another process has written too."""
+
+    def __init__(self) -> None:
+        self._fstat = os.fstat
+
+    def __call__(self, file: int) -> Any:
+        found = self._fstat(file)
+        limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+        if found.st_size != limit:
+            return found
+        return os.stat_result([*found[:6], found.st_size + 1, *found[7:10]])
+
+
 class TestFailures:
     """What cannot be written is counted and logged, and nobody's call fails."""
 
@@ -195,23 +213,112 @@ class TestFailures:
         assert "No space left on device" in caplog.text
 
     def test_disk_that_fills_up_within_a_line(self, tmp_path: Path) -> None:
-        """Of a line that was cut short only itself is lost: the next begins a line of its own."""
+        """Of a line that was written in part only itself is lost: it is cut off again, and the next follows."""
         path = tmp_path / "log.jsonl"
         recorder = Recorder(path)
         recorder.record(MESSAGE)
-        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 10, hard))
-        try:
+        with no_file_beyond(path.stat().st_size + 10):
             recorder.record(MESSAGE)
             recorder.record(MESSAGE)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         recorder.record(replace(MESSAGE, message_id="ID:2"))
         recorder.close()
         assert (recorder.written, recorder.failed) == (2, 2)
-        first, cut, last = path.read_text().splitlines()
-        assert len(cut) == 10
-        assert [from_json(line).message.message_id for line in (first, last)] == ["ID:1", "ID:2"]
+        assert [each.message.message_id for each in records(path)] == ["ID:1", "ID:2"]
+
+    def test_disk_that_is_full_for_a_while(self, path: Path, tmp_path: Path) -> None:
+        """What is counted as written can be read, before, while and after; the rest is counted as failed."""
+        sent = [replace(MESSAGE, message_id=f"ID:{n}", body=os.urandom(20_000)) for n in range(120)]
+        with Recorder(path) as recorder:
+            for number, each in enumerate(sent):
+                if number == 40:
+                    readable = recorder.written
+                    assert (readable, recorder.failed) == (40, 0)
+                    with no_file_beyond(path.stat().st_size + 10_000):
+                        for other in sent[40:80]:
+                            recorder.record(other)
+                        recorder.flush()
+                    assert (recorder.written, recorder.failed) == (40, 40)
+                    assert len(records(path)) == 40
+                if not 40 <= number < 80:
+                    recorder.record(each)
+        assert (recorder.written, recorder.failed) == (80, 40)
+        assert [each.message for each in records(path)] == sent[:40] + sent[80:]
+        summary = replay([path], tmp_path / "out", engine="local")
+        assert (summary.members["records"], summary.members["rejected"]) == (80, 0)
+
+    def test_calls_on_a_full_disk(self, path: Path) -> None:
+        """They go on as ever."""
+        name = fresh()
+        with (
+            soapjms.connect(f"embedded:{fresh('broker')}") as connection,
+            Recorder(path) as recorder,
+            Dispatcher(connection, f"jms:queue:{name}", greeter(), recorder=recorder),
+            Client(connection, f"jms:queue:{name}", recorder=recorder) as client,
+            no_file_beyond(60),
+        ):
+            for _ in range(20):
+                client.call(request_body(), timeout=PATIENCE)
+            eventually(lambda: recorder.failed == 80, "none was recorded")
+            assert recorder.written == 0
+
+    def test_what_cannot_be_cut_off(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Where the rest of a line has to stay it is one of its own; of a gzip file a torn member, and told as such."""
+        plain, packed = tmp_path / "log.jsonl", tmp_path / "log.jsonl.gz"
+        body = os.urandom(5_000)  # so that some of it goes into the file, compressed or not
+        monkeypatch.setattr(os, "fstat", Sizeless())
+        for path in (plain, packed):
+            with Recorder(path) as recorder:
+                recorder.record(MESSAGE)
+                recorder.flush()
+                with no_file_beyond(path.stat().st_size + 3_000):
+                    recorder.record(replace(MESSAGE, body=body))
+                    recorder.flush()
+                recorder.record(replace(MESSAGE, message_id="ID:2"))
+                assert (recorder.written, recorder.failed) == (2, 1)
+        monkeypatch.undo()
+        for path in (plain, packed):
+            summary = replay([path], tmp_path / "out", engine="local")
+            assert (summary.members["records"], summary.members["rejected"]) == (2, 1)
+
+    def test_killed(self, tmp_path: Path) -> None:
+        """Of a compressed log a process that is killed loses the last second, and not what is before it."""
+        path = tmp_path / "log.jsonl.gz"
+        program = (
+            "import sys, time\nfrom soapjms import Recorder\nfrom brokers import Message, MessageType\n"
+            "recorder = Recorder(sys.argv[1])\n"
+            "for number in range(10**9):\n"
+            "    recorder.record(Message(message_type=MessageType.TEXT, body=str(number)))\n"
+            "    print(number, flush=True)\n"
+            "    time.sleep(0.01)\n"
+        )
+        begun = time.monotonic()
+        with subprocess.Popen(
+            [sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[1]
+        ) as child:
+            assert child.stdout is not None
+            try:
+                eventually(lambda: path.exists() and len(records(path)) > 10, "something is in the file")
+            finally:
+                child.kill()
+            said = child.stdout.read().split()
+        found = [each.message.body for each in records(path)]
+        assert found == [str(number) for number in range(len(found))]
+        assert len(said) - len(found) < 300, time.monotonic() - begun
+        with Recorder(path) as recorder:
+            recorder.record(MESSAGE)
+        assert len(records(path)) == len(found) + 1
+
+    def test_what_waits_is_written_at_the_end_of_the_process(self, tmp_path: Path) -> None:
+        """Also by who forgets to close it."""
+        path = tmp_path / "log.jsonl.gz"
+        program = (
+            "import sys\nfrom soapjms import Recorder\nfrom brokers import Message, MessageType\n"
+            "recorder = Recorder(sys.argv[1])\nrecorder.record(Message(message_type=MessageType.TEXT, body='x'))\n"
+        )
+        subprocess.run(
+            [sys.executable, "-c", program, str(path)], check=True, timeout=60, cwd=Path(__file__).parents[1]
+        )
+        assert [each.message.body for each in records(path)] == ["x"]
 
     def test_log_that_was_cut_short(self, tmp_path: Path) -> None:
         """What a killed process left of a line does not spoil the lines that are added."""

@@ -108,9 +108,9 @@ def test_the_stack_that_peers_look_of_is_named(tmp_path: Path) -> None:
         ("queue:CXF.CAPTURE", "requesting"): (9, {"cxf": 9}),
         ("queue:CXF.CAPTURE", "responding"): (9, {"cxf": 9}),
         ("queue:CXF.CAPTURE", "sending"): (1, {"cxf": 1}),
-        ("queue:CXF.CAPTURE.12", "requesting"): (3, {}),
+        ("queue:CXF.CAPTURE.12", "requesting"): (3, {"cxf": 3}),
         ("queue:CXF.CAPTURE.12", "responding"): (3, {"cxf": 3}),
-        ("queue:CXF.CAPTURE.12", "sending"): (1, {}),
+        ("queue:CXF.CAPTURE.12", "sending"): (1, {"cxf": 1}),
         ("queue:greeter", "requesting"): (1, {}),
         ("queue:greeter", "responding"): (1, {}),
     }
@@ -118,7 +118,7 @@ def test_the_stack_that_peers_look_of_is_named(tmp_path: Path) -> None:
     section = report.partition('id="places"')[2].partition("</section>")[0]
     assert '<div>cxf <span class="soft">requesting 9, responding 9, sending 1</span></div>' in section
     assert "queue:greeter" in section
-    assert re.search(r'<tr data-stack="cxf"><td>cxf</td>\s*<td class="n " data-v="22">22</td>', report)
+    assert re.search(r'<tr data-stack="cxf"><td>cxf</td>\s*<td class="n " data-v="26">26</td>', report)
 
 
 def test_replies_alone_are_counted_by_kind_of_destination(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from replay_logs import CXF, at, bad_logs, fault, request, response, rows, summary, three_observers, write_log
+from test_replay_gzipped import torn_log
 
 from brokers.message import queue
 from soapjms.progress import Phase
@@ -83,6 +84,20 @@ def test_bad_input(tmp_path: Path) -> None:
     """What cannot be read is rejected alike: lines, versions, bodies, surrogates, octets, gzip, a missing file."""
     both(bad_logs(tmp_path), tmp_path)
     assert summary(tmp_path / "spark")["rejected"] == 8
+
+
+def test_torn_gzip(tmp_path: Path) -> None:
+    """Members behind a torn one are read alike, from files of this machine and from those that Hadoop finds."""
+    (tmp_path / "logs").mkdir()
+    log = torn_log(tmp_path / "logs")
+    both([log], tmp_path)
+    assert (summary(tmp_path / "spark")["rejected"], summary(tmp_path / "spark")["messages"] > 130) == (3, True)
+    replay([f"file://{log}"], tmp_path / "hadoop")
+    said = [
+        [(each["line"], each["reason"]) for each in rows(tmp_path / name, "rejected")] for name in ("hadoop", "local")
+    ]
+    assert said[0] == said[1]
+    assert summary(tmp_path / "hadoop")["messages"] == summary(tmp_path / "local")["messages"]
 
 
 def test_copies_and_aliases_across_files(tmp_path: Path) -> None:

@@ -381,6 +381,14 @@ class TestDigest:
         assert nonces.take(b"e", 40, 35, None)
         assert len(nonces) == 1
 
+    def test_clock_set_back(self) -> None:
+        """What was forgotten while the clock was ahead is not taken again once it is set back; newer ones are."""
+        nonces = Nonces(10)
+        assert nonces.take(b"a", 10, 0, None)
+        assert nonces.take(b"b", 3610, 3600, None)
+        assert not nonces.take(b"a", 10, 0, None)
+        assert nonces.take(b"c", 11, 0, None)
+
 
 @pytest.mark.parametrize(
     ("options", "said"),

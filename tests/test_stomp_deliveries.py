@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from math import inf
 from queue import SimpleQueue
 
 import pytest
@@ -38,9 +37,9 @@ def writes(connection: StompConnection, monkeypatch: pytest.MonkeyPatch) -> list
     written: list[bytes] = []
     through = transport.send
 
-    def send_and_note(data: bytes, until: float = inf) -> None:
+    def send_and_note(data: bytes) -> None:
         written.append(data)
-        through(data, until)
+        through(data)
 
     monkeypatch.setattr(transport, "send", send_and_note)
     return written
@@ -225,7 +224,7 @@ class TestDeliveries(Fixtures):
         transport = connection._link._wire
         through = transport.send
         receipt_of_send = re.compile(rb"(SEND\n[^\0]*)receipt:[^\n]*\n")
-        monkeypatch.setattr(transport, "send", lambda data, _: through(receipt_of_send.sub(rb"\1", data)))
+        monkeypatch.setattr(transport, "send", lambda data: through(receipt_of_send.sub(rb"\1", data)))
         with pytest.raises(SendFailedError, match="rollback only"):
             transaction.commit().result(PATIENCE)
         assert states.get(timeout=PATIENCE) is ConnectionState.LOST

@@ -179,10 +179,10 @@ def slow(connection: Connection, sending: Event, go: Event) -> Connection:
     """Wrap a connection so that sending waits."""
 
     class Waiting(Wrapped):
-        def send(self, message: Any, transaction: Any = None) -> Any:
+        def send(self, message: Any, transaction: Any = None, **options: Any) -> Any:
             sending.set()
             assert go.wait(PATIENCE)
-            return super().send(message, transaction)
+            return super().send(message, transaction, **options)
 
     return Waiting(connection)
 
@@ -240,9 +240,9 @@ def test_a_call_that_is_cancelled_before_it_is_sent(
     sending, go, sent = Event(), Event(), []
 
     class Listening(Wrapped):
-        def send(self, message: Any, transaction: Any = None) -> Any:
+        def send(self, message: Any, transaction: Any = None, **options: Any) -> Any:
             sent.append(message)
-            return super().send(message, transaction)
+            return super().send(message, transaction, **options)
 
     async def calls() -> None:
         client = AsyncClient(path, connection=slow(Listening(connection), sending, go))

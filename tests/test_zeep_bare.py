@@ -105,9 +105,9 @@ READ: list[tuple[str, Any, Any, str]] = [
     ("either", 7, "7", "7"),
     ("either", True, "true", "true"),
     ("anySimpleType", 7, "7", "7"),
-    ("string", "", None, ""),
+    ("string", "", "", ""),
     ("words", "", None, ""),
-    ("anySimpleType", "", None, ""),
+    ("anySimpleType", "", "", ""),
     ("numbers", [], [], ""),
 ]
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,9 @@ from zeep.wsse import UsernameToken
 from zeep_kit import CXF_NS, ECHO, NS, echo, gallery_wsdl, made, written
 
 import soapjms
-from brokers import Connection, queue
+from brokers import Connection, Message, queue
 from brokers.embedded import Broker
+from brokers.message import Property, PropertyType
 from soapjms import CR_2009, REC_2012, CallTimeoutError, Dispatcher, Profile, Request, Service, SoapVersion, UsageError
 from soapjms.prometheus import Metrics
 from soapjms.protocol import names
@@ -40,6 +42,8 @@ from soapjms.zeep import (
 )
 
 BOTH = [SOAP_11, SOAP_12]
+ACTIONS = {SOAP_11: '"urn:gallery/frame"', SOAP_12: "urn:gallery/frame"}
+"""As CXF writes it: it quotes with SOAP 1.1 only."""
 ROOT = Path(__file__).parent.parent
 
 
@@ -266,7 +270,7 @@ class TestZeepsFeatures(Gallery):
             raw = client.service.frame("Dusk")
         assert isinstance(raw.jms.request.body, str)
         assert raw.jms.request.priority == 8
-        assert raw.jms.request.properties.text(names.SOAP_ACTION) == '"urn:gallery/frame"'
+        assert raw.jms.request.properties.text(names.SOAP_ACTION) == ACTIONS[version]
         assert len((tmp_path / "log.jsonl").read_text(encoding="utf-8").splitlines()) == 2
         labels = {"destination": "queue:gallery", "pattern": "request-response", "operation": "", "subcode": ""}
         assert registry.get_sample_value("soapjms_client_calls_total", labels | {"outcome": "response"}) == 1
@@ -441,6 +445,28 @@ class TestErrors(Gallery):
             pytest.raises(zeep.exceptions.Error, match=message),
         ):
             client.service.frame("Dusk")
+
+    @pytest.mark.parametrize("strict", [True, False])
+    def test_a_response_in_the_other_soap_version(
+        self, connection: Connection, path: Path, version: SoapVersion, strict: bool
+    ) -> None:
+        """A typed error that names both versions, and not what zeep happens to stumble over."""
+        (other,) = set(BOTH) - {version}
+        body = f'<e:Envelope xmlns:e="{other.namespace}"><e:Body><framed xmlns="{NS}"/></e:Body></e:Envelope>'
+        kind = f"{other.media_type}; charset=utf-8"
+
+        def answer(request: Message) -> list[Message]:
+            made = answer_to(request, body=body.encode())
+            stated = Property(names.CONTENT_TYPE, PropertyType.STRING, kind)
+            return [replace(made, properties=made.properties.merged([stated]))]
+
+        with (
+            responder(connection, queue("gallery"), answer),
+            Client(path, connection=connection, settings=zeep.Settings(strict=strict)) as client,
+            pytest.raises(JmsTransportError, match=f"its envelope is SOAP {other}, .* SOAP {version}") as caught,
+        ):
+            client.service.frame("Dusk")
+        assert caught.value.reason == FailureReason.RECEPTION_FAILURE
 
     def test_a_response_of_another_kind_where_anything_goes(self, connection: Connection, path: Path) -> None:
         """Without `strict` zeep makes of it what it can; what it stumbles over is a typed error."""

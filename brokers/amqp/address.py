@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from secrets import token_hex
 from typing import Final, TypedDict
 
-from brokers.address import Form, ask_of, options_of, port_of, seconds_of, split, tls_of
+from brokers.address import Form, ask_of, octets_of, options_of, port_of, seconds_of, split, tls_of
 from brokers.amqp.dialect import NAMED, Dialect
 from brokers.amqp.login import TOKENS, Binding, Login, Mechanism, is_plain
 from brokers.credentials import Ask, Credentials
+from brokers.message import MAX_MESSAGE_OCTETS
 from brokers.tls import Tls
 
 FORM: Final = Form(
@@ -18,10 +19,8 @@ FORM: Final = Form(
     ports={"amqp": 5672, "amqps": 5671, "amqp+ws": 80, "amqp+wss": 443},
     secure={"amqps": "amqp", "amqp+wss": "amqp+ws"},
     with_path=frozenset({"amqp+ws", "amqp+wss"}),
-    options=("passwordFile", "clientId", "dialect", "idle", "mechanism", "binding"),
+    options=("passwordFile", "clientId", "dialect", "idle", "mechanism", "binding", "maxMessage"),
 )
-
-MAX_MESSAGE: Final = 64 * 1024 * 1024
 
 
 class Options(TypedDict, total=False):
@@ -55,7 +54,7 @@ class Given:
         message_ids: choose the JMSMessageID of what is sent. Unless given, not with ActiveMQ Classic, where consumers
             over STOMP could not accept such messages.
         anonymous_relay: send to all destinations through one link where the broker offers that.
-        max_message: octets that a message may have which is received; the consumer that gets a larger one ends.
+        max_message: octets that a message may have which is received; a larger one is rejected unread, as the log says.
         binding: how WebSocket is spoken: `csprd01`, `cs01` or `lenient`.
         path: the request target over WebSocket, where it has a query; else it stands in the URL.
         redirect_hosts: hosts that redirects may lead to, as user and password go there; none to follow no redirect,
@@ -70,7 +69,7 @@ class Given:
     client_id: str | None = None
     message_ids: bool | None = None
     anonymous_relay: bool = True
-    max_message: int = MAX_MESSAGE
+    max_message: int = MAX_MESSAGE_OCTETS
     binding: Binding | str | None = None
     path: str | None = None
     redirect_hosts: Collection[str] | None = None
@@ -103,7 +102,7 @@ def login_of(url: str, environment: Mapping[str, str], given: Given) -> Login:
         message_ids=given.message_ids,
         relay=given.anonymous_relay,
         idle=seconds_of(options, "idle", given.idle, FORM),
-        max_message=given.max_message,
+        max_message=octets_of(options, "maxMessage", given.max_message, FORM),
         redirect_hosts=None if given.redirect_hosts is None else frozenset(map(str.lower, given.redirect_hosts)),
     )
 

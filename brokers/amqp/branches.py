@@ -20,7 +20,7 @@ from brokers.amqp.detours import MAX_DETOURS, redirected
 from brokers.amqp.login import Login
 from brokers.amqp.outcomes import RedirectedError
 from brokers.connection import ConnectionState, SendResult
-from brokers.errors import BrokerError, DestinationGoneError, SendFailedError
+from brokers.errors import BrokerError, DestinationGoneError, SendFailedError, UnsentError
 from brokers.message import Message
 
 if TYPE_CHECKING:
@@ -147,7 +147,8 @@ class Branches:
 
 def _send_by(connection: AmqpConnection, message: Message, error: SendFailedError, timeout: float) -> SendResult:
     try:
-        return connection.send(message).result(timeout)
+        return connection.send(message, timeout=timeout).result(timeout)
     except (BrokerError, TimeoutError) as failed:
         kind = DestinationGoneError if isinstance(failed, DestinationGoneError) else SendFailedError
-        raise kind(f"{error}; there: {failed or 'no answer in time'}") from failed
+        is_known = failed.is_known if isinstance(failed, SendFailedError) else isinstance(failed, UnsentError)
+        raise kind(f"{error}; there: {failed or 'no answer in time'}", is_known=is_known) from failed

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import count
+from math import inf
 from uuid import uuid4
 
 from brokers.amqp.branches import Branches, Way
@@ -18,7 +19,7 @@ from brokers.amqp.login import Login
 from brokers.amqp.mapping import to_amqp_message
 from brokers.amqp.outcomes import RedirectedError
 from brokers.amqp.receiving import Inlet
-from brokers.amqp.sending import Posting, Settle
+from brokers.amqp.sending import Outbox, Posting, Settle
 from brokers.amqp.session import AmqpSession
 from brokers.amqp.temporary import TemporaryNode
 from brokers.amqp.transaction import AmqpTransaction
@@ -48,11 +49,11 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
         self._shared = Shared(
             timeout,
             self._crew,
-            self._later,
+            self.later,
             logins[0].max_message,
             self._consume_elsewhere,
             self._note_asked,
-            self._forget,
+            self.forget,
         )
         self._message_ids = logins[0].message_ids
         self._id_prefix = f"ID:{uuid4()}-"
@@ -71,32 +72,47 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
             message_ids=self._names_messages,
         )
 
-    def send(self, message: Message, transaction: Transaction | None = None) -> Completion[SendResult]:
+    def send(
+        self, message: Message, transaction: Transaction | None = None, *, timeout: float | None = None
+    ) -> Completion[SendResult]:
         """Send. The future is done when the broker decided, also for NON_PERSISTENT: AMQP tells it anyway.
 
         It raises SendFailedError with the broker's condition if the message was rejected, released or modified, or if
         the link was detached because of it; DestinationGoneError if the destination does not exist. The message gets a
         timestamp of its own, and where the broker takes one an id, whatever it has. While the broker gives no credit a
-        thousand messages wait; then who sends waits.
+        thousand messages wait, and then who sends; one that waited for `timeout` seconds is not sent any more, and the
+        future raises NotSentError.
 
         Raises:
+            NotSentError: likewise, where a thousand wait before it.
             ValueError: no destination, or something that AMQP cannot carry; see `to_amqp_message`.
             StaleDestinationError: a temporary destination of an earlier generation of this connection.
         """
-        session = self._usable()
         if transaction is not None:
+            self._usable()
             self._own(transaction).send(message)
             return self._done
+        return self._post(message, inf if timeout is None else time.monotonic() + timeout)
+
+    def answer(self, delivery: Delivery, message: Message) -> Completion[SendResult]:
+        """Send; it waits for credit however many do."""
+        return self._post(message, None)
+
+    def _post(self, message: Message, until: float | None) -> Completion[SendResult]:
+        session = self._usable()
         stamped = self._stamped(message)
         octets = to_amqp_message(stamped, session.dialect)
         future: Completion[SendResult] = self.completion()
+        posting = Posting(octets, self._settling(session.login, stamped, future))
         assert stamped.destination is not None
-        try:
-            with session.working():
-                outbox = session.outboxes.to(stamped.destination)
-                outbox.post(Posting(octets, self._settling(session.login, stamped, future)))
-        except ConnectionLostError as error:
-            future.set_exception(error)
+        with session.working():
+            outbox = session.outboxes.to(stamped.destination)
+            outbox.post(posting, until=until)
+            waits = until is not None and until < inf and outbox.has_waiting(posting)
+        future.revoke = partial(_withdrawn, session, outbox, posting)
+        if waits and until is not None:
+            deadline = self._deadlines.call_at(until, partial(outbox.give_up, posting))
+            future.on_settled(lambda _: self._deadlines.forget(deadline))
         return future
 
     def _consume_elsewhere(self, error: RedirectedError, wishes: Wishes, on_delivery: OnDelivery) -> Consumer:
@@ -119,6 +135,8 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
             auto_accept=wishes.auto_accept,
             inline=wishes.inline,
             quick=wishes.quick,
+            on_refused=wishes.on_refused,
+            on_problem=wishes.on_problem,
         )
 
     def _settling(self, login: Login, message: Message, future: Completion[SendResult]) -> Settle:
@@ -224,6 +242,11 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
         if not isinstance(transaction, AmqpTransaction) or transaction.owner is not self:
             raise ValueError("the transaction belongs to another connection")
         return transaction
+
+
+def _withdrawn(session: AmqpSession, outbox: Outbox, posting: Posting) -> bool:
+    with session.lock:
+        return outbox.withdraw(posting)
 
 
 def _opened(login: Login, *, timeout: float, reconnect: Reconnect | None) -> AmqpConnection:

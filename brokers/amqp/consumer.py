@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, TypeAlias
 from proton import Condition
 from proton import Delivery as Transfer
 
-from brokers.amqp.mapping import Arrived, from_amqp_message
+from brokers.amqp.mapping import Arrived, from_amqp_head, from_amqp_message
 from brokers.amqp.outcomes import RedirectedError
 from brokers.amqp.receiving import Arrival, Inlet
 from brokers.amqp.session import AmqpSession
@@ -25,7 +25,7 @@ from brokers.crew import Crew
 from brokers.deadlines import Later
 from brokers.errors import BrokerError, ConnectionLostError
 from brokers.message import Message
-from brokers.sessions import LastingConsumer
+from brokers.sessions import LastingConsumer, Owner
 from brokers.wishes import Wishes
 
 log = logging.getLogger(__name__)
@@ -38,6 +38,10 @@ FIRST_PAUSE: Final = 0.05
 
 LONGEST: Final = 10
 """After so many deliveries the pause is as long as it gets."""
+
+
+TOO_LARGE: Final = "it has {} octets, and a message may have {} here: max_message of the connection raises that"
+"""Why a message is refused unread."""
 
 
 class Fate(Enum):
@@ -174,7 +178,7 @@ class Shared(NamedTuple):
 class AmqpConsumer(LastingConsumer[AmqpSession, Arrival, AmqpDelivery]):
     """One receiving link in each generation of the connection; or a consumer elsewhere, if the broker says so."""
 
-    def __init__(self, wishes: Wishes, on_delivery: OnDelivery, *, owner: object, shared: Shared) -> None:
+    def __init__(self, wishes: Wishes, on_delivery: OnDelivery, *, owner: Owner, shared: Shared) -> None:
         super().__init__(wishes, on_delivery, owner, shared.crew)
         self.later = shared.later
         self._shared = shared
@@ -184,7 +188,12 @@ class AmqpConsumer(LastingConsumer[AmqpSession, Arrival, AmqpDelivery]):
         self._is_closed = False
         self._elsewhere: Consumer | None = None
 
-    def resume(self, session: AmqpSession, generation: int) -> bool:
+    @property
+    def problem(self) -> str:
+        """Why there is no link; of a consumer that was redirected, there."""
+        return self._problem if self._elsewhere is None else self._elsewhere.problem
+
+    def resume(self, session: AmqpSession, generation: int, *, again: bool = False) -> bool:
         """Attach a link in a generation; False if this was closed, or has one there by then.
 
         Raises:
@@ -192,11 +201,16 @@ class AmqpConsumer(LastingConsumer[AmqpSession, Arrival, AmqpDelivery]):
         """
         with self._replacing:
             before = self._inlet
-            if self._is_stopped or (before is not None and before.generation >= generation):
+            if self._is_stopped:
                 return False
+            if before is not None and before.generation >= generation:
+                if not again or before.generation > generation:
+                    return False
+                if before.is_live:
+                    return True
             inlet = self._inlet = Inlet(session, generation, self.wishes, session.dialect, self._shared.max_message)
         try:
-            inlet.attach(self._turns.put, self._note_detached)(self._shared.timeout)
+            inlet.attach(self._turns.put, partial(self._note_detached, inlet))(self._shared.timeout)
         except RedirectedError as error:
             self._go(error)
         return True
@@ -227,33 +241,26 @@ class AmqpConsumer(LastingConsumer[AmqpSession, Arrival, AmqpDelivery]):
         if self._inlet is not None:
             self._inlet.detach()
 
-    def _note_detached(self, error: BrokerError) -> None:
-        self.stop()
+    def _note_detached(self, inlet: Inlet, error: BrokerError) -> None:
+        if inlet is not self._inlet:
+            return
         if isinstance(error, RedirectedError) and not self._is_closed:
             with suppress(RuntimeError):  # the connection was closed meanwhile
                 self._shared.crew.submit(partial(self._follow, error))
             return
-        self._end(error)
+        self._note_ended(f"{error}")
 
     def _follow(self, error: RedirectedError) -> None:
         """Go where the broker sends us that let us in at first; may block."""
         try:
             self._go(error)
         except (BrokerError, TimeoutError) as failed:
-            self._end(failed if failed is error else BrokerError(f"{error}; there: {failed}"))
-
-    def _end(self, error: BrokerError) -> None:
-        log.error("the broker ended the consumer of %s: %s", self.wishes.destination, error)
-        self._shared.on_close(self)
+            self._note_ended(f"{error}" if failed is error else f"{error}; there: {failed}")
 
     def _go(self, error: RedirectedError) -> None:
         """Subscribe elsewhere, and have nothing more to do with this connection. Spec: WS-26, WS-27."""
-        try:
-            elsewhere = self._shared.elsewhere(error, self.wishes, self._deliver_from_elsewhere)
-        except BaseException:
-            self.stop()
-            self._shared.on_close(self)
-            raise
+        elsewhere = self._shared.elsewhere(error, self.wishes, self._deliver_from_elsewhere)
+        self.stop()
         with self._replacing:
             self._elsewhere = elsewhere
             is_closed = self._is_closed
@@ -273,9 +280,29 @@ class AmqpConsumer(LastingConsumer[AmqpSession, Arrival, AmqpDelivery]):
         if not inlet.is_live or self._is_stopped:
             return
         inlet.note_seen(arrival.number)
-        arrived = from_amqp_message(arrival.octets, inlet.dialect, self.wishes.destination)
-        with self._in_turn:
-            self._deliver(AmqpDelivery(self, arrival, arrived))
+        if arrival.size > inlet.limit:
+            head = from_amqp_head(arrival.octets, inlet.dialect, self.wishes.destination)
+            self._refuse(AmqpDelivery(self, arrival, head), TOO_LARGE.format(arrival.size, inlet.limit))
+            return
+        delivery = self._read(arrival)
+        arrival.octets = b""  # else they would be held, beside the body, as long as it is worked on
+        if delivery is not None:
+            with self._in_turn:
+                self._deliver(delivery)
+
+    def _read(self, arrival: Arrival) -> AmqpDelivery | None:
+        """Make a delivery of what arrived; None if there is no memory for its body, and it was given back."""
+        inlet, destination = arrival.inlet, self.wishes.destination
+        with suppress(MemoryError):
+            return AmqpDelivery(self, arrival, from_amqp_message(arrival.octets, inlet.dialect, destination))
+        unread = from_amqp_head(arrival.octets, inlet.dialect, destination)
+        arrival.octets = b""
+        log.error("a message of %d octets goes back: there is no memory to read it", arrival.size)
+        AmqpDelivery(self, arrival, unread).release()
+        return None
+
+    def _drop_session(self, arrival: Arrival) -> None:
+        arrival.inlet.engine.drop()
 
     def _conclude(self, delivery: AmqpDelivery) -> None:
         delivery.conclude()

@@ -80,7 +80,6 @@ EMBEDDED: Final = Dialect(
         DestinationKind.TEMPORARY_QUEUE: "temp-queue://",
         DestinationKind.TEMPORARY_TOPIC: "temp-topic://",
     },
-    selectors=False,
 )
 """Our own listener: temporary destinations say what they are, so that clients that know nothing of JMS can answer."""
 

@@ -8,15 +8,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from threading import Lock
 from time import monotonic
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from brokers.amqp.login import Login
 from brokers.amqp.strangers import perhaps
+from brokers.endpoints import LEAST, connect_to
 
 Prepare: TypeAlias = Callable[[socket.socket], socket.socket]
-
-LEAST: Final = 0.001
-"""Seconds: a socket's time-out of nothing would mean not to wait at all."""
 
 
 class Dial:
@@ -45,10 +43,7 @@ class Dial:
         ):
             attempt = self._hold(socket.socket(family, kind, protocol))
             try:
-                attempt.settimeout(max(LEAST, until - monotonic()))
-                attempt.connect(address)
-                if attempt.getsockname() == attempt.getpeername():
-                    raise ConnectionRefusedError("nobody listens there")  # and the system chose that port for our end
+                connect_to(attempt, address, until - monotonic())
                 return self._secure(attempt, prepare, until)
             except OSError as failed:
                 self._close()

@@ -20,7 +20,7 @@ from threading import Condition as Signal
 from threading import RLock, Thread, current_thread
 from time import monotonic
 from traceback import walk_tb
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from proton import Condition, ProtonException
 
@@ -131,7 +131,7 @@ class Driver(ABC):
         else:
             self._deeds.append(deed)
 
-    def break_off(self, condition: str, why: str) -> NoReturn:
+    def break_off(self, condition: str, why: str, info: Any = None) -> NoReturn:
         """Close the connection because of what the peer does, and tell it; for proton's events, with the lock held.
 
         Raises:
@@ -139,7 +139,7 @@ class Driver(ABC):
         """
         assert self._machine is not None
         self._why = f": {why} ({condition})"
-        self._machine.connection.condition = Condition(condition, why)
+        self._machine.connection.condition = Condition(condition, why, info)
         self._machine.connection.close()
         raise ConnectionFailedError(f"{self}{self._why}")
 
@@ -210,24 +210,35 @@ class Driver(ABC):
     # Reading
 
     def _run(self, machine: Machine, connected: socket.socket) -> None:
-        error: BrokerError
+        error: BrokerError = ConnectionFailedError(f"{self}: the reading thread failed")
+        try:
+            error = self._read_to_the_end(machine, connected)
+            self._do_deeds()
+        finally:  # whatever happened, even while it was told: nobody waits for who does not read
+            self._conclude(machine, connected, error)
+
+    def _read_to_the_end(self, machine: Machine, connected: socket.socket) -> BrokerError:
+        """Read until that ends, and return why."""
         try:
             with DefaultSelector() as selector:
                 selector.register(self._waker, EVENT_READ)
                 selector.register(connected, EVENT_READ)
                 self._read_on(machine, selector, connected)
-            error = self._explain("closed the connection at login")
+            return self._explain("closed the connection at login")
         except BrokerError as failed:
-            error = failed
+            return failed
         except (OSError, ProtonException) as failed:
-            error = self._explain(f"broke off: {failed}")
+            return self._explain(f"broke off: {failed}")
+        except MemoryError:
+            self._why = ": there is no memory for what it sends"
+            return ConnectionFailedError(f"{self}{self._why}")
         except Exception as failed:
             if is_protons(failed):
-                error = ConnectionFailedError(f"{self} sent a value that cannot be read: {failed}")
-            else:
-                log.exception("%s: the reading thread failed", self)
-                error = ConnectionFailedError(f"{self}: {failed!r}")
-        self._do_deeds()
+                return ConnectionFailedError(f"{self} sent a value that cannot be read: {failed}")
+            log.exception("%s: the reading thread failed", self)
+            return ConnectionFailedError(f"{self}: {failed!r}")
+
+    def _conclude(self, machine: Machine, connected: socket.socket, error: BrokerError) -> None:
         with self.lock:
             has_more_to_say = not (self._has_ended or machine.may_hang_up)
             if has_more_to_say:
@@ -301,7 +312,9 @@ class Driver(ABC):
             deed = self._deeds.popleft()
             try:
                 deed()
-            except Exception:
+            except Exception as error:
+                if isinstance(error, MemoryError) and not self._has_ended:
+                    raise  # what arrived is lost here, so it has to come again
                 log.exception("%s: what arrived could not be handled", self)
 
     def _hang_up(self) -> None:

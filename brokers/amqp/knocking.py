@@ -6,8 +6,9 @@ import os
 from time import monotonic
 
 from brokers.amqp.address import Given, login_of
-from brokers.amqp.dialling import LEAST, Dial
+from brokers.amqp.dialling import Dial
 from brokers.amqp.sasl import HEADER_SIZE, SASL_HEADER
+from brokers.endpoints import LEAST
 
 
 def speaks_amqp(url: str, timeout: float) -> bool:

@@ -12,7 +12,9 @@ from typing import Final, NoReturn
 from brokers.address import bracketed
 from brokers.amqp.dialect import Dialect
 from brokers.credentials import NOBODY, Ask, Credentials
+from brokers.endpoints import no_connection
 from brokers.errors import ConnectionFailedError
+from brokers.message import MAX_MESSAGE_OCTETS
 from brokers.tls import Tls
 
 
@@ -93,7 +95,7 @@ class Login:
     message_ids: bool | None = None
     relay: bool = True
     idle: float = 0.0
-    max_message: int = 1 << 26
+    max_message: int = MAX_MESSAGE_OCTETS
     redirect_hosts: frozenset[str] | None = None
     hops: int = 0
 
@@ -124,9 +126,7 @@ class Login:
         """Say what an error on the way to the broker means, and what to do about it."""
         if self.tls is not None and isinstance(error, ssl.SSLError):
             return self.tls.explain(error, f"{self}", self.virtual_host)
-        if isinstance(error, socket.gaierror):
-            return ConnectionFailedError(f"no connection to {self}: no host of that name is known ({error.strerror})")
-        return ConnectionFailedError(f"no connection to {self}: {error}")
+        return no_connection(self, error)
 
     def credentials(self) -> Credentials:
         """Ask for user and password.

@@ -54,6 +54,16 @@ class Login(Protocol):
         """Take what was read, and yield what to write."""
 
 
+class Inspection(Protocol):
+    """Looks at frames, of AMQP only."""
+
+    def take(self, octets: bytes) -> Iterator[bytes]:
+        """Take what was read, and yield what proton is to take, piece by piece."""
+
+    def wrote(self, octets: bytes) -> None:
+        """Take note of what proton writes."""
+
+
 class Machine:
     """The layers of one connection.
 
@@ -63,6 +73,7 @@ class Machine:
         login: SASL; None for none.
         stream: what carries AMQP.
         check: told the first octets that were read, as often as there are more of them; raises if they are of no peer.
+        inspection: what looks at frames before proton takes them; None for nothing.
 
     Attributes:
         connection: likewise.
@@ -76,10 +87,12 @@ class Machine:
         login: Login | None,
         stream: Stream,
         check: Callable[[bytes], None] = lambda heard: None,
+        inspection: Inspection | None = None,
     ) -> None:
         self.connection = connection
         self.heard = b""
         self._check = check
+        self._inspection = inspection
         self._sasl = login
         self._stream = stream
         self._transport = transport
@@ -123,6 +136,14 @@ class Machine:
         octets = self._stream.receive(octets)
         if self._is_logging_in:
             octets = self._log_in(octets)
+        if self._inspection is None:
+            self._push(octets, handlers)
+        elif octets:
+            for frame in self._inspection.take(octets):
+                self._push(frame, handlers)
+        self.dispatch(handlers)
+
+    def _push(self, octets: bytes, handlers: Handlers) -> None:
         view = memoryview(octets)
         while view:
             room = self._transport.capacity()
@@ -131,7 +152,6 @@ class Machine:
             self._transport.push(bytes(view[:room]))
             view = view[room:]
             self.dispatch(handlers)
-        self.dispatch(handlers)
 
     def dispatch(self, handlers: Handlers) -> None:
         """Hand on what happened."""
@@ -159,7 +179,14 @@ class Machine:
                 break
             octets = self._transport.peek(pending) or b""
             self._transport.pop(len(octets))
+            if self._inspection is not None:
+                self._inspection.wrote(octets)
             self._stream.send(bytes(octets))
+
+    def write(self, frame: bytes) -> None:
+        """Have a frame written that is not proton's, after what proton has to say."""
+        self.gather()
+        self._stream.send(frame)
 
     def tick(self, now: float) -> float | None:
         """Let proton look at its clock, and return when it wants to do so again; None for never."""

@@ -9,6 +9,8 @@ Spec: AMQP JMS Mapping 1.0; AMQP 1.0 part 3, section 3.2.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from proton import byte, symbol, timestamp, ubyte, uint
@@ -169,7 +171,9 @@ def _body(message: Message) -> Pieces:
 # From AMQP
 
 
-def from_amqp_message(octets: bytes, dialect: Dialect = PLAIN, source: Destination | None = None) -> Arrived:
+def from_amqp_message(
+    octets: bytes | bytearray, dialect: Dialect = PLAIN, source: Destination | None = None
+) -> Arrived:
     """Return the message that the octets carry; never raises for what they are.
 
     Without the annotations of the JMS mapping the message type follows from the body: data is bytes, a string is text.
@@ -181,11 +185,33 @@ def from_amqp_message(octets: bytes, dialect: Dialect = PLAIN, source: Destinati
         octets: all of the transfer.
         dialect: of the broker.
         source: where the link takes messages from; it stands in for what the message does not say.
+
+    Raises:
+        MemoryError: there is not enough for it.
     """
     try:
         found = list(decode(octets))
     except MalformedError:
         return Arrived(Message(message_type=MessageType.UNKNOWN, body=bytes(octets), destination=source), 1)
+    return _arrived(found, dialect, source)
+
+
+def from_amqp_head(octets: bytes | bytearray, dialect: Dialect = PLAIN, source: Destination | None = None) -> Arrived:
+    """Return the message without its body, from the first octets that carry it; never raises for what they are.
+
+    What is cut off is as if it were not there. It takes next to no memory. For the rest see `from_amqp_message`.
+    """
+    found: list[Found] = []
+    with suppress(MalformedError):
+        found.extend(decode(octets, with_body=False))
+    head = [each for each in found if each.section not in BODIES]
+    declared = _row(MESSAGE_TYPES, _map(head, Section.MESSAGE_ANNOTATIONS).get(TYPE_ANNOTATION))
+    arrived = _arrived(head, dialect, source)
+    kind = MessageType.UNKNOWN if declared is None else declared
+    return arrived._replace(message=replace(arrived.message, message_type=kind, body=None))
+
+
+def _arrived(found: list[Found], dialect: Dialect, source: Destination | None) -> Arrived:
     header = _fields(found, Section.HEADER)
     stated = _fields(found, Section.PROPERTIES)
     annotations = _map(found, Section.MESSAGE_ANNOTATIONS)

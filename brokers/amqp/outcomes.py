@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
@@ -12,13 +13,29 @@ from brokers.errors import DestinationGoneError, SendFailedError
 GONE: Final = frozenset({"amqp:not-found", "amqp:resource-deleted"})
 """Conditions of a destination that does not exist, or not any more."""
 
-GONE_WORDS: Final = ("DestinationDoesNotExist", "does not exist")
-"""What brokers say of it whose condition is one of their own."""
+GONE_WORDS: Final = re.compile(r"DestinationDoesNotExist|does not exist|^(temp-)?(queue|topic)://\S+$")
+"""What brokers say of it whose condition is one of their own; ActiveMQ Classic `failed`, and no more than its name."""
 
 LIMIT: Final = "amqp:resource-limit-exceeded"
 NOT_ALLOWED: Final = "amqp:not-allowed"
 OVERSIZED: Final = "amqp:link:message-size-exceeded"
 TRANSFER_LIMIT: Final = "amqp:link:transfer-limit-exceeded"
+
+REFUSING: Final = frozenset(
+    {
+        "amqp:not-found",
+        "amqp:unauthorized-access",
+        "amqp:decode-error",
+        "amqp:invalid-field",
+        "amqp:not-implemented",
+        "amqp:precondition-failed",
+        LIMIT,
+        NOT_ALLOWED,
+        OVERSIZED,
+        TRANSFER_LIMIT,
+    }
+)
+"""Conditions of a link that ends because of what was sent on it; with any other that may have been taken before."""
 
 LINK_REDIRECT: Final = "amqp:link:redirect"
 REDIRECTS: Final = frozenset({LINK_REDIRECT, "amqp:connection:redirect"})
@@ -97,7 +114,16 @@ def refusal(condition: Condition | None, what: str = "the broker refused") -> Se
 def says_gone(condition: Condition | None) -> bool:
     """Say whether that is about a destination that does not exist."""
     return condition is not None and (
-        condition.name in GONE or any(words in (condition.description or "") for words in GONE_WORDS)
+        condition.name in GONE or GONE_WORDS.search(first_line(condition.description)) is not None
+    )
+
+
+def says_refused(condition: Condition | None) -> bool:
+    """Say whether a link was ended because of the one message that was on its way, which was not taken then."""
+    return condition is not None and (
+        GONE_WORDS.search(first_line(condition.description)) is not None
+        or condition.name in REFUSING
+        or condition.name in REDIRECTS
     )
 
 
@@ -109,7 +135,9 @@ def is_final(delivery: Delivery) -> bool:
 def failure_of(delivery: Delivery) -> SendFailedError | None:
     """Return why a message that we sent was not taken, or may not have been; None if it was."""
     if delivery.remote_state in (0, Delivery.RECEIVED):
-        return SendFailedError("the broker settled the message without a word: whether it was taken is not known")
+        return SendFailedError(
+            "the broker settled the message without a word: whether it was taken is not known", is_known=False
+        )
     outcome = outcome_of(delivery)
     match outcome.state:
         case Delivery.REJECTED:

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from queue import Empty, SimpleQueue
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from proton import Condition, Described, Receiver, Sender, Session, Terminus, symbol, ulong
 from proton import Delivery as Transfer
@@ -24,7 +25,6 @@ from brokers.amqp.engine import Engine
 from brokers.amqp.links import discard
 from brokers.amqp.outcomes import (
     LINK_REDIRECT,
-    OVERSIZED,
     TRANSACTIONAL,
     TRANSFER_LIMIT,
     RedirectedError,
@@ -32,19 +32,27 @@ from brokers.amqp.outcomes import (
     text_of,
 )
 from brokers.amqp.sending import OUTCOMES, put_symbols
-from brokers.errors import BrokerError, ConnectionLostError, NoDestinationError
+from brokers.errors import BrokerError, ConnectionLostError, NoAnswerError, NoDestinationError
 from brokers.wishes import Wishes
 
 SELECTOR: Final = "apache.org:selector-filter:string"
 SELECTOR_CODE: Final = 0x0000_468C_0000_0004
 
+HEAD: Final = 65_536
+"""Octets that are kept of a message above the limit: what stands before its body, if that is not very long."""
 
-class Arrival(NamedTuple):
-    """A message as it came, the link that it came by, and its number there."""
+
+@dataclass(slots=True, eq=False)
+class Arrival:
+    """A message as it came, the link that it came by, and its number there. Who has read the octets lets them go.
+
+    Of one with more octets than the limit, `size`, only the first are here.
+    """
 
     inlet: Inlet
     number: int
-    octets: bytes
+    octets: bytes | bytearray
+    size: int
 
 
 class Inlet:
@@ -52,6 +60,7 @@ class Inlet:
 
     Attributes:
         is_live: it was not ended. Changes with the engine's lock held, as all that is true of a link.
+        limit: octets of a message that is kept. The broker is not told: it would end the link over a larger one.
     """
 
     def __init__(self, engine: Engine, generation: int, wishes: Wishes, dialect: Dialect, limit: int) -> None:
@@ -60,7 +69,7 @@ class Inlet:
         self.is_live = False
         self.dialect = dialect
         self.wishes = wishes
-        self._limit = limit
+        self.limit = limit
         self._is_let_in = False
         self._link: Receiver | None = None
         self._session: Session | None = None
@@ -70,6 +79,7 @@ class Inlet:
         self._owed = 0
         self._seen: set[int] = set()
         self._buffer = bytearray()
+        self._size = 0  # of what came of the message, with what was dropped
         self._receive: Callable[[Arrival], None] = lambda arrival: None
         self._on_detach: Callable[[BrokerError], None] = lambda error: None
         self._answers: SimpleQueue[BrokerError | None] = SimpleQueue()
@@ -113,7 +123,6 @@ class Inlet:
     def _describe(self, link: Receiver) -> None:
         destination, selector = self.wishes.destination, self.wishes.selector
         link.source.address = spell(destination, self.dialect)
-        link.max_message_size = self._limit
         put_symbols(link.source.capabilities, CAPABILITIES[destination.kind])
         put_symbols(link.source.outcomes, *OUTCOMES)
         if selector is not None:
@@ -128,7 +137,7 @@ class Inlet:
         except Empty:
             with suppress(ConnectionLostError), self.engine.working():
                 self.detach()  # else it would hold what comes, should the answer be late
-            error = BrokerError(f"{self.engine} did not answer within {timeout:.1f} s")
+            error = NoAnswerError(f"{self.engine} did not answer within {timeout:.1f} s")
         if error is not None:
             raise error
 
@@ -250,35 +259,38 @@ class Inlet:
             discard(delivery)
             return
         if delivery.aborted:
-            self._buffer.clear()
+            self._clear()
             delivery.settle()
             self._spend()
             self._give(1)
             return
         if delivery.pending:
-            self._buffer += link.recv(delivery.pending) or b""
-        if len(self._buffer) > self._limit:
-            self._refuse_oversized(link)
-            return
+            self._keep(link.recv(delivery.pending) or b"")
         if delivery.partial:
             return
-        octets = bytes(self._buffer)
-        self._buffer.clear()
+        octets, size, self._buffer, self._size = self._buffer, self._size, bytearray(), 0  # no copy: it may be large
         link.advance()
-        self._take(delivery, octets)
+        self._take(delivery, octets, size)
 
-    def _take(self, delivery: Transfer, octets: bytes) -> None:
+    def _keep(self, octets: bytes) -> None:
+        """Add to a message, or drop what its head is not needed for."""
+        self._size += len(octets)
+        if self._size <= self.limit:
+            self._buffer += octets
+        elif len(self._buffer) < HEAD:
+            self._buffer += octets[: HEAD - len(self._buffer)]
+        else:
+            del self._buffer[HEAD:]
+
+    def _clear(self) -> None:
+        self._buffer.clear()
+        self._size = 0
+
+    def _take(self, delivery: Transfer, octets: bytearray, size: int) -> None:
         self._spend()
         number = next(self._numbers)
         self._transfers[number] = delivery
-        self.engine.later(partial(self._receive, Arrival(self, number, octets)))
-
-    def _refuse_oversized(self, link: Receiver) -> None:
-        self._buffer.clear()
-        link.condition = Condition(OVERSIZED, f"more than {self._limit} octets")
-        self.is_live = False
-        link.close()
-        self.engine.later(partial(self._on_detach, BrokerError(f"a message has more than {self._limit} octets")))
+        self.engine.later(partial(self._receive, Arrival(self, number, octets, size)))
 
     def closed(self, link: Sender | Receiver | None, condition: Condition | None) -> None:
         """Tell who waits for the link, or that it has ended by the broker's will."""
@@ -290,7 +302,7 @@ class Inlet:
         why = text_of(condition)
         self._answers.put(_refused(f"cannot consume from {self.wishes.destination}: {why}", condition))
         error = _refused(why, condition)
-        if was_live and (self._is_let_in or not isinstance(error, RedirectedError)):  # else who attaches follows it
+        if was_live and self._is_let_in:  # else who attaches is told
             self.engine.later(partial(self._on_detach, error))
 
     def _session_ended(self, condition: Condition | None) -> None:

@@ -48,6 +48,9 @@ DATA_32: Final = b"\x00\x53\x75\xb0"
 """How a data section begins: its descriptor, and the constructor of a short or long binary."""
 
 
+BODY_HEADS: Final = frozenset(bytes((0x00, 0x53, section)) for section in BODIES)
+"""How a section of the body begins, as everybody writes it."""
+
 MAX_SECTIONS: Final = 10_000
 """Of a message. Each takes far more memory than the octets that it may be made of."""
 
@@ -85,8 +88,8 @@ def encode_data(body: bytes | memoryview) -> tuple[bytes, bytes | memoryview]:
     return DATA_32 + len(body).to_bytes(4, "big"), body
 
 
-def decode(octets: bytes) -> Iterator[Found]:
-    """Yield the sections of a message, those that no version of AMQP knows left out.
+def decode(octets: bytes | bytearray, *, with_body: bool = True) -> Iterator[Found]:
+    """Yield the sections of a message, those that no version of AMQP knows left out; or those before its body.
 
     Raises:
         MalformedError: no AMQP message, or one that cannot be held: nested too deep, too many entries or sections.
@@ -94,6 +97,8 @@ def decode(octets: bytes) -> Iterator[Found]:
     view = memoryview(octets)
     seen = 0
     while view:
+        if not with_body and bytes(view[:3]) in BODY_HEADS:
+            return
         seen += 1
         if seen > MAX_SECTIONS:
             raise MalformedError(f"a message has at most {MAX_SECTIONS} sections here")

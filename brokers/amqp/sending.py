@@ -13,15 +13,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
+from math import inf
 from threading import Condition as Signal
+from time import monotonic
 from typing import Any, Final, TypeAlias
 
 from proton import Condition, Data, Delivery, Receiver, Sender, Terminus, symbol
 
 from brokers.amqp.dialect import CAPABILITIES, Dialect, spell
 from brokers.amqp.engine import Engine
-from brokers.amqp.outcomes import TRANSACTIONAL, failing_tag, failure_of, is_final, refusal
-from brokers.errors import BrokerError, ConnectionLostError, SendFailedError
+from brokers.amqp.outcomes import TRANSACTIONAL, failing_tag, failure_of, is_final, refusal, says_refused
+from brokers.errors import BrokerError, ConnectionLostError, NotSentError, SendFailedError, UnsentError
 from brokers.message import Destination
 
 Settle: TypeAlias = Callable[[BrokerError | None], None]
@@ -32,6 +34,8 @@ OUTCOMES: Final = ("amqp:accepted:list", "amqp:rejected:list", "amqp:released:li
 
 MAX_WAITING: Final = 1000
 """Messages that wait for the broker's credit on one link before who sends has to wait."""
+
+NOT_SENT: Final = "the broker did not read, or gave no credit, in time, so the message was not sent"
 
 MAX_LINKS: Final = 100
 """Links to destinations that are kept without something to send; of more, the one used longest ago is closed."""
@@ -86,21 +90,47 @@ class Outbox:
         """Whether nothing is under way."""
         return not self._waiting and not self._unsettled
 
-    def post(self, posting: Posting, *, patient: bool = True) -> None:
+    def post(self, posting: Posting, *, until: float | None = None) -> None:
         """Send, or have it wait for credit. With the engine's lock held.
 
         Args:
             posting: what to send.
-            patient: wait while too much waits before it; never for the reading thread, which makes the room.
+            until: what the monotonic clock shows when waiting ends, while too much waits before it; None, for the
+                reading thread, which makes the room: it waits among the others, however many they are.
+
+        Raises:
+            NotSentError: there was no room in time.
         """
-        while patient and len(self._waiting) >= MAX_WAITING and self._engine.is_up:
-            self._room.wait()
+        while until is not None and len(self._waiting) >= MAX_WAITING and self._engine.is_up:
+            left = until - monotonic()
+            if left <= 0 or not self._room.wait(None if left == inf else left):
+                raise NotSentError(f"{NOT_SENT}, nor were {MAX_WAITING} before it")
         if not self._engine.is_up:
             raise self._engine.lost()
         if self._link is None:
             self._attach()
         self._waiting.append(posting)
         self._send_waiting()
+
+    def has_waiting(self, posting: Posting) -> bool:
+        """Say whether the broker has to read, or to give credit, before it goes out. With the engine's lock held."""
+        return bool(self._waiting) and posting in self._waiting
+
+    def withdraw(self, posting: Posting) -> bool:
+        """Forget what still waits; False if it does not, as it was sent. With the engine's lock held."""
+        if posting not in self._waiting:
+            return False
+        self._waiting.remove(posting)
+        posting.is_sent()
+        self._room.notify_all()
+        return True
+
+    def give_up(self, posting: Posting) -> None:
+        """Send it no more, if that is still to be done, and say so."""
+        with self._engine.lock:
+            is_withdrawn = self.withdraw(posting)
+        if is_withdrawn:
+            posting.settle(NotSentError(NOT_SENT))
 
     @property
     def is_held_up(self) -> bool:
@@ -177,6 +207,8 @@ class Outbox:
             if culprit in unsettled and tag != culprit:
                 kind = ConnectionLostError if posting.transaction is None else SendFailedError
                 error = kind("the link was detached for another message; whether this one was taken is not known")
+            elif isinstance(error, SendFailedError) and tag != culprit:
+                error.is_known = len(unsettled) == 1 and says_refused(condition)
             self._engine.later(partial(posting.settle, error))
         if self._waiting and self._has_sent:
             self._attach()
@@ -186,13 +218,15 @@ class Outbox:
     def lost(self, error: BrokerError) -> None:
         """Tell everybody that the connection has ended."""
         with self._engine.lock:
-            postings = [posting for _, posting in self._unsettled.values()] + list(self._waiting)
+            written, unwritten = [posting for _, posting in self._unsettled.values()], list(self._waiting)
             self._unsettled.clear()
             self._waiting.clear()
             self._link = None
             self._room.notify_all()
-        for posting in postings:
+        for posting in written:
             posting.settle(error)
+        for posting in unwritten:
+            posting.settle(UnsentError(f"{error}"))
 
     def _fail_waiting(self, error: BrokerError) -> None:
         waiting, self._waiting = list(self._waiting), deque()

@@ -224,7 +224,7 @@ class _Commit:
             octets, partial(self._note_refusal, position, message), self._transaction, when_sent=self._one_sent
         )
         with suppress(ConnectionLostError):  # the coordinator tells
-            self._session.outboxes.to(destination).post(posting, patient=False)
+            self._session.outboxes.to(destination).post(posting)
 
     def _one_sent(self) -> None:
         self._unsent -= 1

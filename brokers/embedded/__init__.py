@@ -2,8 +2,8 @@
 
 `connect("embedded:")` and `connect("embedded:NAME")` give a connection to the broker of that name in this process; it
 lives while a connection to it is open. `Broker()` is one that nobody else finds. It keeps what a JMS provider
-promises (priority, expiry, redelivery, dead letters, temporary destinations, durable topics), survives no crash, and
-has no selectors.
+promises (priority, expiry, redelivery, dead letters, temporary destinations, durable topics, selectors), and survives
+no crash.
 
 Where to read: `store.py` orders the messages of one queue, `stamps.py` writes headers, `model.py` and `core.py` are the
 broker under its lock, `connection.py` puts threads and futures around it, `broker.py` is the way in.

@@ -11,7 +11,7 @@ from typing import Final, TypedDict
 
 from brokers.embedded.connection import EmbeddedConnection
 from brokers.embedded.core import Clock, Core
-from brokers.embedded.model import Limits
+from brokers.embedded.model import Limits, Terms
 from brokers.message import Destination
 
 DEFAULT_MAX_DELIVERIES: Final = 6
@@ -102,6 +102,10 @@ class Broker:
     def destinations(self) -> list[Destination]:
         """List the destinations in use: with messages, consumers or a durable subscription, and temporary ones."""
         return self._core.destinations()
+
+    def durable(self, durable_name: str) -> tuple[Destination, Terms] | None:
+        """Return a topic to which there is a durable subscription of this name, and its terms; None for none."""
+        return self._core.durable(durable_name)
 
     def forget_durable(self, topic: Destination, durable_name: str) -> None:
         """End a durable subscription that nobody will come back to, with the messages kept for it.

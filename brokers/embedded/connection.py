@@ -17,6 +17,8 @@ from brokers.connection import (
     Consumer,
     Delivery,
     OnDelivery,
+    OnProblem,
+    OnRefused,
     OnState,
     RefusedSend,
     SendResult,
@@ -24,10 +26,11 @@ from brokers.connection import (
 )
 from brokers.embedded.consumer import GENERATION, EmbeddedConsumer, EmbeddedDelivery
 from brokers.embedded.core import Core
-from brokers.embedded.model import Batch
+from brokers.embedded.model import Batch, Terms
 from brokers.errors import ClosedError, SendFailedError
 from brokers.life import Life
 from brokers.message import Destination, DestinationKind, Message
+from brokers.selector import Selector
 from brokers.wishes import Wishes, temporary_kind
 
 T = TypeVar("T")
@@ -46,7 +49,7 @@ CAPABILITIES: Final = Capabilities(
     tells_gone=True,
     release=True,
     cumulative_accept=False,
-    selectors=False,
+    selectors=True,
     durable_topics=True,
 )
 
@@ -135,7 +138,7 @@ class EmbeddedConnection(Connection):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Everything but selectors and cumulative acceptance."""
+        """Everything but cumulative acceptance."""
         return CAPABILITIES
 
     @property
@@ -160,8 +163,10 @@ class EmbeddedConnection(Connection):
         """Return at once, or raise ClosedError."""
         self._life.wait_connected(timeout)
 
-    def send(self, message: Message, transaction: Transaction | None = None) -> Completion[SendResult]:
-        """Send; the future is done when this returns, with the message id.
+    def send(
+        self, message: Message, transaction: Transaction | None = None, *, timeout: float | None = None
+    ) -> Completion[SendResult]:
+        """Send; the future is done when this returns, with the message id. Never waits, whatever the `timeout`.
 
         The future raises DestinationGoneError for a temporary destination that ended, SendFailedError for a full one.
         """
@@ -190,40 +195,42 @@ class EmbeddedConnection(Connection):
         auto_accept: bool = False,
         inline: bool = False,
         quick: bool = False,
+        on_refused: OnRefused | None = None,
+        on_problem: OnProblem | None = None,
     ) -> Consumer:
         """Subscribe. Messages stay in the broker until `on_delivery` is called, so a consumer hoards none.
 
-        Consumers with the same `durable_name` on one topic share that subscription.
+        None is above a limit here, and nobody but its owner ends a subscription.
+
+        Consumers with the same `durable_name` on one topic share that subscription. With another selector it is a new
+        one, and the messages that were kept for the old one are forgotten.
 
         Raises:
-            UnsupportedError: a selector.
+            InvalidSelectorError: the selector is none.
             StaleDestinationError: a temporary destination that is not this connection's.
-            BrokerError: there are too many destinations or durable subscriptions, or there is no thread to be had.
+            BrokerError: there are too many destinations or durable subscriptions, one of that name has a consumer with
+                another selector, or there is no thread to be had.
             ValueError: a `prefetch` below 1, or a `durable_name` for anything but a topic.
         """
         wishes = Wishes(destination=destination, prefetch=prefetch, selector=selector, durable_name=durable_name)
         wishes.check(CAPABILITIES)
         if auto_accept:
             on_delivery = partial(_accept_first, on_delivery)
-        return self._subscribe(destination, on_delivery, prefetch, durable_name)
+        chosen = Selector(selector) if selector and selector.strip() else None
+        wants, label = (None, None) if chosen is None else (chosen.wants, chosen.text)
+        terms = Terms(prefetch=prefetch, name=durable_name, wants=wants, label=label)
+        return self.subscribe(destination, on_delivery, terms)
 
-    def consume_on_credit(
-        self, destination: Destination, on_delivery: OnDelivery, durable_name: str | None
-    ) -> EmbeddedConsumer:
-        """Subscribe, for a listener whose client says how much it takes: nothing until the consumer is told to `allow`.
+    def subscribe(self, destination: Destination, on_delivery: OnDelivery, terms: Terms) -> EmbeddedConsumer:
+        """Subscribe on any terms, as a listener does for its clients.
 
         Raises:
             StaleDestinationError: a temporary destination that is not this connection's.
             BrokerError: as for `consume`.
         """
-        return self._subscribe(destination, on_delivery, 0, durable_name)
-
-    def _subscribe(
-        self, destination: Destination, on_delivery: OnDelivery, prefetch: int, durable_name: str | None
-    ) -> EmbeddedConsumer:
         with self._lock:
             self._require_not_closing()
-            subscription = self._core.subscribe(destination, self.place, prefetch, durable_name)
+            subscription = self._core.subscribe(destination, self.place, terms)
             name = f"{self._name}-{destination}"
             consumer = EmbeddedConsumer(self._core, subscription, on_delivery, name, self._forget_consumer)
             self._consumers.add(consumer)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from threading import Thread, current_thread
 from time import monotonic
 from typing import Final
@@ -113,6 +114,7 @@ class EmbeddedConsumer(Consumer):
             try:
                 self._on_delivery(delivery)
             except BaseException:  # SystemExit too: it must not end the thread and leave the message held
-                log.exception("on_delivery failed, so message %s is released", delivery.message.message_id)
-                delivery.release()
+                delivery.release()  # first, as there may not be the memory to tell of it
+                with suppress(MemoryError):
+                    log.exception("on_delivery failed, so message %s is released", delivery.message.message_id)
         self._on_end(self)

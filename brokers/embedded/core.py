@@ -18,10 +18,10 @@ from threading import Condition, RLock
 from typing import Final, TypeAlias
 
 from brokers.connection import RefusedSend
-from brokers.embedded.model import Batch, Deed, Holding, Limits, Outlet, Place, Route, Subscription, key_of
+from brokers.embedded.model import Batch, Deed, Holding, Limits, Outlet, Place, Route, Subscription, Terms, key_of
 from brokers.embedded.nodes import Nodes
 from brokers.embedded.stamps import EXPIRED, dead_letter, is_dead_letter_queue, received, redelivered
-from brokers.embedded.store import Entry
+from brokers.embedded.store import Entry, Line
 from brokers.errors import BrokerError, ClosedError, DestinationGoneError, SendFailedError, StaleDestinationError
 from brokers.message import Destination, DestinationKind, Message
 
@@ -131,16 +131,12 @@ class Core:
 
     # --- subscriptions
 
-    def subscribe(
-        self, destination: Destination, owner: Place, prefetch: int, durable_name: str | None
-    ) -> Subscription:
-        """Add a subscription; several with one `durable_name` compete as the consumers of a queue do.
-
-        With a `prefetch` of 0 it is on credit: it gets nothing until `allow` says how much.
+    def subscribe(self, destination: Destination, owner: Place, terms: Terms) -> Subscription:
+        """Add a subscription; several of one name compete as the consumers of a queue do.
 
         Raises:
             StaleDestinationError: a temporary destination that is not, or no longer, the owner's.
-            BrokerError: there are too many destinations, or durable subscriptions.
+            BrokerError: there are too many destinations, or durable subscriptions, or one of that name has other terms.
         """
         with self._lock:
             node = self._nodes.find(destination)
@@ -148,12 +144,15 @@ class Core:
                 raise StaleDestinationError(f"{destination} is no temporary destination of this connection")
             node = node or self._nodes.add(destination, owner)
             try:
-                outlet = self._nodes.outlet(node, durable_name, owner)
+                outlet = self._nodes.outlet(node, terms, owner)
             except BrokerError:
                 self._nodes.remove_if_unused(node)
                 raise
-            changed = Condition(self._lock)
-            subscription = Subscription(node, outlet, owner, prefetch, changed, is_on_credit=prefetch == 0)
+            changed, is_on_credit = Condition(self._lock), terms.prefetch == 0
+            subscription = Subscription(node, outlet, owner, terms.prefetch, changed, is_on_credit=is_on_credit)
+            if not destination.kind.is_topic and (terms.is_browsing or terms.wants is not None):
+                subscription.line = Line(terms.wants, is_for_looking=terms.is_browsing)
+                outlet.store.add(subscription.line)
             outlet.subscriptions.add(subscription)
             return subscription
 
@@ -184,7 +183,7 @@ class Core:
             subscription.is_open = False
             subscription.outlet.idle.pop(subscription, None)
             subscription.changed.notify()
-            subscription.outlet.wake_one()  # it may have been woken for a message that it will not take now
+            subscription.outlet.hand_on()  # it may have been woken for a message that it will not take now
 
     def leave(self, subscription: Subscription, seen: Container[Holding] | None = None) -> None:
         """End a stopped subscription: its holdings go back, but for those in an open transaction. Idempotent.
@@ -196,12 +195,20 @@ class Core:
             if subscription not in outlet.subscriptions:
                 return
             outlet.subscriptions.remove(subscription)
+            if subscription.line is not None:
+                outlet.store.drop(subscription.line)
             for holding in sorted(subscription.held, key=lambda held: held.entry.sequence):
                 if holding.batch is None:
                     self._give_back(holding, counts=seen is None or holding in seen)
-            if outlet.is_ephemeral:
+            if outlet.is_ephemeral and not outlet.subscriptions:
                 self._nodes.end(node, outlet)
             self._nodes.remove_if_unused(node)
+
+    def durable(self, name: str) -> tuple[Destination, Terms] | None:
+        """Return a topic to which there is a durable subscription of this name, and its terms; None for none."""
+        with self._lock:
+            outlet = self._nodes.durable(name)
+            return None if outlet is None else (outlet.source, outlet.terms)
 
     def forget_durable(self, topic: Destination, durable_name: str) -> None:
         """Drop a durable subscription with its messages; nothing if there is none.
@@ -213,7 +220,8 @@ class Core:
             node = self._nodes.find(topic)
             if node is None:
                 return
-            for outlet in [outlet for outlet in node.outlets if outlet.durable_name == durable_name]:
+            outlet = self._nodes.named(node, durable_name)
+            if outlet is not None:
                 if outlet.subscriptions:
                     raise BrokerError(f"the durable subscription {durable_name!r} to {topic} has a consumer")
                 self._nodes.end(node, outlet)
@@ -335,8 +343,7 @@ class Core:
         if subscription.is_full:
             return None  # `_settle` and `_give_back` wake it
         outlet = subscription.outlet
-        entry, expired = outlet.store.take(self.clock())
-        self._bury_all(outlet, expired)
+        entry = self._browsed(subscription) if subscription.is_browsing else self._taken(subscription)
         if entry is None:
             outlet.idle[subscription] = None
             return None
@@ -345,23 +352,38 @@ class Core:
         subscription.held.add(holding)
         return holding
 
+    def _taken(self, subscription: Subscription) -> Entry | None:
+        entry, expired = subscription.outlet.store.take(self.clock(), subscription.line)
+        self._bury_all(subscription.outlet, expired)
+        return entry
+
+    def _browsed(self, subscription: Subscription) -> Entry | None:
+        """Return a copy of the next entry that somebody looks at, who has no part in what becomes of it."""
+        assert subscription.line is not None
+        entry = subscription.outlet.store.look(self.clock(), subscription.line)
+        return None if entry is None else Entry(entry.message, entry.sequence, deliveries=entry.deliveries + 1)
+
     def _settle(self, holding: Holding) -> None:
         self._let_go(holding)
-        holding.subscription.outlet.store.settle(holding.entry)
+        if not holding.subscription.is_browsing:
+            holding.subscription.outlet.store.settle(holding.entry)
 
     def _discard(self, holding: Holding, reason: str) -> None:
         self._settle(holding)
-        self._bury(holding.subscription.outlet.source, holding.entry, reason)
+        if not holding.subscription.is_browsing:
+            self._bury(holding.subscription.outlet.source, holding.entry, reason)
 
     def _give_back(self, holding: Holding, *, counts: bool = True) -> None:
+        if holding.subscription.is_browsing:
+            self._let_go(holding)
+            return
         outlet, entry = holding.subscription.outlet, holding.entry
         entry.deliveries -= 0 if counts else 1
         if entry.deliveries >= self.max_deliveries and not is_dead_letter_queue(outlet.source):
             self._discard(holding, f"delivered {entry.deliveries} times and not accepted")
             return
         self._let_go(holding)
-        outlet.store.give_back(entry)
-        outlet.wake_one()
+        outlet.give_back(entry)
 
     def _let_go(self, holding: Holding) -> None:
         subscription = holding.subscription

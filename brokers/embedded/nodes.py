@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from brokers.embedded.model import Key, Limits, Node, Outlet, Place, Route, key_of
+from brokers.embedded.model import Key, Limits, Node, Outlet, Place, Route, Terms, key_of
 from brokers.embedded.store import OVERHEAD, Entry, Share, Store, Total
 from brokers.errors import BrokerError, DestinationGoneError, SendFailedError
 from brokers.message import Destination, Message
@@ -27,6 +27,7 @@ class Nodes:
         self._made = 0
         self._total: Final = Total()
         self._nodes: dict[Key, Node] = {}
+        self._durable: dict[str, list[Outlet]] = {}
 
     def find(self, destination: Destination) -> Node | None:
         """Return a destination's node, if it has one."""
@@ -49,28 +50,48 @@ class Nodes:
         self._nodes[key_of(destination)] = node
         return node
 
-    def outlet(self, node: Node, durable_name: str | None, maker: Place) -> Outlet:
-        """Find or make the outlet that a new subscription joins.
+    def outlet(self, node: Node, terms: Terms, maker: Place) -> Outlet:
+        """Find or make the outlet that a new subscription joins; one of other terms that nobody uses is made anew.
 
         Raises:
-            BrokerError: it would be one durable subscription too many.
+            BrokerError: it would be one durable subscription too many, or one of that name has other terms.
         """
         if not node.destination.kind.is_topic:
             return node.outlets[0]
-        for outlet in node.outlets:
-            if durable_name is not None and outlet.durable_name == durable_name:
-                return outlet
-        if durable_name is not None:
+        named = None if terms.name is None else self.named(node, terms.name)
+        if named is not None and (named.terms.label, named.is_durable) == (terms.label, terms.is_durable):
+            return named
+        if named is not None and named.subscriptions:
+            raise BrokerError(f"the subscription {terms.name!r} to {node.destination} has a consumer with other terms")
+        if named is not None:
+            self.end(node, named)
+        if terms.name is not None:
             self._count(maker, node.destination)
-        node.outlets.append(Outlet(node.destination, self._new_store(), durable_name, maker))
-        return node.outlets[-1]
+        outlet = Outlet(node.destination, self._new_store(), terms, maker)
+        node.outlets.append(outlet)
+        if terms.name is not None and outlet.is_durable:
+            self._durable.setdefault(terms.name, []).append(outlet)
+        return outlet
+
+    def durable(self, name: str) -> Outlet | None:
+        """Return the outlet of a durable subscription of this name to any topic, if there is one."""
+        return next(iter(self._durable.get(name, ())), None)
+
+    @staticmethod
+    def named(node: Node, name: str) -> Outlet | None:
+        """Return the outlet of a named subscription to a topic, if there is one."""
+        return next((outlet for outlet in node.outlets if outlet.name == name), None)
 
     def end(self, node: Node, outlet: Outlet) -> None:
         """Forget one outlet of a topic, with what is in it."""
         node.outlets.remove(outlet)
         outlet.store.end()
-        if outlet.durable_name is not None and outlet.maker is not None:
+        if outlet.name is not None and outlet.maker is not None:
             self._uncount(outlet.maker)
+            if outlet.is_durable:
+                self._durable[outlet.name].remove(outlet)
+                if not self._durable[outlet.name]:
+                    del self._durable[outlet.name]
 
     def remove(self, node: Node) -> None:
         """Forget a node, with what is in it. Idempotent."""
@@ -78,7 +99,7 @@ class Nodes:
             return
         for outlet in list(node.outlets):
             outlet.store.end()
-            if outlet.durable_name is not None:
+            if outlet.name is not None:
                 self.end(node, outlet)
         del self._nodes[key_of(node.destination)]
         self._uncount(node.maker)
@@ -104,6 +125,8 @@ class Nodes:
             raise DestinationGoneError(f"{message.destination} is gone: the connection that it belonged to was closed")
         if node is None and message.destination.kind.is_topic:
             return []
+        if node is not None and message.destination.kind.is_topic:
+            return [outlet for outlet in node.outlets if outlet.takes(message, sender)]
         try:
             return (node or self.add(message.destination, sender)).outlets
         except BrokerError as error:
@@ -113,8 +136,7 @@ class Nodes:
         """Put a message where it is to go."""
         share = Share(self._total, route.octets + OVERHEAD)
         for outlet in route.outlets:
-            outlet.store.put(Entry(route.message, next(numbers), route.octets, share=share))
-            outlet.wake_one()
+            outlet.put(Entry(route.message, next(numbers), route.octets, share=share))
 
     def require_room(self, routes: Iterable[Route]) -> None:
         """See that so much more is not too much for all destinations together.

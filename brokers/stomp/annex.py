@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from brokers.errors import BrokerError
 from brokers.message import Destination, DestinationKind
 from brokers.stomp.dialect import ACTIVEMQ_CLASSIC
-from brokers.stomp.link import SUBSCRIBE, Link, pack
+from brokers.stomp.link import SUBSCRIBE, Link, Route, pack
 
 log = logging.getLogger(__name__)
 
@@ -159,7 +159,8 @@ class Annexes:
     def _try(self, home: Home, made: Destination, until: float) -> None:
         """Send a message to a queue by the one name and receive it by the other."""
         came, subscription = Event(), self._new_id("subscription")
-        home.link.route(subscription, lambda headers, body: came.set())
+        route = Route(home.own.address or "", lambda headers, body: came.set(), lambda why: None)
+        home.link.route(subscription, route)
         try:
             self._ask(home.link, "SUBSCRIBE", {"id": subscription, "destination": home.own.address or ""}, until)
             self._ask(self.main, "SEND", {"destination": made.address or "", "content-length": "0"}, until)

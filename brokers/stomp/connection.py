@@ -10,7 +10,7 @@ from typing import Final
 
 from brokers.completion import Completion, NearCompletion
 from brokers.connection import Capabilities, Delivery, OnDelivery, SendResult, Transaction
-from brokers.errors import BrokerError, ConnectionLostError, SendFailedError
+from brokers.errors import BrokerError, ConnectionLostError, SendFailedError, UnsentError
 from brokers.lasting import LastingConnection
 from brokers.message import DeliveryMode, Destination, DestinationKind, Message
 from brokers.reconnect import Reconnect
@@ -45,7 +45,7 @@ class StompConnection(LastingConnection[Link, StompConsumer]):
         super().__init__(",".join(map(str, logins)), endpoints, timeout, reconnect)
         self._ids = count(1)
         self.names = Names()
-        self._shared = Shared(self.new_id, timeout, self._crew, Releases(), self._later, self._forget)
+        self._shared = Shared(self.new_id, timeout, self._crew, Releases(), self.later, self.forget)
         self._annexes: Annexes | None = None
         self._spare: list[tuple[Link, Destination]] = []  # temporary ones that the broker still has
         self._mark = token_hex(8)  # in the address of each temporary destination of this connection
@@ -58,12 +58,15 @@ class StompConnection(LastingConnection[Link, StompConsumer]):
         link = self._current()
         return capabilities_of(link.dialect, link.server, has_client_id=link.login.client_id is not None)
 
-    def send(self, message: Message, transaction: Transaction | None = None) -> Completion[SendResult]:
+    def send(
+        self, message: Message, transaction: Transaction | None = None, *, timeout: float | None = None
+    ) -> Completion[SendResult]:
         """Send. The broker is asked for a receipt, unless the message is NON_PERSISTENT and small.
 
         A refusal of one that asked for none is only logged.
 
         Raises:
+            NotSentError: the broker did not read what waits for it within `timeout` seconds.
             ValueError: no destination, or something that STOMP cannot carry; see `to_frame`.
             StaleDestinationError: a temporary destination that this generation of the connection did not make.
         """
@@ -72,9 +75,11 @@ class StompConnection(LastingConnection[Link, StompConsumer]):
             self._own(transaction).send(message)
             return self._written
         headers, body = self.frame(message)
-        if is_confirmed(message, body):
-            return self._ask(link, headers, body, self.completion())
-        return self._write(link.write, pack("SEND", headers, body, link.dialect.version))
+        with link.writing:
+            link.await_room(timeout)
+            if is_confirmed(message, body):
+                return self._ask(link, headers, body, self.completion())
+            return self._write(link, link.write, pack("SEND", headers, body, link.dialect.version))
 
     def answer(self, delivery: Delivery, message: Message) -> Completion[SendResult]:
         """Send; what needs no receipt goes in one piece with the ACK of the delivery: one call of the system for both.
@@ -86,26 +91,35 @@ class StompConnection(LastingConnection[Link, StompConsumer]):
         headers, body = self.frame(message)
         if is_confirmed(message, body):
             return self._ask(link, headers, body, NearCompletion(self._crew.run))
-        if not isinstance(delivery, StompDelivery) or not delivery.came_by(link):
-            return self.send(message)
-        return self._write(delivery.accept_after, pack("SEND", headers, body, link.dialect.version))
+        frame = pack("SEND", headers, body, link.dialect.version)
+        if isinstance(delivery, StompDelivery) and delivery.came_by(link):
+            return self._write(link, delivery.accept_after, frame)
+        return self._write(link, link.write, frame)
 
     def _ask(self, link: Link, headers: Headers, body: bytes, future: Completion[SendResult]) -> Completion[SendResult]:
         """Send, and complete a future once the broker confirms it."""
         headers["receipt"] = receipt = self.new_id("receipt")
         future.on_settled(lambda _: link.forget(receipt))
         link.request(pack("SEND", headers, body, link.dialect.version), {receipt: partial(future.settle, SENT)})
+        if future.done() and not future.cancelled() and isinstance(error := future.exception(), UnsentError):
+            raise error
         return future
 
-    def _write(self, write: Callable[[bytes], None], frames: bytes) -> Completion[SendResult]:
+    def _write(self, link: Link, write: Callable[[bytes], None], frames: bytes) -> Completion[SendResult]:
         """Write what the broker confirms nothing of."""
         try:
             write(frames)
+        except UnsentError:
+            raise
         except ConnectionLostError as error:
             future: Completion[SendResult] = self.completion()
             future.set_exception(error)
             return future
-        return self._written
+        if not link.is_behind:
+            return self._written
+        future = self.completion()
+        link.when_written(self.new_id("message"), partial(future.settle, SENT))
+        return future
 
     def begin(self) -> Transaction:
         """Begin a transaction; the broker hears of it at the commit."""

@@ -21,12 +21,13 @@ from brokers.connection import Delivery, OnDelivery
 from brokers.crew import Crew
 from brokers.deadlines import Later
 from brokers.errors import BrokerError, ConnectionLostError, DestinationGoneError, NoDestinationError, SendFailedError
-from brokers.sessions import LastingConsumer
+from brokers.message import Destination
+from brokers.sessions import LastingConsumer, Owner
 from brokers.stomp.acceptance import Acceptances, Arrival, Subscription
 from brokers.stomp.annex import Home
 from brokers.stomp.dialect import Dialect
-from brokers.stomp.frames import Headers, acknowledgement, dead_letter, from_frame, subscribe_headers
-from brokers.stomp.link import SUBSCRIBE, Link, pack
+from brokers.stomp.frames import Headers, acknowledgement, dead_letter, from_frame, spell, subscribe_headers
+from brokers.stomp.link import SUBSCRIBE, Link, Route, pack
 from brokers.stomp.releases import MAX_DELIVERIES, Releases, pause_after
 from brokers.wishes import Wishes
 
@@ -46,9 +47,10 @@ class StompDelivery(Delivery):
 
     __slots__ = ("arrival", "consumer", "fate")
 
-    def __init__(self, consumer: StompConsumer, arrival: Arrival) -> None:
+    def __init__(self, consumer: StompConsumer, arrival: Arrival, *, with_body: bool = True) -> None:
         subscription, headers, body = arrival
-        super().__init__(from_frame(headers, body, subscription.link.dialect), None, subscription.generation)
+        shown = body if with_body else b""
+        super().__init__(from_frame(headers, shown, subscription.link.dialect), None, subscription.generation)
         self.consumer = consumer
         if consumer.home is not None:
             self.message = replace(self.message, destination=consumer.wishes.destination)
@@ -130,15 +132,17 @@ class StompDelivery(Delivery):
             if not self.is_held:
                 return False
             self.fate = Fate.RETURNED
-            receipt, done = self.consumer.new_id("receipt"), self.consumer.begin_discarding()
-            headers = dead_letter(self.arrival.headers, reason, link.login.dead_letters, link.dialect) | {
-                "receipt": receipt
-            }
+            receipt = self.consumer.new_id("receipt")
+            headers = dead_letter(self.arrival.headers, reason, link.login.dead_letters, link.dialect)
+            try:
+                frame = pack("SEND", headers | {"receipt": receipt}, self.arrival.body, link.dialect.version)
+            except MemoryError:  # this broker has a limit of its own for how often a message is delivered
+                self.consumer.give_back_later(self.arrival, pause_after(MAX_DELIVERIES))
+                log.error("there is no memory for the dead letter of %s, so it goes back", self.message.message_id)
+                return False
+            done = self.consumer.begin_discarding()
             finish = partial(self.consumer.call, partial(self._finish_discarding, done))
-            link.request(
-                pack("SEND", headers, self.arrival.body, link.dialect.version),
-                {receipt: lambda error: finish(error)},
-            )
+            link.request(frame, {receipt: lambda error: finish(error)})
             return True
 
     def _finish_discarding(self, done: Callable[[], None], error: BrokerError | None) -> None:
@@ -191,7 +195,7 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
         wishes: Wishes,
         on_delivery: OnDelivery,
         *,
-        owner: object,
+        owner: Owner,
         shared: Shared,
         home: Home | None = None,
     ) -> None:
@@ -220,33 +224,60 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
             kind = NoDestinationError if isinstance(error, DestinationGoneError) else BrokerError
             raise kind(f"cannot consume from {self._destination}: {error}") from error
 
-    def resume(self, link: Link, generation: int) -> bool:
+    def resume(self, link: Link, generation: int, *, again: bool = False) -> bool:
         """Subscribe in a session and wait for the broker's receipt; False if this was closed, or subscribed by then.
+
+        Where the broker ended one of several subscriptions it does not say which. So the same is asked for `again`: if
+        it is there the broker refuses a second one of its name, and nothing has changed.
 
         Raises:
             BrokerError: as `start` has it.
         """
         before = self._subscription
         if before is not None and before.generation >= generation:
-            return False
+            return again and before.generation == generation and self._ask_again(before)
         subscription = self._replace(before, link, generation)
         if subscription is None:
             return False
         if self.wishes.quick:
             link.lead(self._shared.crew)
-        receipt = self._shared.new_id(SUBSCRIBE)
-        with link.writing:
-            if self._is_stopped or not subscription.is_live:
-                return False
-            subscription.is_begun = True
-            wait = link.begin_to_ask(pack("SUBSCRIBE", self._headers(subscription) | {"receipt": receipt}), receipt)
+        wait = self._ask(subscription)
+        if wait is None:
+            return False
         try:
             wait(self._shared.timeout)
         except BrokerError:
+            if self._problem:  # it is tried again, by the same name
+                raise
             subscription.is_live = False
             link.unroute(subscription.id)
             raise
         return True
+
+    def _ask(self, subscription: Subscription) -> Callable[[float], None] | None:
+        """Write SUBSCRIBE and return what waits for its receipt; None if the subscription was ended."""
+        link, receipt = subscription.link, self._shared.new_id(SUBSCRIBE)
+        with link.writing:
+            if self._is_stopped or not subscription.is_live:
+                return None
+            subscription.is_begun = True
+            return link.begin_to_ask(pack("SUBSCRIBE", self._headers(subscription) | {"receipt": receipt}), receipt)
+
+    def _ask_again(self, subscription: Subscription) -> bool:
+        """Subscribe as before; False if this was closed. What was delivered before is still settled as it was held."""
+        wait = self._ask(subscription)
+        try:
+            if wait is not None:
+                wait(self._shared.timeout)
+        except SendFailedError as error:
+            if subscription.link.dialect.subscribed not in f"{error}":
+                raise
+        return wait is not None
+
+    def _doubt(self, subscription: Subscription, why: str) -> None:
+        """Note that the broker may have ended a subscription. For the thread that reads."""
+        if subscription is self._subscription and subscription.is_live:
+            self._note_ended(why)
 
     def close(self) -> None:
         """End the subscription; what is not accepted goes back at once, from an `on_delivery` under way too."""
@@ -257,7 +288,7 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
         farewell = self.end({"receipt": receipt})
         try:
             if farewell and self._subscription is not None:
-                with suppress(ConnectionLostError):  # then the subscription has ended anyway
+                with suppress(ConnectionLostError, SendFailedError):  # then the subscription has ended anyway
                     self._subscription.link.ask(farewell, receipt, until - monotonic())
         finally:
             self._shared.on_close(self)
@@ -331,8 +362,14 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
             if subscription is None:
                 return
             subscription.is_begun = True
-            with suppress(ConnectionLostError):  # then the broker delivers it again anyway
-                before.link.write(farewell + pack("SUBSCRIBE", self._headers(subscription)))
+            receipt = self._shared.new_id(SUBSCRIBE)
+            headers = self._headers(subscription) | {"receipt": receipt}
+            before.link.request(farewell + pack("SUBSCRIBE", headers), {receipt: self._note_answer})
+
+    def _note_answer(self, error: BrokerError | None) -> None:
+        """Note whether the broker takes a subscription that nobody waits for. For the thread that reads."""
+        if isinstance(error, SendFailedError):
+            self._note_ended(f"{error}")
 
     def _replace(self, before: Subscription | None, link: Link, generation: int) -> Subscription | None:
         """Make a subscription in place of another; None if that was done already."""
@@ -342,13 +379,24 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
                 return None
             self._subscription = subscription
         turns = self._turns
-        link.route(subscription.id, lambda headers, body: turns.put(Arrival(subscription, headers, body)))
+        link.route(
+            subscription.id,
+            Route(
+                spell(self._source, link.dialect),
+                lambda headers, body: turns.put(Arrival(subscription, headers, body)),
+                partial(self._doubt, subscription),
+            ),
+        )
         return subscription
+
+    @property
+    def _source(self) -> Destination:
+        return self.wishes.destination if self.home is None else self.home.own
 
     def _headers(self, subscription: Subscription) -> Headers:
         wishes, dialect = self.wishes, subscription.link.dialect
         return {"id": subscription.id, "ack": acknowledgement_mode(wishes, dialect)} | subscribe_headers(
-            wishes.destination if self.home is None else self.home.own,
+            self._source,
             dialect,
             prefetch=wishes.prefetch,
             selector=wishes.selector,
@@ -359,7 +407,20 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
         subscription = arrival.subscription
         is_ours = subscription.is_live and (subscription.link.is_up or self._is_last_copy(subscription))
         if is_ours and not self._is_stopped:
-            self._deliver(StompDelivery(self, arrival))
+            delivery = self._read(arrival)
+            if delivery is not None:
+                self._deliver(delivery)
+
+    def _read(self, arrival: Arrival) -> StompDelivery | None:
+        """Make a delivery of what arrived; None if there is no memory for its body, and it was given back."""
+        with suppress(MemoryError):
+            return StompDelivery(self, arrival)
+        log.error("a message of %d octets goes back: there is no memory to read it", len(arrival.body))
+        StompDelivery(self, arrival, with_body=False).release()
+        return None
+
+    def _drop_session(self, arrival: Arrival) -> None:
+        arrival.subscription.link.drop()
 
     def _is_last_copy(self, subscription: Subscription) -> bool:
         """Say whether what came by a session that was lost is handed over all the same: nobody delivers it again.

@@ -45,7 +45,7 @@ class Cutter:
         """
         self._held += data
         while self._is_whole():
-            yield bytes(self._held[self._start : self._end])
+            yield bytes(memoryview(self._held)[self._start : self._end])  # one copy, not two
             self._start = self._looked = self._end
             self._end, self._has_head = 0, False
         del self._held[: self._start]

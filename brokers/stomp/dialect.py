@@ -7,6 +7,7 @@ the differences for users.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -58,6 +59,8 @@ class Dialect:
         nack_is_dead_letter: NACK makes a dead letter; else it loses the message.
         tells_gone: a SEND to a temporary destination that is gone is refused.
         gone: what an ERROR says when a destination does not exist.
+        ended: how an ERROR begins that ends a subscription, with `address` and `queue` of it; None if none does.
+        subscribed: what the ERROR says for a SUBSCRIBE whose `id` a living subscription has.
         subscribe_error_has_receipt: the ERROR for a SUBSCRIBE says for which.
         confirms_leave: a DISCONNECT may ask for a receipt.
     """
@@ -88,6 +91,8 @@ class Dialect:
     nack_is_dead_letter: bool
     tells_gone: bool
     gone: str
+    ended: re.Pattern[str] | None
+    subscribed: str
     subscribe_error_has_receipt: bool
     confirms_leave: bool
 
@@ -148,6 +153,8 @@ ACTIVEMQ_CLASSIC: Final = Dialect(
     nack_is_dead_letter=True,
     tells_gone=True,
     gone="DestinationDoesNotExistException",
+    ended=None,  # who consumes from a queue that is deleted, consumes from the one that is made next
+    subscribed="already",  # never asked
     subscribe_error_has_receipt=True,
     confirms_leave=True,
 )
@@ -199,6 +206,12 @@ ARTEMIS: Final = Dialect(
     nack_is_dead_letter=False,
     tells_gone=False,
     gone="AMQ339001",
+    ended=re.compile(
+        r"consumer with ID ServerConsumerImpl \[.*?\[address=(?P<address>.*?), queue=QueueImpl\[name=(?P<queue>.*?), "
+        r".*disconnected by server",
+        re.DOTALL,
+    ),
+    subscribed="already is a subscription",
     subscribe_error_has_receipt=False,
     confirms_leave=False,  # two of its threads wait for each other if the socket ends before that receipt is written
 )

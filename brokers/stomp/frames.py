@@ -273,9 +273,14 @@ def dead_letter(headers: Mapping[str, str], reason: str, queue: str, dialect: Di
     }
 
 
+def text_of(body: bytes) -> str:
+    """Return what the body of an ERROR frame says."""
+    return body.decode("utf-8", "replace").strip()
+
+
 def refusal(headers: Mapping[str, str], body: bytes, dialect: Dialect = ACTIVEMQ_CLASSIC) -> SendFailedError:
     """Return what an ERROR frame says as an error, shortened: without a stack trace, or what the message held."""
-    said = body.decode("utf-8", "replace").strip() or headers.get("message", "").strip() or "no reason given"
+    said = text_of(body) or headers.get("message", "").strip() or "no reason given"
     text = MESSAGE_DUMP.sub("; its log says why", said.partition("\n")[0].strip())
     if len(text) > LONGEST_REASON:
         text = text[:LONGEST_REASON] + "…"

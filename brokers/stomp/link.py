@@ -14,12 +14,20 @@ from math import inf
 from queue import Empty, SimpleQueue
 from threading import Event, Lock
 from time import monotonic
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from brokers.crew import Crew
-from brokers.errors import BrokerError, ConnectionFailedError, ConnectionLostError, LoginRefusedError
+from brokers.errors import (
+    BrokerError,
+    ConnectionFailedError,
+    ConnectionLostError,
+    LoginRefusedError,
+    NoAnswerError,
+    NotSentError,
+    UnsentError,
+)
 from brokers.stomp.dialect import ACTIVEMQ_CLASSIC, Dialect, dialect_of
-from brokers.stomp.frames import refusal
+from brokers.stomp.frames import refusal, text_of
 from brokers.stomp.login import Login
 from brokers.stomp.wire import Wire
 
@@ -30,6 +38,21 @@ Settle: TypeAlias = Callable[[BrokerError | None], None]
 
 Receive: TypeAlias = Callable[[Mapping[str, str], bytes], None]
 """Given headers and body of a MESSAGE, by the reading thread. It must not block."""
+
+
+class Route(NamedTuple):
+    """Who is told of a subscription, by the reading thread; neither may block.
+
+    Attributes:
+        address: of its destination, as SUBSCRIBE has it.
+        receive: takes its messages.
+        doubt: told why the broker may have ended it: that or another of the same address.
+    """
+
+    address: str
+    receive: Receive
+    doubt: Callable[[str], None]
+
 
 PROMISE: Final = 2
 """How often in the time that we promised the broker a sign of life it gets one: brokers differ in their patience."""
@@ -45,6 +68,9 @@ LAST_WORDS: Final = 2.0
 
 SUBSCRIBE: Final = "subscribe"
 """What the receipt of a SUBSCRIBE begins with, because some brokers do not say which one they refuse."""
+
+WRITTEN: Final = "written "
+"""What stands before the name of who waits for what is no receipt: that all is written."""
 
 BROKER_CLOSES: Final = 0.5
 """Seconds that the broker gets to close the socket after it confirmed our leave: its log shows no error then."""
@@ -129,7 +155,7 @@ class Link:
         self._state = Lock()
         self._has_ended = False
         self._waiting: dict[str, Settle] = {}
-        self._receivers: dict[str, Receive] = {}
+        self._routes: dict[str, Route] = {}
         self._complaint = ""
         self._complained = -LAST_WORDS
         self._greeting: SimpleQueue[Mapping[str, str] | BrokerError] = SimpleQueue()
@@ -162,7 +188,7 @@ class Link:
         beats = {"heart-beat": f"{self.login.heartbeat},{self.login.heartbeat // PROMISE}"}
         hello = _encode("CONNECT", self.login.headers() | beats)  # STOMP leaves these headers unescaped
         self._wire.open(timeout)
-        self._wire.send(hello, until)
+        self._wire.send(hello)
         try:
             answer = self._greeting.get(timeout=min(patience, max(0.0, until - monotonic())))
         except Empty:
@@ -186,17 +212,33 @@ class Link:
         """Whether frames can still be written and answered."""
         return not self._has_ended
 
-    def write(self, data: bytes, until: float = inf) -> None:
-        """Write encoded frames in one piece; what is not written when the monotonic clock shows `until` ends this.
+    def await_room(self, timeout: float | None) -> None:
+        """Wait until the broker has read what waits for it. `writing` is held, by nobody further out.
 
         Raises:
-            ConnectionLostError: the session has ended, or ended by this.
+            NotSentError: it did not within so many seconds; None for as long as it takes.
+            ConnectionLostError: the session has ended.
+        """
+        if self.is_behind:
+            try:
+                self._wire.await_room(inf if timeout is None else monotonic() + timeout)
+            except TimeoutError as error:
+                raise NotSentError(f"not sent to {self.login} within {timeout:.1f} s: {error}") from None
+            if self._has_ended:
+                raise self.lost()
+
+    def write(self, data: bytes) -> None:
+        """Write encoded frames in one piece, now or when the broker has read what was before. Never waits.
+
+        Raises:
+            UnsentError: the session has ended; nothing was written.
+            ConnectionLostError: it ended by this.
         """
         with self.writing:
             if self._has_ended:
-                raise self.lost()
+                raise self.lost(UnsentError)
             try:
-                self._wire.send(data, until)
+                self._wire.send(data)
             except OSError as error:
                 self._wire.join(
                     monotonic() + BROKER_CLOSES
@@ -204,18 +246,37 @@ class Link:
                 self.drop()
                 raise self.lost() from error
 
-    def request(self, data: bytes, receipts: Mapping[str, Settle], until: float = inf) -> None:
-        """Write encoded frames that ask for receipts; each is told once, at the latest when the session ends."""
+    @property
+    def is_behind(self) -> bool:
+        """Whether the broker has not read all that was to be written."""
+        return self._wire.is_behind
+
+    def when_written(self, name: str, settle: Settle) -> None:
+        """Have `settle` told once all is written; under a name that nobody else has, as for a receipt."""
         with self._state:
-            is_too_late = self._has_ended
+            error = self.lost() if self.is_behind and self._has_ended else None
+            is_to_come = self.is_behind and not self._has_ended
+            if is_to_come:
+                self._waiting[WRITTEN + name] = settle
+        if not is_to_come:
+            settle(error)
+
+    def request(self, data: bytes, receipts: Mapping[str, Settle]) -> None:
+        """Write encoded frames that ask for receipts; each is told once, at the latest when the session ends.
+
+        Who is told of a session that had ended before has UnsentError. So they wait only from their own turn to write.
+        """
+        with self.writing:
+            with self._state:
+                is_too_late = self._has_ended
+                if not is_too_late:
+                    self._waiting.update(receipts)
             if not is_too_late:
-                self._waiting.update(receipts)
-        if is_too_late:
-            for settle in receipts.values():
-                settle(self.lost())
-            return
-        with suppress(ConnectionLostError):  # those who wait were told when the session ended
-            self.write(data, until)
+                with suppress(ConnectionLostError):  # those who wait were told when the session ended
+                    self.write(data)
+                return
+        for settle in receipts.values():
+            settle(self.lost(UnsentError))
 
     def forget(self, receipt: str) -> None:
         """Stop waiting for a receipt; when it comes it is dropped."""
@@ -232,7 +293,7 @@ class Link:
         It raises:
             SendFailedError: the broker answered with an ERROR.
             ConnectionLostError: the session ended before the answer.
-            BrokerError: no answer in time.
+            NoAnswerError: no answer in time.
         """
         answers: SimpleQueue[BrokerError | None] = SimpleQueue()
         self.request(data, {receipt: answers.put})
@@ -243,17 +304,17 @@ class Link:
             error = answers.get(timeout=max(0.0, timeout))
         except Empty:
             self.forget(receipt)
-            raise BrokerError(f"{self.login} did not answer within {timeout:.1f} s") from None
+            raise NoAnswerError(f"{self.login} did not answer within {timeout:.1f} s") from None
         if error is not None:
             raise error
 
-    def route(self, subscription: str, receive: Receive) -> None:
-        """Hand what arrives for a subscription to `receive`."""
-        self._receivers[subscription] = receive
+    def route(self, subscription: str, route: Route) -> None:
+        """Hand on what arrives for a subscription."""
+        self._routes[subscription] = route
 
     def unroute(self, subscription: str) -> None:
         """Drop what still arrives for a subscription: the broker delivers it again."""
-        self._receivers.pop(subscription, None)
+        self._routes.pop(subscription, None)
 
     def close(self, until: float, farewell: Callable[[], bytes]) -> None:
         """Write `farewell()`, take leave, end the session and its thread before the monotonic clock shows `until`."""
@@ -261,7 +322,7 @@ class Link:
             gone = Event()
             try:
                 data = farewell() + LEAVE[self.dialect.confirms_leave]
-                self.request(data, {"leave": lambda _: gone.set()}, until)
+                self.request(data, {"leave": lambda _: gone.set()})
             finally:
                 self.writing.release()
             gone.wait(max(0.0, until - monotonic()))
@@ -276,9 +337,9 @@ class Link:
         self._wire.drop()
         self._end()
 
-    def lost(self) -> ConnectionLostError:
+    def lost(self, kind: type[ConnectionLostError] = ConnectionLostError) -> ConnectionLostError:
         """Make the error that says that the session has ended, with what the broker complained of before."""
-        return ConnectionLostError(f"the connection to {self.login} was lost{self._complaint}")
+        return kind(f"the connection to {self.login} was lost{self._complaint}")
 
     def _end(self) -> None:
         with self._state:
@@ -288,7 +349,7 @@ class Link:
             waiting, self._waiting = self._waiting, {}
             if monotonic() > self._complained + LAST_WORDS:
                 self._complaint = ""
-        self._receivers.clear()
+        self._routes.clear()
         cause = self._wire.failure
         closed = ConnectionFailedError(f"{self.login} closed the connection at login")
         self._greeting.put(closed if cause is None else self.login.explain(cause))
@@ -305,19 +366,28 @@ class Link:
 
     def on_message(self, frame: Any) -> None:
         """Pass a message to its subscription; one that has ended gets none."""
-        receive = self._receivers.get(frame.headers.get("subscription"))
-        if receive is not None:
-            receive(frame.headers, frame.body)
+        route = self._routes.get(frame.headers.get("subscription"))
+        if route is not None:
+            route.receive(frame.headers, frame.body)
 
     def on_receipt(self, frame: Any) -> None:
         """Tell who waits for the receipt."""
         self._settle(frame.headers.get("receipt-id"), None)
+
+    def on_written(self) -> None:
+        """Tell who waits for that."""
+        with self._state:
+            told = [each for each in self._waiting if each.startswith(WRITTEN)]
+        for each in told:
+            self._settle(each, None)
 
     def on_error(self, frame: Any) -> None:
         """Tell who waits for the receipt of the frame that was refused; log it if nobody does."""
         error = refusal(frame.headers, frame.body, self.dialect)
         if not self.server:
             self._greeting.put(LoginRefusedError(f"{self.login}: {error}"))
+        elif self.dialect.ended is not None and (ended := self.dialect.ended.match(text_of(frame.body))) is not None:
+            self._doubt(ended, f"{error}")
         elif not self._settle(frame.headers.get("receipt-id") or self._refused_subscribe(), error):
             if monotonic() > self._complained + LAST_WORDS:  # the first says why; the rest of the frame makes others
                 self._complaint, self._complained = f": {error}", monotonic()
@@ -326,6 +396,14 @@ class Link:
     def on_disconnected(self) -> None:
         """Take note that the socket is closed, by whichever side."""
         self._end()
+
+    def _doubt(self, ended: re.Match[str], why: str) -> None:
+        """Tell whose subscription the broker may have ended: all of the address, as it does not say which of them."""
+        known = {ended["address"], f"{ended['address']}::{ended['queue']}"}
+        found = [each for each in list(self._routes.values()) if each.address in known]
+        log.debug("%s: %d subscriptions may have ended: %s", self.login, len(found), why)
+        for each in found:
+            each.doubt(f"the queue {ended['queue']} was deleted, or its consumer disconnected")
 
     def _refused_subscribe(self) -> str | None:
         """Guess what an ERROR that does not say it is about: the oldest SUBSCRIBE, as they are answered in order."""

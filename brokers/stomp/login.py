@@ -10,6 +10,7 @@ from typing import Final, NoReturn
 
 from brokers.address import bracketed
 from brokers.credentials import NOBODY, Ask, Credentials
+from brokers.endpoints import no_connection
 from brokers.errors import ConnectionFailedError
 from brokers.stomp.dialect import ACTIVEMQ_CLASSIC, Dialect
 from brokers.tls import Tls
@@ -84,11 +85,8 @@ class Login:
         """Say what an error on the way to the broker means, and what to do about it."""
         if self.tls is not None and isinstance(error, ssl.SSLError):
             return self.tls.explain(error, f"{self}", self.host)
-        if isinstance(error, socket.gaierror):
-            return ConnectionFailedError(f"no connection to {self}: no host of that name is known ({error.strerror})")
-        if self.tls is not None and isinstance(error, ConnectionResetError | BrokenPipeError | TimeoutError):
-            return ConnectionFailedError(f"no connection to {self}: {error}; is it a port for TLS?")
-        return ConnectionFailedError(f"no connection to {self}: {error}")
+        is_odd = self.tls is not None and isinstance(error, ConnectionResetError | BrokenPipeError | TimeoutError)
+        return no_connection(self, error, "; is it a port for TLS?" * is_odd)
 
     def _credentials(self) -> Credentials:
         try:

@@ -2,8 +2,13 @@
 
 stomp.py parses frames, one at a time and whole; but for messages and receipts, which come by the thousand and are read
 by `brokers.stomp.parsing`. The socket is ours, and no write to it blocks. So three things hold that stomp.py leaves
-open: a session that nobody answers on ends in time even while a write waits; ending it waits for nothing; and TLS is
-used by one thread at a time. What frames mean does not belong here.
+open: a session that nobody answers on ends in time even while something is to be written; ending it waits for nothing;
+and TLS is used by one thread at a time. What frames mean does not belong here.
+
+What the broker does not read at once *waits* here, and a thread that is there only for that writes it. So nobody is
+held up in the midst of a frame, and nobody holds `writing` for long. Who has a message to send, of which there is no
+end, waits for that to be gone, for as long as it likes; what answers the broker is bounded by what it asks, and does
+not.
 
 The thread that reads may run quick tasks of a crew, see `lead`. What they write while further frames wait that came
 together with theirs is *kept*, and goes out in one piece after the last, or some milliseconds later. Where a task takes
@@ -21,7 +26,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from math import inf
 from selectors import EVENT_WRITE, DefaultSelector
-from threading import Event, Lock, RLock, Semaphore, Thread, current_thread, get_ident
+from threading import Condition, Event, Lock, RLock, Semaphore, Thread, current_thread, get_ident
 from time import monotonic
 from typing import Any, Final, Protocol
 
@@ -29,6 +34,7 @@ from stomp.transport import BaseTransport
 from stomp.utils import parse_frame
 
 from brokers.crew import Crew, Guest
+from brokers.endpoints import LEAST, connect_to
 from brokers.errors import ConnectionLostError
 from brokers.stomp.cutting import Cutter
 from brokers.stomp.login import Login
@@ -53,13 +59,16 @@ STAND_IN: Final = 0.5
 
 
 class Listener(Protocol):
-    """What is told of frames, on the thread that reads: here what is read without stomp.py."""
+    """What is told of frames, on the thread that reads: here what is read without stomp.py. And what is written."""
 
     def on_message(self, frame: Frame) -> None:
         """Take a MESSAGE."""
 
     def on_receipt(self, frame: Frame) -> None:
         """Take a RECEIPT."""
+
+    def on_written(self) -> None:
+        """Take note that all that waited is written. `writing` is held, by any thread."""
 
 
 class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
@@ -70,7 +79,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         listener: is told of what was read, on the thread that reads; see stomp.py for its other methods.
 
     Attributes:
-        writing: held by who writes.
+        writing: held by who writes, never for long.
         reader: the thread that reads, once there is one.
         failure: why reading ended, where the socket said so.
     """
@@ -89,6 +98,10 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         self._frames: deque[bytes] = deque()
         self._told = {b"MESSAGE\n": listener.on_message, b"RECEIPT\n": listener.on_receipt}
         self._kept = bytearray()  # to be written; `writing` is held
+        self._waiting: deque[memoryview] = deque()  # likewise, as there was no room
+        self._written = Condition(self.writing)  # what waited
+        self._writer: Thread | None = None
+        self._note_written = listener.on_written
         self._crew: Crew | None = None
         self._guest: Guest | None = None
         self._reader_id = 0
@@ -123,28 +136,82 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         self._heard = self._sent = monotonic()
         self._send_every, self._silence = send_every, silence
 
-    def send(self, encoded_frame: bytes, until: float = inf) -> None:
-        """Write all of it; may wait while the peer gives signs of life, until the monotonic clock shows `until`.
+    def send(self, encoded_frame: bytes) -> None:
+        """Write it, now or when there is room. Never waits.
 
         Raises:
-            OSError: the socket is closed, or the time is over.
+            OSError: the socket is closed.
         """
-        if not self._keeps(encoded_frame):
-            self._write(encoded_frame, until)
+        with self.writing:
+            if not self._keeps(encoded_frame):
+                self._write(encoded_frame)
 
-    def _write(self, frames: bytes, until: float = inf) -> None:
+    @property
+    def is_behind(self) -> bool:
+        """Whether the broker has to read before more is written."""
+        return bool(self._waiting)
+
+    def await_room(self, until: float) -> None:
+        """Wait until nothing waits to be written, or the end. `writing` is held, by nobody further out.
+
+        Raises:
+            TimeoutError: the monotonic clock shows `until`.
+        """
+        while self._waiting and not self._is_down:
+            left = until - monotonic()
+            if left <= 0 or not self._written.wait(None if left == inf else left):
+                raise TimeoutError("the broker does not read")
+
+    def _write(self, frames: bytes) -> None:
         """Write what was kept, and more frames."""
-        assert self._use is not None
         if self._kept:
             frames = bytes(self._kept + frames)
             self._kept.clear()
-        rest = memoryview(frames)
-        while rest:
+        if self._is_down:
+            raise ConnectionAbortedError("the socket is closed")
+        if self._waiting:
+            self._waiting.append(memoryview(frames))
+        elif rest := self._push(memoryview(frames)):
+            self._waiting.append(rest)
+            self._writer = Thread(target=self._write_waiting, name=f"{self._login} writer", daemon=True)
             try:
-                rest = rest[self._use.send(rest) :]
-            except NOT_NOW:
-                self._wait_for_room(until)
-        self._sent = monotonic()
+                self._writer.start()
+            except RuntimeError as error:
+                raise OSError(f"there is no thread to be had that writes: {error}") from error
+
+    def _push(self, frames: memoryview) -> memoryview:
+        """Write what there is room for; return the rest."""
+        assert self._use is not None
+        with suppress(*NOT_NOW):
+            while frames:
+                frames = frames[self._use.send(frames) :]
+                self._sent = monotonic()
+        return frames
+
+    def _write_waiting(self) -> None:
+        """Write what waits whenever there is room, until nothing does, or the end."""
+        try:
+            while not self._has_written():
+                self._wait_for_room()
+        except OSError:
+            self.join(monotonic() + LOOK)  # what the broker said before it closed is still to be read
+            self.drop()
+        finally:
+            with self.writing:
+                self._written.notify_all()
+
+    def _has_written(self) -> bool:
+        """Write what there is room for; say whether that was all."""
+        with self.writing:
+            while self._waiting:
+                rest = self._push(self._waiting[0])
+                if rest:
+                    self._waiting[0] = rest
+                    return False
+                self._waiting.popleft()
+            self._written.notify_all()
+            self._note_written()
+            return True
 
     def drop(self) -> None:
         """End at once: who reads, writes or connects gets an error. Any thread may call it, and it never waits."""
@@ -172,12 +239,9 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         for family, kind, protocol, _, address in addresses:
             self._socket = attempt = socket.socket(family, kind, protocol)
             try:
-                attempt.settimeout(max(0.001, until - monotonic()))
-                attempt.connect(address)
+                connect_to(attempt, address, until - monotonic())
                 if self._is_down:
                     raise ConnectionAbortedError("closed meanwhile")
-                if attempt.getsockname() == attempt.getpeername():
-                    raise ConnectionRefusedError("nobody listens there")  # and the system chose that port for our end
                 return attempt
             except OSError as failed:
                 attempt.close()
@@ -188,7 +252,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
 
     def _shake_hands(self, safe: ssl.SSLSocket, until: float) -> None:
         try:
-            safe.settimeout(max(0.001, until - monotonic()))
+            safe.settimeout(max(LEAST, until - monotonic()))
             safe.do_handshake()
         except OSError:
             safe.close()
@@ -209,17 +273,15 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         self.reader.start()
         return self.reader
 
-    def _wait_for_room(self, until: float) -> None:
+    def _wait_for_room(self) -> None:
         if self._is_down:
             raise ConnectionAbortedError("the socket is closed")
-        if (left := until - monotonic()) <= 0:
-            raise TimeoutError("the broker does not read")
         with DefaultSelector() as selector:  # its own: another thread may close the socket, and with it what waits
             try:
                 selector.register(self._socket, EVENT_WRITE)
             except ValueError:  # it has no number any more
                 raise ConnectionAbortedError("the socket is closed") from None
-            selector.select(min(LOOK, left))
+            selector.select(LOOK)
 
     # Reading
 
@@ -229,17 +291,21 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         Raises:
             ConnectionLostError: the peer was silent for too long, or sends what is no frame.
         """
-        while not self._is_down:
-            if self._crew is not None and self._guest is None:
-                self._guest = self._crew.admit(self._stand_in)
-            if self._guest is None:
-                self._tell()
-            else:
-                self._tell_and_work(self._guest)
-            if self._guest is not None and self._guest.is_relieved:
-                self._wait_for_lead(self._guest)
-            elif not self._take():
-                break
+        try:
+            while not self._is_down:
+                if self._crew is not None and self._guest is None:
+                    self._guest = self._crew.admit(self._stand_in)
+                if self._guest is None:
+                    self._tell()
+                else:
+                    self._tell_and_work(self._guest)
+                if self._guest is not None and self._guest.is_relieved:
+                    self._wait_for_lead(self._guest)
+                elif not self._take():
+                    break
+        except MemoryError:  # what was read is lost, and where the next frame begins not known
+            self._let_go()
+            raise
         return b""
 
     def lead(self, crew: Crew) -> None:
@@ -321,7 +387,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         assert self._crew is not None
         until = monotonic() + STAND_IN
         try:
-            self._crew.submit(self._write_kept)  # which may wait; and the reader may be about to keep some
+            self._crew.submit(self._write_kept)  # which waits for its turn; and the reader may be about to keep some
             self._tell()
             while not (self._is_waiting and monotonic() >= until):
                 if self._is_down or not self._take(LOOK):
@@ -330,11 +396,21 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
                 self._tell()
         except OSError:
             self._end()
+        except MemoryError:
+            self._let_go()
+            self._end()
         except Exception as error:
             log.warning("%s: %s", self._login, error)
             self._end()
         finally:
             self._lead.release()
+
+    def _let_go(self) -> None:
+        """End for want of memory: first let what was read go, then say so, which takes some too."""
+        self.drop()
+        self._frames.clear()
+        self._cutter = Cutter()
+        log.error("%s: there is no memory for what the broker sends, so the connection ends", self._login)
 
     def _end(self) -> None:
         self.cleanup()
@@ -380,8 +456,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         self._sent = now
         if self.writing.acquire(blocking=False):  # else somebody writes, which is a sign as well
             try:
-                assert self._use is not None
-                with suppress(*NOT_NOW):  # no room: the peer does not read
-                    self._use.send(BEAT)
+                if not self._waiting:  # else the peer does not read
+                    self._write(BEAT)
             finally:
                 self.writing.release()

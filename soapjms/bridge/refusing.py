@@ -10,9 +10,9 @@ from starlette.responses import PlainTextResponse, Response
 
 from soapjms.bridge.bodies import written
 from soapjms.protocol.envelope import Blame, Fault, build_fault
-from soapjms.protocol.errors import CallFailedError, CallTimeoutError
+from soapjms.protocol.errors import CallFailedError, CallTimeoutError, SendOutcome
 from soapjms.protocol.limits import Excess
-from soapjms.protocol.names import FailureReason, SoapVersion
+from soapjms.protocol.names import SoapVersion
 
 NO_STORE: Final = {"Cache-Control": "no-store"}
 RETRY: Final = {"Retry-After": "1"}
@@ -67,13 +67,14 @@ def too_big(excess: Excess | None, text: str) -> RefusedError:
 def failed(error: CallFailedError) -> RefusedError:
     """Make the refusal for a call without a response that can be used.
 
-    What was not sent may be called again. Of anything else it is not known whether the service works on it.
+    What was not sent may be called again; what the broker refused it would likely refuse again. Of anything else it is
+    not known whether the service works on it.
     """
-    if isinstance(error, CallTimeoutError):
-        return RefusedError(HTTPStatus.GATEWAY_TIMEOUT, f"{error}")
-    if error.reason == FailureReason.TRANSMISSION_FAILURE:
-        return RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, f"{error}", RETRY)
-    return RefusedError(HTTPStatus.BAD_GATEWAY, f"{error}")
+    if error.is_known:
+        is_unsent = error.outcome is SendOutcome.NOT_SENT
+        return RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, f"{error}", RETRY if is_unsent else None)
+    is_late = isinstance(error, CallTimeoutError)
+    return RefusedError(HTTPStatus.GATEWAY_TIMEOUT if is_late else HTTPStatus.BAD_GATEWAY, f"{error}")
 
 
 def status_of(fault: Fault | None) -> HTTPStatus:

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import click
 
 from brokers.files import check_files
+from brokers.message import Destination, DestinationKind
 from soapjms.cli.numbers import SECONDS
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -44,7 +45,7 @@ LIMITS: Final[Mapping[str, tuple[click.ParamType[Any], str, str]]] = {
     "max_message": (
         click.IntRange(min=1),
         "OCTETS",
-        "For AMQP: size of a message.  [default: 67108864, 64 MiB]",
+        "For AMQP: size of a message.  [default: 104857600, 100 MiB]",
     ),
     "transaction_idle": (
         SECONDS,
@@ -54,7 +55,7 @@ LIMITS: Final[Mapping[str, tuple[click.ParamType[Any], str, str]]] = {
     "max_transactions": (
         click.IntRange(min=1),
         "OCTETS",
-        "For AMQP: size of all messages in one client's open transactions.  [default: 67108864, 64 MiB]",
+        "For AMQP: size of all messages in one client's open transactions.  [default: 134217728, 128 MiB]",
     ),
     "max_client_destinations": (
         click.IntRange(min=1),
@@ -102,6 +103,16 @@ WEBSOCKET: Final[Mapping[str, tuple[str, dict[str, Any]]]] = {
             "help": "For WebSocket: what may be asked for, as /amqp; repeatable.  [default: anything]",
         },
     ),
+    "hosts": (
+        "--served-as",
+        {
+            "metavar": "NAME",
+            "multiple": True,
+            "callback": partial(_like, r"[^\s/:@]+", "broker.example.org"),
+            "help": "For WebSocket: a name that clients know this host by, as broker.example.org; repeatable. Some send"
+            " it as their origin.  [default: that of --ws or --wss]",
+        },
+    ),
     "origins": (
         "--origin",
         {
@@ -122,6 +133,12 @@ WEBSOCKET: Final[Mapping[str, tuple[str, dict[str, Any]]]] = {
 }
 """Options of the command that are about WebSocket, as `Options` calls them: how they are called here, and read."""
 
+DESTINATIONS: Final[Mapping[str, str]] = {
+    "queue": "For AMQP: a queue that there is; repeatable. Then no others are made.  [default: any that is used]",
+    "topic": "For AMQP: a topic that there is; likewise.  [default: any that is used]",
+}
+"""Options of the command that name destinations, by their kinds."""
+
 MISSING: Final = "for AMQP install the extra: pip install 'soapjms[amqp]'"
 
 
@@ -135,6 +152,13 @@ def amqp_options(address: Mapping[str, Any], file: click.Path) -> Callable[[F], 
             command = click.option(f"--{name.replace('_', '-')}", type=kind, metavar=unit, help=meaning)(command)
         for name, (option, how) in reversed(list(WEBSOCKET.items())):
             command = click.option(option, name, **how)(command)
+        for name, meaning in reversed(list(DESTINATIONS.items())):
+            command = click.option(f"--{name}", multiple=True, metavar="NAME", help=meaning)(command)
+        text = "For AMQP: make no queue or topic because it is used: who asks for one that is not named by --queue or"
+        text += " --topic is refused, as the anonymous terminus has it."
+        command = click.option("--fixed", is_flag=True, help=text)(command)
+        text = "For AMQP: let in clients without a user, too, where there are --users."
+        command = click.option("--anonymous", is_flag=True, help=text)(command)
         text = "For AMQP: a line `USER send|receive|* queue:NAME` for each right, `*` as in names of files; nobody may"
         text += " anything else.  [default: everybody may everything]"
         command = click.option("--rights", type=file, metavar="FILE", help=text)(command)
@@ -152,10 +176,13 @@ def addresses(given: Mapping[str, Any]) -> dict[str, list[tuple[str, int]]]:
     """
     wanted: dict[str, list[tuple[str, int]]] = {name: given[name] for name in SCHEMES}
     idle = [name for name in ("users", "rights", *LIMITS) if given[name] is not None]
+    idle += [name for name in (*DESTINATIONS, "fixed", "anonymous") if given[name]]
     if idle and not any(wanted.values()):
         raise click.UsageError(
             f"--{idle[0].replace('_', '-')} is for AMQP: say where to listen, as --amqp localhost:5672"
         )
+    if given["anonymous"] and given["users"] is None:
+        raise click.UsageError("--anonymous goes with --users: without them everybody is let in")
     idle = [option for name, (option, _) in WEBSOCKET.items() if given[name]]
     if idle and not any(wanted[name] for name, scheme in SCHEMES.items() if scheme.is_websocket):
         raise click.UsageError(f"{idle[0]} is for WebSocket: say where to listen, as --ws localhost:8080")
@@ -194,13 +221,17 @@ def listen(
         of_broker["max_octets"] = max_octets
     broker = Broker(**of_broker)
     may = None if given["rights"] is None else read_rights(given["rights"])
+    named = frozenset(Destination(DestinationKind(kind), name) for kind in DESTINATIONS for name in given[kind])
     for name, scheme in SCHEMES.items():
         options = Options(
             users=known,
             may=may,
+            anonymous=True if given["anonymous"] else None,
+            destinations=named if named or given["fixed"] else None,
             **limits,
             paths=frozenset(given["paths"]) or None,
             origins=frozenset(given["origins"]),
+            hosts=frozenset(given["hosts"]),
             tls=tls if scheme.has_tls else None,
             binding=binding if scheme.is_websocket else None,
         )

@@ -27,7 +27,7 @@ from soapjms.cli.serve import serve_until_told, serving_options
 from soapjms.cli.serving import BEAT, FAILED, PING_TIMEOUT, log_to_terminal
 from soapjms.cli.terminal import ANNOUNCED_OPTION, announce
 from soapjms.cli.wsdl import refusing, settings
-from soapjms.health import Health
+from soapjms.observing import Health
 from soapjms.protocol.errors import InvalidWsdlError, PingFailedError, UsageError
 from soapjms.protocol.names import PROFILES
 from soapjms.protocol.wsdl import Port

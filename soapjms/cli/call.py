@@ -100,7 +100,8 @@ def command(ctx: click.Context, /, words: tuple[str, ...], read_from: Any, save:
     Else the envelope that comes back is printed, on a terminal laid out. A fault, and each rule of the specification
     that request or response break, is named on standard error.
 
-    Exit status: 0 an answer, 1 a fault, or a rule was broken (MUST), 2 usage, or no answer.
+    Exit status: 0 an answer, 1 a fault, or a rule was broken (MUST), 2 usage, or nothing was sent or the broker refused
+    it, 3 no answer: whether the service works on it is not known.
     """
     if len(words) > 1 or (words and Path(words[0]).suffix.lower() == ".wsdl"):
         response = _typed(words, read_from, save, **options)
@@ -237,6 +238,8 @@ def _lines(response: Response, saved: list[Path]) -> Iterator[str]:
     if response.fault is not None:
         said = fault_members(response.fault)
         yield f"fault {said['subcode'] or said['code']}: {said['reason']}"
+        for element in () if response.fault.detail is None else response.fault.detail:
+            yield f"detail {serialize(element).decode()}"
     for each in response.findings():
         yield f"{each.assertion} {each.level}: {each.reason}"
     for code, text in response.notes():

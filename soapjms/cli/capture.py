@@ -106,7 +106,7 @@ def command(
     The broker has to copy them to a topic; what it has to be told is printed if it does not, or by --setting. With a
     stomp: URL the copies are read over AMQP if the broker speaks it too. Ends at Ctrl-C, SIGTERM or after --for.
 
-    Exit status: 0 ended as told, 1 something was dropped, or passed while the connection was lost, 2 usage, or no tap.
+    Exit status: 0 ended as told, 1 something was dropped, not written or passed without connection, 2 usage, or no tap.
     """
     if setting is not None:
         point = SETTINGS[setting]
@@ -179,7 +179,8 @@ def _watch(capture: Capture, log: CaptureLog, opened: Connection, stop: Event, s
             if left <= 0:
                 break
             stop.wait(left)
-            words = f"{_counts(capture)}; {opened.state}; {log.files[-1].name}"
+            stuck = f"; cannot write: {capture.problem}" if capture.problem else ""
+            words = f"{_counts(capture)}; {opened.state}; {log.files[-1].name}{stuck}"
             tell(Phase(words, monotonic() - begun, seconds))
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 import click
 
 from brokers.errors import BrokerError
-from soapjms.cli import INTERRUPTED, USAGE
+from soapjms.cli import INTERRUPTED, NOT_KNOWN, USAGE
 from soapjms.cli.configuration import (
     CONFIG_VARIABLE,
     DEBUG,
@@ -24,7 +24,7 @@ from soapjms.cli.configuration import (
     read_defaults,
     unknown_variables,
 )
-from soapjms.protocol.errors import CallTimeoutError, SoapJmsError
+from soapjms.protocol.errors import CallFailedError, CallTimeoutError, SoapJmsError
 from soapjms.protocol.uri import visible
 
 
@@ -106,7 +106,7 @@ class LazyGroup(click.Group):
             raise
         except Exception as error:
             click.echo(_traceback(error) if DEBUG in ctx.meta else f"Error: {_message(error)}", err=True)
-            ctx.exit(USAGE)
+            ctx.exit(NOT_KNOWN if isinstance(error, CallFailedError) and not error.is_known else USAGE)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands with their help from the table."""

@@ -12,7 +12,7 @@ from threading import Lock
 from typing import Any, Final, NamedTuple
 
 from soapjms.cli.page import Answer, Told
-from soapjms.health import Health
+from soapjms.observing import Health
 
 STALE: Final = 15.0
 """Seconds after which a process that reported, and did not end, counts as hung."""

@@ -25,7 +25,7 @@ from soapjms.cli.configuration import show_debug
 from soapjms.cli.ending import ending
 from soapjms.cli.healthpage import Board
 from soapjms.cli.serving import FAILED, Serving, log_to_terminal, run
-from soapjms.health import Health
+from soapjms.observing import Health
 
 log = logging.getLogger("soapjms.serve")
 

@@ -32,8 +32,7 @@ from soapjms.cli.connecting import open_url, read_names
 from soapjms.cli.measuring import library
 from soapjms.cli.terminal import announce
 from soapjms.dispatcher import Dispatcher
-from soapjms.health import Health
-from soapjms.observing import Observer
+from soapjms.observing import Health, Observer
 from soapjms.protocol.errors import StoreError, UsageError
 from soapjms.protocol.names import DEFAULT_PROFILE, Profile
 from soapjms.protocol.uri import visible
@@ -79,7 +78,9 @@ class Serving:
     transactions: bool = True
     store: str | None = None
     lease: float = 5.0
+    transaction_timeout: float = 30.0
     max_deliveries: int = 6
+    stalled_after: float = 60.0
     dead_letters: str | None = None
     reply_topic: tuple[str, ...] = ()
     reply_queue: tuple[str, ...] = ()
@@ -118,7 +119,7 @@ def _serve(serving: Serving, stop: Event, report: Report) -> int:
     with ExitStack() as stack:
         connection = open_url(serving.connection, DEFAULT_TIMEOUT)
         stack.callback(connection.close, LEAVE_TIMEOUT)
-        store = SqliteStore(serving.store, lease=serving.lease) if serving.store else None
+        store = _store(serving)
         if store is not None:
             stack.enter_context(store)
         dispatcher = Dispatcher(
@@ -130,6 +131,7 @@ def _serve(serving: Serving, stop: Event, report: Report) -> int:
             transactional=serving.transactions,
             store=store,
             max_deliveries=serving.max_deliveries,
+            stalled_after=serving.stalled_after,
             dead_letters=serving.dead_letters,
             reply_topics=serving.reply_topic,
             reply_queues=serving.reply_queue or True,
@@ -152,6 +154,12 @@ def _serve(serving: Serving, stop: Event, report: Report) -> int:
         log.error("not all was finished within %g s; the broker delivers the rest again", serving.grace)
     log.info("served: %s", ", ".join(f"{count} {what}" for what, count in sorted(dispatcher.counts.items())) or "none")
     return 0 if is_well and is_finished else FAILED
+
+
+def _store(serving: Serving) -> SqliteStore | None:
+    if not serving.store:
+        return None
+    return SqliteStore(serving.store, lease=serving.lease, transaction_timeout=serving.transaction_timeout)
 
 
 def _observers(serving: Serving) -> list[Observer]:

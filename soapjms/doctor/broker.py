@@ -196,7 +196,7 @@ def _sent_to_ourselves(
         selector=selector,
     ):
         sent = time.time()
-        connection.send(message).result(timeout)
+        connection.send(message, timeout=timeout).result(timeout)
         found = arrived.get(timeout=timeout)
         return sent, time.time(), found
 

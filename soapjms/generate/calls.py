@@ -132,7 +132,7 @@ class Caller:
             names.REQUEST_URI: uri_of(shape.variant, queue),
             names.BINDING_VERSION: names.BINDING_VERSION_VALUE,
             names.CONTENT_TYPE: content_type(shape, action),
-            names.SOAP_ACTION: f'"{action}"' if shape.stack.quotes_action else action,
+            names.SOAP_ACTION: f'"{action}"' if shape.quotes_action else action,
         }
         if shape.stack.flags_request:
             properties[names.IS_FAULT] = False

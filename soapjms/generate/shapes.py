@@ -48,7 +48,7 @@ class Stack:
     """What gives a SOAP/JMS stack away, and breaks nothing.
 
     Attributes:
-        quotes_action: SOAPJMS_soapAction stands in quotes.
+        quotes_action: SOAPJMS_soapAction stands in quotes with SOAP 1.1.
         flags_request: SOAPJMS_isFault is on requests.
         returns_action: SOAPJMS_soapAction is on responses.
         correlates: requests have a JMSCorrelationID.
@@ -120,6 +120,11 @@ class Shape:
     lifetime: int
     retried: bool = False
     redelivered: bool = False
+
+    @property
+    def quotes_action(self) -> bool:
+        """Whether SOAPJMS_soapAction stands in quotes; no stack does that with SOAP 1.2."""
+        return self.stack.quotes_action and self.version is SoapVersion.SOAP_11
 
 
 RETRIED: Final = 0.003

@@ -259,35 +259,39 @@ def build_fault(
     """
     space = version.namespace
     env = f"{{{space}}}"
-    nsmap: dict[str | None, str] = {"env": space}
-    if subcode is not None:
-        nsmap["soapjms"] = profile.namespace
-    root = etree.Element(f"{env}Envelope", nsmap=nsmap)
+    in_code = version is SoapVersion.SOAP_12 or profile.soap11_fault is Soap11FaultShape.FAULTCODE
+    if subcode is not None and in_code:
+        subcodes = (f"{{{profile.namespace}}}{subcode}",)
+    elif subcode is not None:
+        detail = etree.Element(f"{{{profile.namespace}}}{subcode}", nsmap={"soapjms": profile.namespace})
+    root = etree.Element(f"{env}Envelope", nsmap={"env": space})
     if blame is Blame.VERSION_MISMATCH and version is SoapVersion.SOAP_12:
         _add_upgrade(etree.SubElement(root, f"{env}Header"), env)
     fault = etree.SubElement(etree.SubElement(root, f"{env}Body"), f"{env}Fault")
     reason = "".join(character if _is_xml(character) else "\ufffd" for character in reason)
     if version is SoapVersion.SOAP_12:
-        _fill_soap12(fault, env, reason, subcode, blame, detail)
-        _add_subcodes(fault[0], env, subcodes)
+        _fill_soap12(fault, env, reason, blame, detail)
+        code = fault[0]
+        for each in subcodes:
+            code = etree.SubElement(code, f"{env}Subcode")
+            code.append(_naming(f"{env}Value", each, profile))
     else:
-        _fill_soap11(fault, reason, profile, subcode, blame, detail)
+        _fill_soap11(fault, reason, blame, detail)
         if subcodes:
-            fault.replace(fault[0], _naming("faultcode", subcodes[-1]))
+            fault.replace(fault[0], _naming("faultcode", subcodes[-1], profile))
     return root
 
 
-def _add_subcodes(code: etree._Element, env: str, subcodes: Sequence[str]) -> None:
-    for each in subcodes:
-        code = etree.SubElement(code, f"{env}Subcode")
-        code.append(_naming(f"{env}Value", each))
+def _naming(tag: str, name: str, profile: Profile) -> etree._Element:
+    """Make an element with a qualified name as its text.
 
-
-def _naming(tag: str, name: str) -> etree._Element:
-    """Make an element with a qualified name as its text."""
+    The element itself declares the prefix: CXF reads a SOAP 1.2 fault apart from its envelope, and knows no prefix that
+    is declared further out.
+    """
     space, local = _split(name)
-    element = etree.Element(tag, nsmap={"sub": space})
-    element.text = f"sub:{local}"
+    prefix = "soapjms" if space == profile.namespace else "sub"
+    element = etree.Element(tag, nsmap={prefix: space})
+    element.text = f"{prefix}:{local}"
     return element
 
 
@@ -304,18 +308,9 @@ def _is_xml(character: str) -> bool:
     return code in (0x9, 0xA, 0xD) or 0x20 <= code < 0xD800 or 0xE000 <= code < 0xFFFE or code > 0xFFFF
 
 
-def _fill_soap12(
-    fault: etree._Element,
-    env: str,
-    reason: str,
-    subcode: Subcode | None,
-    blame: Blame,
-    detail: etree._Element | None,
-) -> None:
+def _fill_soap12(fault: etree._Element, env: str, reason: str, blame: Blame, detail: etree._Element | None) -> None:
     code = etree.SubElement(fault, f"{env}Code")
     etree.SubElement(code, f"{env}Value").text = f"env:{blame}"
-    if subcode is not None:
-        etree.SubElement(etree.SubElement(code, f"{env}Subcode"), f"{env}Value").text = f"soapjms:{subcode}"
     text = etree.SubElement(etree.SubElement(fault, f"{env}Reason"), f"{env}Text")
     text.set("{http://www.w3.org/XML/1998/namespace}lang", "en")
     text.text = reason
@@ -323,19 +318,8 @@ def _fill_soap12(
         etree.SubElement(fault, f"{env}Detail").append(detail)
 
 
-def _fill_soap11(
-    fault: etree._Element,
-    reason: str,
-    profile: Profile,
-    subcode: Subcode | None,
-    blame: Blame,
-    detail: etree._Element | None,
-) -> None:
-    in_code = subcode is not None and profile.soap11_fault is Soap11FaultShape.FAULTCODE
-    code = f"soapjms:{subcode}" if in_code else f"env:{_SOAP11_CODES.get(blame, blame)}"
-    etree.SubElement(fault, "faultcode").text = code
+def _fill_soap11(fault: etree._Element, reason: str, blame: Blame, detail: etree._Element | None) -> None:
+    etree.SubElement(fault, "faultcode").text = f"env:{_SOAP11_CODES.get(blame, blame)}"
     etree.SubElement(fault, "faultstring").text = reason
-    if subcode is not None and not in_code:
-        detail = etree.Element(f"{{{profile.namespace}}}{subcode}", nsmap={"soapjms": profile.namespace})
     if detail is not None:
         etree.SubElement(fault, "detail").append(detail)

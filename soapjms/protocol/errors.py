@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from enum import StrEnum
 from typing import Any, Final
 
 
@@ -58,15 +59,42 @@ class PingFailedError(SoapJmsError):
     """A message through the broker did not come back in time, or could not be sent."""
 
 
-class CallFailedError(SoapJmsError):
-    """A call ended in the state Fail; `reason` is the failure reason of the specification."""
+class SendOutcome(StrEnum):
+    """What became of a request or one-way message whose call failed.
 
-    def __init__(self, text: str, reason: str) -> None:
+    NOT_SENT: nothing of it left this program. REFUSED: the broker said that it does not take it. In both cases no
+    service will ever see it. UNKNOWN: a service may have carried it out, or may still do so.
+    """
+
+    NOT_SENT = "not sent"
+    REFUSED = "refused"
+    UNKNOWN = "unknown"
+
+
+class CallFailedError(SoapJmsError):
+    """A call or one-way message ended in the state Fail.
+
+    Attributes:
+        reason: the failure reason of the specification.
+        outcome: what became of what was to be sent.
+        retry: what `retry_of=` needs to send it again; None where that is not known.
+    """
+
+    def __init__(
+        self, text: str, reason: str, outcome: SendOutcome = SendOutcome.UNKNOWN, retry: object = None
+    ) -> None:
         super().__init__(text)
         self.reason = reason
+        self.outcome = outcome
+        self.retry = retry
 
-    def __reduce__(self) -> tuple[object, tuple[str, str]]:
-        return type(self), (str(self), self.reason)
+    @property
+    def is_known(self) -> bool:
+        """Whether it is known what became of it: no service has it, or ever will."""
+        return self.outcome is not SendOutcome.UNKNOWN
+
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        return type(self), (str(self), self.reason, self.outcome, self.retry)
 
 
 class CallTimeoutError(CallFailedError, TimeoutError):

@@ -15,6 +15,7 @@ from functools import cached_property
 from itertools import islice
 from typing import Final
 
+from brokers.message import MAX_MESSAGE_OCTETS
 from soapjms.protocol.errors import UsageError
 
 MIB: Final = 1024 * 1024
@@ -45,7 +46,7 @@ class Limits:
         UsageError: a limit is no positive integer, or `depth` is beyond 2000.
     """
 
-    size: int = 100 * MIB
+    size: int = MAX_MESSAGE_OCTETS
     depth: int = 100
     elements: int = 250_000
     attributes: int = 1000

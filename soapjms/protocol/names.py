@@ -156,7 +156,7 @@ class Profile:
         spelling: SOAPJMS_ property to the name that the dialect has for it; None where it has no such property, neither
             writes it nor misses it.
         media_types: of an envelope without attachments.
-        quotes_action: SOAPJMS_soapAction is written in quotes, as the HTTP header has it.
+        quotes_action: SOAP versions with which SOAPJMS_soapAction is written in quotes, as the HTTP header has it.
         also_on: binding property to messages that carry it beside those that the specification says.
         constants: further message properties that every message carries.
         tolerated: ids of assertions whose breach is a warning, and no fault.
@@ -176,7 +176,7 @@ class Profile:
     assertion_ids: Mapping[str, str | None] = field(default_factory=lambda: MappingProxyType({}), hash=False)
     spelling: Mapping[str, str | None] = field(default_factory=lambda: MappingProxyType({}), hash=False)
     media_types: Mapping[SoapVersion, str] = field(default_factory=lambda: SOAP_MEDIA_TYPES, hash=False)
-    quotes_action: bool = False
+    quotes_action: frozenset[SoapVersion] = frozenset()
     also_on: Mapping[str, frozenset[str]] = field(default_factory=lambda: MappingProxyType({}), hash=False)
     constants: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), hash=False)
     tolerated: frozenset[str] = frozenset()
@@ -268,21 +268,21 @@ EDITION_OF_NAMESPACE: Final[Mapping[str, Profile]] = {each.namespace: each for e
 CXF: Final = replace(
     REC_2012,
     name="cxf",
-    quotes_action=True,
+    quotes_action=frozenset({SoapVersion.SOAP_11}),
     also_on=MappingProxyType({"isFault": frozenset({"request", "one-way"})}),
 )
 WEBSPHERE: Final = replace(
     CR_2009,
     name="websphere",
     spelling=MappingProxyType({REQUEST_URI: "SOAPJMS_requestIRI"}),
-    quotes_action=True,
+    quotes_action=frozenset(SoapVersion),
     tolerated=frozenset({"Protocol-2021", "Protocol-2024"}),  # its URI keeps all that it was given, targetService too
 )
 SPRING_WS: Final = replace(
     REC_2012,
     name="spring-ws",
     spelling=MappingProxyType({REQUEST_URI: None, BINDING_VERSION: None, IS_FAULT: None}),
-    quotes_action=True,
+    quotes_action=frozenset(SoapVersion),
     tolerated=frozenset({"Local-2.2.3-missingSoapAction"}),  # with SOAP 1.2 the action is in the content type only
 )
 TIBCO: Final = replace(

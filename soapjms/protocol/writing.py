@@ -68,7 +68,7 @@ class _Carried(NamedTuple):
 
     properties: tuple[tuple[str, str], ...]
     constants: tuple[Property, ...]
-    quotes_action: bool
+    quotes_action: frozenset[SoapVersion]
 
 
 def _carried(profile: Profile, carrier: Carrier) -> _Carried:
@@ -115,8 +115,11 @@ def message_properties(
         "isFault": is_fault,
     }
     carried = _CARRIED[profile_name, carrier]
+    # With attachments the content type, which is ours, names the envelope's media type as its start-info.
+    is_soap12 = SoapVersion.SOAP_12.media_type in content_type
+    is_quoted = (SoapVersion.SOAP_12 if is_soap12 else SoapVersion.SOAP_11) in carried.quotes_action
     written = [
-        _property(spelled, value, quoted=carried.quotes_action and name == "soapAction")
+        _property(spelled, value, quoted=is_quoted and name == "soapAction")
         for name, spelled in carried.properties
         if (value := values.get(name)) is not None
     ]

@@ -63,6 +63,7 @@ def parse(document: bytes | str, charset: str | None = None, limits: Limits = DE
         DocumentTypeError: it has a document type, at its place or elsewhere; nothing was parsed, no entity looked at.
         ValueError: not well-formed, in an encoding that is refused or unknown, or its byte order mark contradicts its
             declaration.
+        MemoryError: there is not enough for it, which says nothing of the document.
 
     Spec: XML 1.0; SOAP 1.1 3; SOAP 1.2 Part 1 5 (no document type).
     """
@@ -79,6 +80,8 @@ def parse(document: bytes | str, charset: str | None = None, limits: Limits = DE
     try:
         root = etree.fromstring(octets, _parser())
     except etree.XMLSyntaxError as error:
+        if error.code == etree.ErrorTypes.ERR_NO_MEMORY:  # which lxml calls an unknown error of the document
+            raise MemoryError(f"there is not memory enough to parse {len(octets)} octets of XML") from None
         check_depth(octets, limits)
         raise ValueError(f"not well-formed XML: {named(error)}") from None
     if len(octets) > 7 * limits.depth + 3 and _deeper_than(limits.depth)(root):  # a level takes 7 octets or more

@@ -78,7 +78,7 @@ class Split(NamedTuple):
     Attributes:
         log: the log.
         start, end: the lines that begin in these octets (`end` exclusive, None for the end of the file); of Parquet
-            these row groups, and of gzip whole members with whole lines in them.
+            these row groups, and of gzip the members that begin there, with whole lines in them.
         first_line: the number of the first line; 1 where that is not known, and its numbers count from `start`.
         octets: how much there is to read.
     """

@@ -1,7 +1,7 @@
 """Reading capture logs: their records, numbered, one by one.
 
 One reader for every engine. What cannot be read is a `Rejected`, with its file and line, never an exception and never
-left out: a line that is no record, octets that are not UTF-8, a gzip stream that breaks off. Of Parquet the number of a
+left out: a line that is no record, octets that are not UTF-8, a gzip member that is torn. Of Parquet the number of a
 row counts as its line.
 
 Spec: capture record, version 1.
@@ -154,7 +154,7 @@ def _shown(octets: bytes) -> str:
 
 
 def _read_gzipped(split: Split, stream: BinaryIO) -> Iterator[Captured | Rejected]:
-    """Read what a gzip file gives; where it breaks off, reject the line that it broke in and say how much is lost."""
+    """Read what a gzip file gives; reject the line that a torn member broke in, and go on with the next member."""
     stream.seek(split.start)
     log, inflated = split.log, Inflated(stream, split.end)
     lines = cast(BinaryIO, io.BufferedReader(inflated, CHUNK))
@@ -162,7 +162,8 @@ def _read_gzipped(split: Split, stream: BinaryIO) -> Iterator[Captured | Rejecte
         line = _next_line(lines)
         if inflated.problem is not None and not line.ended:
             yield Rejected(log.name, number, inflated.problem, _shown(line.octets[:SHOWN_OF_LONG_LINE]))
-            return
+            inflated.problem = None
+            continue
         if not line.length:
             return
         found = _parsed(log, number, line, at_start=number == 1)

@@ -21,7 +21,7 @@ from soapjms.protocol.showing import named
 from soapjms.request import Request
 from soapjms.typed.description import Described
 from soapjms.zeep.bare import value_of
-from soapjms.zeep.checking import misfit
+from soapjms.zeep.checking import keep_empty, misfit
 from soapjms.zeep.enclosed import replaced
 
 SOAP_NAMESPACES: Final = frozenset(version.namespace for version in SoapVersion)
@@ -48,6 +48,7 @@ def read_values(request: Request, described: Described, message: Any, *, lazy: b
     request.attachments.expand(root)
     for each in _misfits(envelope, described, message):
         _refuse(each)
+    keep_empty(root, message)
     try:
         body, headers = _parsed(envelope, described, message)
     except zeep.exceptions.Error as error:

@@ -18,12 +18,12 @@ from zeep.wsdl.bindings import Soap11Binding, Soap12Binding
 from soapjms.conversing import add_action, add_headers
 from soapjms.protocol.envelope import Fault, as_envelope, read_fault
 from soapjms.protocol.errors import InvalidAttachmentError, UsageError
-from soapjms.protocol.names import FailureReason
+from soapjms.protocol.names import FailureReason, SoapVersion
 from soapjms.protocol.wsa import stated_action
 from soapjms.protocol.wsdl import Port
 from soapjms.response import Response
 from soapjms.zeep.bare import is_bare, sendable, value_in
-from soapjms.zeep.checking import misfit
+from soapjms.zeep.checking import keep_empty, misfit
 from soapjms.zeep.enclosed import ARGUMENT, Enclosed, apart, packed
 from soapjms.zeep.endpoints import Endpoints, Outgoing
 from soapjms.zeep.errors import ArgumentsError, JmsFaultError, JmsTransportError
@@ -33,10 +33,14 @@ from soapjms.zeep.raw import RawResponse, headers_of
 HTTP: Final = "http://schemas.xmlsoap.org/soap/http"
 """The transport that zeep's bindings want to see while they read."""
 
+RETRY_ARGUMENT: Final = "_retry_of"
+"""The keyword argument of an operation with the error of an earlier try, as `retry_of` of `soapjms.Client.call`."""
+
 
 class JmsBinding:
     """What both SOAP versions have over JMS; it goes before a SOAP binding of zeep."""
 
+    version: SoapVersion
     standing: Standing
     _places: dict[tuple[Any, Any], str | Port]
 
@@ -114,6 +118,7 @@ class JmsBinding:
         to = endpoints.client_of(self.place_of(options))
         operation = self.get(name)  # type: ignore[attr-defined]
         given = dict(kwargs)
+        retry_of = given.pop(RETRY_ARGUMENT, None)
         enclosed = Enclosed(given.pop(ARGUMENT, None) or ())
         envelope, headers = self._created(client, options, operation, enclosed.marked(args), enclosed.marked(given))
         enclosed.fill_in(envelope, spelled_out=bool(client.wsse))
@@ -134,7 +139,7 @@ class JmsBinding:
             envelope, headers = each.apply(envelope, headers)
         enclosed.include(envelope)
         action = _action(headers, operation, stated=stated)
-        return Outgoing(to, envelope, action, enclosed.attachments, one_way, operation.name)
+        return Outgoing(to, envelope, action, enclosed.attachments, one_way, operation.name, retry_of)
 
     def _created(
         self, client: Any, options: Mapping[str, Any], operation: Any, args: Any, kwargs: Any
@@ -170,28 +175,37 @@ class JmsBinding:
             raise _unfit(operation, str(error)) from error
         for each in _security(client):
             each.verify(root)
-        root, _ = plugins.apply_ingress(client, root, headers_of(response), operation)
+        given, _ = plugins.apply_ingress(client, root, headers_of(response), operation)
+        is_theirs, root = given is root, given  # else it is a plugin's, and so is what zeep says of it
         fault = _fault_in(root)
         if fault is not None:
             raise JmsFaultError(fault, response)
+        version = response.envelope.version
+        if is_theirs and version is not self.version:
+            raise _unfit(operation, f"its envelope is SOAP {version}, and the binding is of SOAP {self.version}")
         found = misfit(root, operation.output) if client.settings.strict else None
         if found is not None:
             raise _unfit(operation, found)
+        keep_empty(root, operation.output)
         try:
             bare = is_bare(operation.output)
             return packed(value_in(root, operation.output) if bare else operation.process_reply(root), parts)
-        except zeep.exceptions.Error:
-            raise
         except Exception as error:  # zeep's types raise whatever Python does with XML of another type
+            if isinstance(error, zeep.exceptions.Error) and not is_theirs:
+                raise
             raise _unfit(operation, f"{type(error).__name__}: {error}") from error
 
 
 class JmsSoap11Binding(JmsBinding, Soap11Binding):
     """SOAP 1.1 over JMS."""
 
+    version = SoapVersion.SOAP_11
+
 
 class JmsSoap12Binding(JmsBinding, Soap12Binding):
     """SOAP 1.2 over JMS."""
+
+    version = SoapVersion.SOAP_12
 
 
 BINDING_CLASSES: Final = (JmsSoap11Binding, JmsSoap12Binding)

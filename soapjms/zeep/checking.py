@@ -1,5 +1,8 @@
 """Whether a body fits the WSDL, as far as zeep would not say: it takes any element for the response, writes what it is
 given for a number, and reads what is none as nothing. For people who move money that is too little.
+
+It reads an empty text as nothing too, which `keep_empty` mends: an element that is empty, one with xsi:nil, and one
+that is not there are three things.
 """
 
 from __future__ import annotations
@@ -12,13 +15,18 @@ import zeep.exceptions
 from lxml import etree
 from zeep.utils import qname_attr
 from zeep.wsdl.messages import DocumentMessage
-from zeep.xsd import AnySimpleType, Base64Binary, ComplexType, Element, Group
+from zeep.xsd import AnySimpleType, AnyURI, Base64Binary, ComplexType, Element, Group, HexBinary, String
 from zeep.xsd.elements.indicators import Indicator
 
 from soapjms.protocol.attachments import XOP_INCLUDE
 from soapjms.protocol.uri.showing import quoted
 
 _XSI_TYPE: Final = "{http://www.w3.org/2001/XMLSchema-instance}type"
+_XSI_NIL: Final = "{http://www.w3.org/2001/XMLSchema-instance}nil"
+_TEXTS: Final = (String, AnyURI, Base64Binary, HexBinary)
+"""Types of which an empty text is a value; what is derived of them by restriction is a class below."""
+_SIMPLE_CONTENT: Final = "_value_1"
+"""What zeep calls the text of an element that has attributes and no elements."""
 
 
 def misfit(root: etree._Element, message: Any) -> str | None:
@@ -35,12 +43,45 @@ def misfit(root: etree._Element, message: Any) -> str | None:
     if message is None or message.body is None or body is None:
         return None
     wanted = message.body
-    if message._is_body_wrapped:
-        return _value_misfit(body, wanted.type, _Types(message.wsdl.types))
     content = next(body.iterchildren(etree.Element), None)
-    if isinstance(message, DocumentMessage) and (content is None or content.tag != wanted.qname.text):
+    is_named = isinstance(message, DocumentMessage) and not message._is_body_wrapped
+    if is_named and (content is None or content.tag != wanted.qname.text):
         return f"it holds {'nothing' if content is None else content.tag!s}; the WSDL says {wanted.qname.text}"
-    return None if content is None else _value_misfit(content, wanted.type, _Types(message.wsdl.types))
+    return next((said for node, type_ in _values_in_body(body, message) if (said := _text_misfit(node, type_))), None)
+
+
+def keep_empty(root: etree._Element, message: Any) -> None:
+    """Have zeep read an empty element of a text type as an empty text, in body and declared headers; not one with nil.
+
+    Args:
+        root: the envelope, which stays the same document.
+        message: zeep's input or output of an operation; None where there is none.
+    """
+    if message is None:
+        return
+    for part in root.iterchildren("{*}Header", "{*}Body"):
+        is_body = etree.QName(part).localname == "Body"
+        for node, type_ in (_values_in_body if is_body else _values_in_header)(part, message):
+            is_text = isinstance(type_, _TEXTS) or type(type_) is AnySimpleType
+            if is_text and node.text is None and not len(node) and node.get(_XSI_NIL) not in ("true", "1"):
+                node.text = ""
+
+
+def _values_in_body(body: etree._Element, message: Any) -> Iterator[tuple[etree._Element, Any]]:
+    """Yield the elements of simple types in a body, each with its type."""
+    if message.body is None:
+        return
+    content = body if message._is_body_wrapped else next(body.iterchildren(etree.Element), None)
+    if content is not None:
+        yield from _values(content, message.body.type, _Types(message.wsdl.types))
+
+
+def _values_in_header(header: etree._Element, message: Any) -> Iterator[tuple[etree._Element, Any]]:
+    types = _Types(message.wsdl.types)
+    declared = {element.qname.text: element.type for _, element in message.header.type.elements}
+    for block in header.iterchildren(etree.Element):
+        if block.tag in declared:
+            yield from _values(block, declared[block.tag], types)
 
 
 class _Types:
@@ -71,19 +112,19 @@ def _members(type_: Any) -> Mapping[str, Any]:
     return {f"{{*}}{etree.QName(name).localname}": inner for name, inner in found.items()} | found
 
 
-def _value_misfit(node: etree._Element, type_: Any, types: _Types) -> str | None:
+def _values(node: etree._Element, type_: Any, types: _Types) -> Iterator[tuple[etree._Element, Any]]:
     if _XSI_TYPE in node.attrib:
         type_ = types.named_by(node)
     if isinstance(type_, AnySimpleType):
-        return _text_misfit(node, type_)
-    if not isinstance(type_, ComplexType):
-        return None
-    for child in node.iterchildren(etree.Element):
-        inner = types.member(type_, str(child.tag))
-        found = None if inner is None else _value_misfit(child, inner, types)
-        if found is not None:
-            return found
-    return None
+        yield node, type_
+    elif isinstance(type_, ComplexType):
+        content = types.member(type_, _SIMPLE_CONTENT)
+        if content is not None:
+            yield node, content
+        for child in node.iterchildren(etree.Element):
+            inner = types.member(type_, str(child.tag))
+            if inner is not None:
+                yield from _values(child, inner, types)
 
 
 def _elements(member: Any) -> Iterator[Any]:

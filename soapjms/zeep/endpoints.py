@@ -52,6 +52,7 @@ class Outgoing:
         attachments: what goes along.
         one_way: nobody answers.
         operation: its name.
+        retry_of: how the try before this failed; None for the first.
     """
 
     client: Client
@@ -60,6 +61,7 @@ class Outgoing:
     attachments: Sequence[Attachment]
     one_way: bool
     operation: str = ""
+    retry_of: CallFailedError | None = None
 
 
 class Endpoints:
@@ -183,6 +185,7 @@ class Endpoints:
                 soap_action=outgoing.soap_action,
                 timeout=self._seconds,
                 attachments=outgoing.attachments,
+                retry_of=outgoing.retry_of,
             )
         except CallFailedError as error:
             raise failure(error) from error
@@ -215,6 +218,7 @@ class Endpoints:
             timeout=self._seconds,
             attachments=outgoing.attachments,
             one_way=outgoing.one_way,
+            retry_of=outgoing.retry_of,
         )
 
     async def _last(self, client: Client, given: OutgoingCall) -> Response | None:
@@ -265,11 +269,19 @@ class Endpoints:
 
 def _send(outgoing: Outgoing, seconds: float) -> None:
     outgoing.client.send(
-        outgoing.envelope, soap_action=outgoing.soap_action, timeout=seconds, attachments=outgoing.attachments
+        outgoing.envelope,
+        soap_action=outgoing.soap_action,
+        timeout=seconds,
+        attachments=outgoing.attachments,
+        retry_of=outgoing.retry_of,
     )
 
 
 def _begin(outgoing: Outgoing, seconds: float) -> Future[Response]:
     return outgoing.client.submit(
-        outgoing.envelope, soap_action=outgoing.soap_action, timeout=seconds, attachments=outgoing.attachments
+        outgoing.envelope,
+        soap_action=outgoing.soap_action,
+        timeout=seconds,
+        attachments=outgoing.attachments,
+        retry_of=outgoing.retry_of,
     )

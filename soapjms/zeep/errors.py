@@ -15,7 +15,7 @@ from soapjms.response import Response
 
 
 class JmsTransportError(CallFailedError, zeep.exceptions.TransportError):
-    """A call ended without a response that can be used; `reason` is the failure reason of the specification."""
+    """A call ended without a response that can be used; `reason` and `outcome` are as `CallFailedError` has them."""
 
 
 class JmsTimeoutError(JmsTransportError, CallTimeoutError):
@@ -29,7 +29,7 @@ class ArgumentsError(UsageError, TypeError):
 def failure(error: CallFailedError) -> JmsTransportError:
     """Return the error of a call as one that zeep's users catch as well."""
     kind = JmsTimeoutError if isinstance(error, CallTimeoutError) else JmsTransportError
-    return kind(str(error), error.reason)
+    return kind(str(error), error.reason, error.outcome, error.retry)
 
 
 class JmsFaultError(zeep.exceptions.Fault):

@@ -13,7 +13,7 @@ from threading import Lock
 from time import monotonic
 from typing import Final, TypeVar
 
-from soapjms.protocol.errors import CallFailedError, CallTimeoutError, UsageError
+from soapjms.protocol.errors import CallFailedError, CallTimeoutError, SendOutcome, UsageError
 from soapjms.protocol.names import FailureReason
 
 T = TypeVar("T")
@@ -85,7 +85,7 @@ class SendingThreads:
             if self._closed or left <= 0:
                 why = "the transport was closed" if self._closed else "those before it took all the time"
                 kind = CallFailedError if self._closed else CallTimeoutError
-                raise kind(f"nothing was sent: {why}", FailureReason.TRANSMISSION_FAILURE)
+                raise kind(f"nothing was sent: {why}", FailureReason.TRANSMISSION_FAILURE, SendOutcome.NOT_SENT)
             result = send(left)
         except BaseException as error:
             promised.set_exception(error)

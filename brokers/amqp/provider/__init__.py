@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import socket
 from contextlib import suppress
+from dataclasses import replace
 from secrets import token_hex
 from threading import Event, Lock, Thread
 from time import monotonic
@@ -17,6 +18,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from brokers.address import bracketed
+from brokers.amqp.provider.attaching import Holders
 from brokers.amqp.provider.guest import Guest
 from brokers.amqp.provider.nodes import Nodes
 from brokers.amqp.provider.options import Action, Options
@@ -56,12 +58,15 @@ class Listener:
             OSError: that address cannot be had.
         """
         self.broker = broker
-        self.options = options or Options()
+        given = options or Options()
+        self.options = replace(given, hosts=given.hosts | {host} - {""})
         self.name = broker.name or f"embedded-{token_hex(4)}"
         self.nodes = Nodes(broker, self.options)
+        self.holders: Holders = {}
         self._host = host
         self._lock = Lock()
         self._guests: set[Guest] = set()
+        self._admitted: dict[tuple[str | None, str], set[Guest]] = {}
         self._is_closed = False
         self._stopped = Event()
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -111,8 +116,26 @@ class Listener:
         for guest in guests:
             guest.close(until)
 
+    def admit(self, guest: Guest) -> bool:
+        """Note who a client is; False if there is another connection of its, and one is to be the only one."""
+        with self._lock:
+            others = self._admitted.setdefault(guest.client, set())
+            if others and any(each.is_sole for each in (guest, *others)):
+                return False
+            others.add(guest)
+            return True
+
+    def let_go(self, guest: Guest) -> None:
+        """Forget who a client is, so that it may come again."""
+        with self._lock:
+            same = self._admitted.get(guest.client, set())
+            same.discard(guest)
+            if not same:
+                self._admitted.pop(guest.client, None)
+
     def gone(self, guest: Guest) -> None:
         """Note that a client has left."""
+        self.let_go(guest)
         with self._lock:
             self._guests.discard(guest)
 

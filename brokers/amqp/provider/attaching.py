@@ -6,19 +6,23 @@ Spec: AMQP 1.0 part 2, section 2.6.3; part 3, section 3.5; anonymous terminus 2.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
-from proton import Data, Receiver, Terminus
+from proton import Data, Described, Receiver, Terminus, symbol, ulong
 
 from brokers.amqp.dialect import CAPABILITIES
+from brokers.amqp.outcomes import LIMIT
 from brokers.amqp.provider.incoming import CREDIT, Incoming, Posts, Sink, Unfinished
-from brokers.amqp.provider.nodes import INVALID, MAX_NAME, NOT_IMPLEMENTED, RefusalError, kind_of, refusal_of
+from brokers.amqp.provider.nodes import INVALID, NOT_FOUND, RefusalError, kind_of, refusal_of
 from brokers.amqp.provider.options import Action, Options
 from brokers.amqp.provider.outgoing import Desk, Outgoing
+from brokers.amqp.provider.sources import Filters, Label, Subscription, kept_names, subscription_of, tell, terms_of
 from brokers.amqp.provider.transactions import CoordinatorLink
-from brokers.amqp.sending import put_symbols
+from brokers.amqp.sending import OUTCOMES, put_symbols
 from brokers.embedded import Broker
+from brokers.embedded.model import Terms
 from brokers.errors import BrokerError
 from brokers.message import Destination, DestinationKind
 
@@ -26,6 +30,12 @@ log = logging.getLogger(__name__)
 
 LOCAL_TRANSACTIONS: Final = "amqp:local-transactions"
 REJECTED: Final = "amqp:rejected:list"
+
+MAX_SELECTORS: Final = 65_536
+"""Characters of the selectors of a client's links, and of the durable subscriptions that it leaves."""
+
+LIFETIME: Final = "lifetime-policy"
+DELETE_ON_CLOSE: Final = 0x2B
 
 
 class Client(Desk, Sink, Protocol):
@@ -35,12 +45,32 @@ class Client(Desk, Sink, Protocol):
     def container(self) -> str:
         """What it calls itself."""
 
+    def lose(self, outgoing: Outgoing) -> None:
+        """Have a link ended that another one of its name takes the place of; by any thread."""
+
 
 class Shared(Protocol):
     """What all clients share."""
 
     broker: Broker
     options: Options
+    holders: Holders
+
+
+Holders: TypeAlias = dict[str, tuple[Outgoing, Callable[[], None]]]
+"""The end of ours that has a durable subscription, and what takes it away, by the name of the subscription."""
+
+
+class Dynamic(NamedTuple):
+    """A node that a client had made by a link: which it is, the link's session, and when the link's end is its own."""
+
+    destination: Destination
+    session: Any
+    expiry: int
+
+
+def _key(link: Any) -> tuple[str, bool]:
+    return link.name, bool(link.is_receiver)
 
 
 class Attaching:
@@ -50,6 +80,9 @@ class Attaching:
         self._client = client
         self._broker = shared.broker
         self._options = shared.options
+        self._holders = shared.holders
+        self._selecting: dict[Any, int] = {}
+        self._dynamic: dict[tuple[str, bool], Dynamic] = {}
         self._unfinished = Unfinished(max(shared.options.max_unfinished, shared.options.max_message))
 
     def attach(self, link: Any) -> Incoming | Outgoing:
@@ -74,25 +107,25 @@ class Attaching:
             raise RefusalError(INVALID, "the link has no target")
         else:
             wanted = symbols(target.capabilities)
-            destination = self._target(target, wanted)
+            destination = self._target(link, target, wanted)
             known = [each for each in wanted if each in CAPABILITIES.values()]
             if destination is not None:
                 known = [each for each in known if each == CAPABILITIES[destination.kind]]
-            if target.dynamic and destination is not None:
-                incoming.end = partial(self._client.connection.end_temporary, destination)
             incoming.take = Posts(incoming, self._client, destination, frozenset(known)).take
             self._agree(link, link.target, known)
-            if target.dynamic or destination is None:
-                link.target.address = None if destination is None else self._client.nodes.address_of(destination)
+            if destination is None:
+                link.target.address = None
+            elif target.dynamic:
+                self._tell_dynamic(link, link.target, destination)
         link.max_message_size = self._options.max_message
         link.open()
         link.flow(CREDIT)
         return incoming
 
-    def _target(self, target: Any, capabilities: list[str]) -> Destination | None:
+    def _target(self, link: Any, target: Any, capabilities: list[str]) -> Destination | None:
         """Return where a link leads; None for the anonymous terminus."""
         if target.dynamic:
-            return self._temporary(capabilities)
+            return self._dynamic_node(link, target, capabilities)
         if not target.address:  # an empty one is no address either
             return None
         kind = kind_of(capabilities)
@@ -100,68 +133,164 @@ class Attaching:
 
     def _attach_outgoing(self, link: Any) -> Outgoing:
         source = link.remote_source
+        if source.type == Terminus.UNSPECIFIED:
+            return self._attach_again(link)
         if source.type != Terminus.SOURCE:
-            raise RefusalError(INVALID, "the link has no source")
-        if source.distribution_mode == Terminus.DIST_MODE_COPY:
-            raise RefusalError(NOT_IMPLEMENTED, "queues cannot be browsed")
+            raise RefusalError(INVALID, "a client receives from a source, which the link has none of")
         wanted = symbols(source.capabilities)
         if source.dynamic:
-            destination = self._temporary(wanted)
+            destination = self._dynamic_node(link, source, wanted)
         else:
             user = self._client.user
             destination = self._client.nodes.resolve(source.address, kind_of(wanted), user, Action.RECEIVE)
-        durable = self._durable_name(link, destination)
-        subscribe = partial(self._client.connection.consume_on_credit, destination, durable_name=durable)
-        forget = partial(self._forget, destination, durable, is_dynamic=source.dynamic)
+        filters = Filters.read(source.filter, destination.kind)
+        is_topic = destination.kind.is_topic
+        named = subscription_of(self._client.user, self._client.container, link, wanted) if is_topic else None
+        is_browsing = not is_topic and source.distribution_mode == Terminus.DIST_MODE_COPY
+        terms = terms_of(filters, named, is_browsing=is_browsing)
+        if named is not None:
+            self._make_way(named, destination, link)
+        self._weigh(link, filters)
+        outgoing = self._subscribe(link, destination, terms, named)
+        repeat(source, link.source)
+        repeat(link.remote_target, link.target)
+        if source.dynamic:  # others are called as the client calls them, which some insist on
+            self._tell_dynamic(link, link.source, destination)
+        applied = {CAPABILITIES[destination.kind], *([] if named is None else named.capabilities)}
+        tell(link.source, destination, terms, filters, [each for each in wanted if each in applied])
+        if source.dynamic:
+            link.source.expiry_policy = self._dynamic[_key(link)].expiry
+        self._open_outgoing(link)
+        return outgoing
+
+    def _attach_again(self, link: Any) -> Outgoing:
+        """Attach a link to the durable subscription of its name, as clients do that want to know of it, or end it.
+
+        Raises:
+            RefusalError: there is none.
+        """
+        user, container = self._client.user, self._client.container
+        kept = next(filter(None, map(self._broker.durable, kept_names(user, container, link.name))), None)
+        if kept is None:
+            raise RefusalError(NOT_FOUND, f"there is no durable subscription {link.name!r} of {container!r}")
+        destination, terms = kept
+        label = terms.label
+        assert isinstance(label, Label)
+        self._client.nodes.check(destination, user, Action.RECEIVE)
+        named = Subscription(
+            name=terms.name or "", is_durable=True, is_shared=label.is_shared, is_global=label.is_global
+        )
+        self._make_way(named, destination, link)
+        outgoing = self._subscribe(link, destination, terms, named)
+        link.source.type = Terminus.SOURCE
+        link.source.address = self._client.nodes.address_of(destination)
+        repeat(link.remote_target, link.target)
+        tell(link.source, destination, terms, label.filters, [CAPABILITIES[destination.kind], *named.capabilities])
+        self._open_outgoing(link)
+        return outgoing
+
+    def _subscribe(self, link: Any, destination: Destination, terms: Terms, named: Subscription | None) -> Outgoing:
+        subscribe = partial(self._client.connection.subscribe, destination, terms=terms)
+        forget = partial(self._forget, link, destination, named)
         try:
             outgoing = Outgoing(link, self._client, subscribe, forget)
         except BrokerError as error:
             raise refusal_of(error) from error
-        self._agree(link, link.source, [each for each in wanted if each == CAPABILITIES[destination.kind]])
-        if source.dynamic:  # others are called as the client calls them, which some insist on
-            link.source.address = self._client.nodes.address_of(destination)
-        link.snd_settle_mode = link.remote_snd_settle_mode
-        link.open()
+        if named is not None and not named.is_shared:
+            self._holders[named.name] = outgoing, partial(self._client.lose, outgoing)
         return outgoing
 
-    def _durable_name(self, link: Any, destination: Destination) -> str | None:
-        """Return what a subscription is called that outlives its link; None for others.
+    def _weigh(self, link: Any, filters: Filters) -> None:
+        """See that a client's selectors, which are asked about each message, are not too many.
 
         Raises:
-            RefusalError: that is too long to be kept.
+            RefusalError: they are.
         """
-        is_durable = link.remote_source.durability != Terminus.NONDURABLE
-        if destination.kind is not DestinationKind.TOPIC or not is_durable:
-            return None
-        if len(self._client.container) + len(link.name) > MAX_NAME:
-            raise RefusalError(
-                INVALID, f"container and link of a durable subscription have {MAX_NAME} characters at most"
-            )
-        return repr((self._client.user, self._client.container, link.name))
+        size = len(filters.text or "")
+        if size + sum(self._selecting.values()) > MAX_SELECTORS:
+            raise RefusalError(LIMIT, f"the selectors of a client have {MAX_SELECTORS} characters together at most")
+        if size:
+            self._selecting[link] = size
 
-    def _forget(self, destination: Destination, durable: str | None, *, is_dynamic: bool, for_good: bool) -> None:
-        """End what was there for a link only."""
-        if is_dynamic:
-            self._client.connection.end_temporary(destination)
-        if durable is not None and for_good:
+    def _open_outgoing(self, link: Any) -> None:
+        known = [each for each in symbols(link.remote_source.outcomes) if each in OUTCOMES]
+        if known:
+            put_symbols(link.source.outcomes, *known)
+        link.snd_settle_mode = link.remote_snd_settle_mode
+        link.open()
+
+    def _make_way(self, named: Subscription, destination: Destination, link: Any) -> None:
+        """End what stands in the way of a subscription: another link of its name, and one to another topic.
+
+        Spec: AMQP 1.0 part 2, 2.6.1 (a link is stolen); JMS 2.0, 8.3.3 (another topic is another subscription).
+        """
+        if not named.is_shared:
+            _, steal = self._holders.pop(named.name, (None, None))
+            if steal is not None:
+                steal()
+        kept = self._broker.durable(named.name) if named.is_durable else None
+        if kept is not None and kept[0] != destination:
             try:
-                self._broker.forget_durable(destination, durable)
-            except BrokerError as error:  # somebody of the same user and container consumes from it still
-                log.info("%s stays: %s", durable, error)
+                self._broker.forget_durable(kept[0], named.name)
+            except BrokerError as error:
+                raise refusal_of(error) from error
 
-    def _temporary(self, capabilities: list[str]) -> Destination:
+    def _forget(self, link: Any, destination: Destination, named: Subscription | None, *, for_good: bool) -> None:
+        """End a durable subscription, if its link ends for good."""
+        if named is None or not named.is_durable or for_good:
+            self._selecting.pop(link, None)
+        if named is not None and (held := self._holders.get(named.name)) is not None and held[0].is_over:
+            del self._holders[named.name]
+        if named is not None and named.is_durable and for_good:
+            try:
+                self._broker.forget_durable(destination, named.name)
+            except BrokerError as error:  # somebody of the same user consumes from it still
+                log.info("%s stays: %s", named.name, error)
+
+    # Dynamic nodes, which are there as long as the link that made them. Spec: AMQP 1.0 part 3, 3.5.10
+
+    def _dynamic_node(self, link: Any, terminus: Any, capabilities: list[str]) -> Destination:
+        """Make a node for a link, or return that of the link of its name that was detached, and not closed."""
+        known = self._dynamic.get(_key(link))
+        if known is not None:
+            return known.destination
         kind = kind_of(capabilities)
         is_topic = kind is not None and kind.is_topic
         made = DestinationKind.TEMPORARY_TOPIC if is_topic else DestinationKind.TEMPORARY_QUEUE
         try:
-            return self._client.connection.temporary(made)
+            destination = self._client.connection.temporary(made)
         except BrokerError as error:
             raise refusal_of(error) from error
+        never = terminus.expiry_policy == Terminus.EXPIRE_NEVER
+        expiry = Terminus.EXPIRE_WITH_CONNECTION if never else terminus.expiry_policy
+        self._dynamic[_key(link)] = Dynamic(destination, link.session, expiry)
+        return destination
+
+    def _tell_dynamic(self, link: Any, answer: Any, destination: Destination) -> None:
+        answer.address = self._client.nodes.address_of(destination)
+        answer.expiry_policy = self._dynamic[_key(link)].expiry
+        answer.properties.put_object({symbol(LIFETIME): Described(ulong(DELETE_ON_CLOSE), [])})
+
+    def detached(self, link: Any, *, for_good: bool) -> None:
+        """End the node of a link that was closed, or whose terminus expires as it is detached."""
+        known = self._dynamic.get(_key(link))
+        if known is not None and (for_good or known.expiry == Terminus.EXPIRE_WITH_LINK):
+            self._end_dynamic(_key(link))
+
+    def ended(self, session: Any) -> None:
+        """End the nodes of links that expire with their session."""
+        for key, known in list(self._dynamic.items()):
+            if known.session == session and known.expiry != Terminus.EXPIRE_WITH_CONNECTION:
+                self._end_dynamic(key)
+
+    def _end_dynamic(self, key: tuple[str, bool]) -> None:
+        self._client.connection.end_temporary(self._dynamic.pop(key).destination)
 
     @staticmethod
     def _agree(link: Any, terminus: Any, capabilities: list[str]) -> None:
         """Repeat what the client said of the link, with the capabilities that there are."""
         repeat(link.remote_source, link.source)
+        link.source.type = Terminus.SOURCE  # which may be left out by the client, and not by who answers
         repeat(link.remote_target, link.target)
         outcomes = symbols(link.remote_source.outcomes)
         if outcomes:
@@ -171,17 +300,15 @@ class Attaching:
 
 
 def repeat(said: Any, answer: Any) -> None:
-    """Answer a terminus with what was said of it; properties and filters are left out, as none is heeded.
+    """Answer a terminus with what was said of it, and with how long it lasts here: as long as its link.
 
     Field by field: proton's own copy takes malformed values along, and writing them ends the process (seen with 0.40).
     """
     answer.type = said.type
     answer.address = said.address
     answer.dynamic = said.dynamic
-    answer.durability = said.durability
-    answer.expiry_policy = said.expiry_policy
-    answer.timeout = said.timeout
-    answer.distribution_mode = said.distribution_mode
+    answer.durability = Terminus.NONDURABLE
+    answer.expiry_policy = Terminus.EXPIRE_WITH_LINK
 
 
 def refuse(link: Any, refusal: RefusalError) -> None:

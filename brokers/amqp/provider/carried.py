@@ -9,6 +9,7 @@ Spec: AMQP 1.0 part 3, section 3.2 (bare message); anonymous terminus 2.2 (AT-02
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from typing import Final, TypeGuard
 
 from proton import ubyte, uint
 
@@ -16,6 +17,14 @@ from brokers.amqp.dialect import EMBEDDED
 from brokers.amqp.mapping import PRIORITIES, UINT, from_amqp_message, to_amqp_message
 from brokers.amqp.sections import MalformedError, Section, decode, encode
 from brokers.message import DEFAULT_PRIORITY, DeliveryMode, Destination, Message, MessageType
+from brokers.selector import HEADERS, Headers
+
+SEEN_HEADERS: Final[Headers] = {
+    **HEADERS,
+    "JMSMessageID": lambda message: message.told_id if _is_as_it_came(message) else message.message_id,
+    "JMSTimestamp": lambda message: message.told_timestamp if _is_as_it_came(message) else message.timestamp,
+}
+"""What a selector of a client goes by: headers as the client will see them."""
 
 HOP_BY_HOP = frozenset({Section.HEADER, Section.DELIVERY_ANNOTATIONS})
 """Sections that each hop writes anew."""
@@ -28,10 +37,13 @@ class CarriedMessage(Message):
     Attributes:
         kept: its octets, but for those that each hop writes anew.
         taken_for: where it was sent; elsewhere, as a dead letter, it is written anew.
+        told_id, told_timestamp: as its sender wrote them, which is what its receivers read.
     """
 
     kept: bytes = b""
     taken_for: Destination | None = None
+    told_id: str | None = None
+    told_timestamp: int | None = None
 
     @property
     def octets(self) -> int:
@@ -64,12 +76,16 @@ def carry(octets: bytes, destination: Destination | None, now: int) -> CarriedMe
     changed = replace(message, expiration=expiration, priority=priority, redelivered=False, reply_to=reply_to)
     values = {each.name: getattr(changed, each.name) for each in fields(Message)}
     kept = b"".join(each.octets for each in sections if each.section not in HOP_BY_HOP)
-    return CarriedMessage(**values, kept=kept)
+    return CarriedMessage(**values, kept=kept, told_id=message.message_id, told_timestamp=message.timestamp)
 
 
 def bound_for(message: CarriedMessage, destination: Destination) -> CarriedMessage:
     """Send a message to a destination."""
     return replace(message, destination=destination, taken_for=destination)
+
+
+def _is_as_it_came(message: Message) -> TypeGuard[CarriedMessage]:
+    return isinstance(message, CarriedMessage) and message.destination == message.taken_for
 
 
 def uncarried(message: Message, delivery_count: int, now: int) -> bytes:
@@ -90,7 +106,7 @@ def uncarried(message: Message, delivery_count: int, now: int) -> bytes:
         delivery_count == 1,
         uint(delivery_count - 1),
     ]
-    if isinstance(message, CarriedMessage) and message.destination == message.taken_for:
+    if _is_as_it_came(message):
         return encode(Section.HEADER, header) + message.kept
     if message.message_type is MessageType.UNKNOWN:  # octets that no message type fits are octets
         body = message.body if isinstance(message.body, bytes) else str(message.body or "").encode()

@@ -6,30 +6,43 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from threading import Thread
 from time import monotonic
 from typing import Any, Final, Protocol
 
-from proton import Connection, Endpoint, Event, Sender, Transport, symbol
+from proton import Condition, Connection, Endpoint, Event, Sender, Transport, symbol, uint
 
 from brokers.amqp.dialect import PRODUCT
 from brokers.amqp.driver import Driver
 from brokers.amqp.links import discard
 from brokers.amqp.machine import RELAY, Handlers, Machine
 from brokers.amqp.outcomes import LIMIT, NOT_ALLOWED
-from brokers.amqp.provider.attaching import Attaching, refuse
+from brokers.amqp.provider.attaching import Attaching, Holders, refuse
 from brokers.amqp.provider.incoming import Incoming
+from brokers.amqp.provider.inspection import Attached, Channel, Inspection, Violation, close_of, flow_of
 from brokers.amqp.provider.login import SaslServer
-from brokers.amqp.provider.nodes import Nodes, RefusalError
+from brokers.amqp.provider.nodes import INVALID, Nodes, RefusalError
 from brokers.amqp.provider.options import Options
 from brokers.amqp.provider.outgoing import Outgoing
+from brokers.amqp.provider.sources import SHARED_SUBSCRIPTIONS
 from brokers.amqp.provider.transactions import Works
 from brokers.amqp.streams import Plain, Stream
 from brokers.embedded import Broker
-from brokers.errors import BrokerError, ConnectionFailedError
+from brokers.errors import BrokerError, ConnectionFailedError, ConnectionLostError
 
 log = logging.getLogger(__name__)
+
+SOLE_CONNECTION: Final = "sole-connection-for-container"
+"""What a client asks for that is to have no other connection, as a JMS client id may not be used twice at once."""
+
+OFFERED: Final = (RELAY, SHARED_SUBSCRIPTIONS, SOLE_CONNECTION)
+
+NOT_ESTABLISHED: Final = "amqp:connection-establishment-failed"
+"""The property of an open that a close follows at once."""
+
+STOLEN: Final = RefusalError("amqp:link:stolen", "another link of its name was attached")
 
 MAX_CHANNEL: Final = 63
 """The highest number of a session."""
@@ -63,16 +76,28 @@ class House(Protocol):
     options: Options
     nodes: Nodes
     name: str
+    holders: Holders
 
     def now(self) -> int:
         """Milliseconds since 1970."""
+
+    def admit(self, guest: Guest) -> bool:
+        """Note who a client is; False if there is another connection of its, and one is to be the only one."""
+
+    def let_go(self, guest: Guest) -> None:
+        """Forget who a client is, so that it may come again."""
 
     def gone(self, guest: Guest) -> None:
         """Note that a client has left."""
 
 
 class Guest(Driver):
-    """One client, from being accepted until it has left."""
+    """One client, from being accepted until it has left.
+
+    Attributes:
+        client: the user and what its program calls itself, by which connections belong together.
+        is_sole: this is to be the client's only connection.
+    """
 
     def __init__(self, house: House, accepted: socket.socket, place: str) -> None:
         super().__init__(place, MAX_DEBT)
@@ -83,6 +108,8 @@ class Guest(Driver):
         self._house = house
         self._accepted = accepted
         self._sasl: SaslServer | None = None
+        self.client: tuple[str | None, str] = (None, "")
+        self.is_sole = False
         self._is_open = False
         self._widen: Callable[[], None] = lambda: None
         self._open_by = monotonic() + house.options.patience
@@ -90,6 +117,7 @@ class Guest(Driver):
         self._refused: set[Any] = set()
         self._sessions: set[Any] = set()
         self._attaching = Attaching(self, house)
+        self._inspection = Inspection(self)
         self._at: Handlers = {
             Event.CONNECTION_REMOTE_OPEN: self._on_connection_open,
             Event.CONNECTION_REMOTE_CLOSE: self._on_connection_close,
@@ -121,6 +149,29 @@ class Guest(Driver):
         """Say whether so much waits for the client to read that nothing more is to be sent on a link."""
         of_one, of_all = link.session.outgoing_bytes, sum(each.outgoing_bytes for each in self._sessions)
         return max(self.unwritten, of_one) > MAX_UNWRITTEN or self.unwritten + of_all > MAX_UNWRITTEN_IN_ALL
+
+    def lose(self, outgoing: Outgoing) -> None:
+        """End a link that another one of its name takes the place of. Spec: AMQP 1.0 part 2, 2.6.1.
+
+        Its consumer ends at once; the client is told by the thread of its connection.
+        """
+        outgoing.give_up()
+        self.later(partial(self._detach_lost, outgoing))
+        self._waker.wake()
+
+    def _detach_lost(self, outgoing: Outgoing) -> None:
+        with self.lock:
+            for link in [link for link, each in self._links.items() if each is outgoing]:
+                self._detach(link, STOLEN)
+
+    def _detach(self, link: Any, refusal: RefusalError) -> None:
+        """End a link, if it is still there."""
+        with suppress(ConnectionLostError), self.held():
+            attached = self._links.pop(link, None)
+            if attached is not None:
+                end_of(attached)(for_good=False)
+                link.condition = refusal.told()
+                link.close()
 
     def start(self) -> None:
         """Begin to serve.
@@ -175,10 +226,10 @@ class Guest(Driver):
         transport.idle_timeout = options.idle
         transport.channel_max = MAX_CHANNEL
         connection.container = self._house.name
-        connection.offered_capabilities = [symbol(RELAY)]
+        connection.offered_capabilities = [symbol(each) for each in OFFERED]
         connection.properties = {symbol("product"): PRODUCT, symbol("version"): "1"}
         self._sasl = SaslServer(options, certified)
-        return Machine(connection, transport, self._sasl, self._make_stream())
+        return Machine(connection, transport, self._sasl, self._make_stream(), inspection=self._inspection)
 
     def _make_stream(self) -> Stream:
         binding = self._house.options.binding
@@ -216,16 +267,67 @@ class Guest(Driver):
             self._flush()
         return wait
 
+    # What the inspection tells
+
+    def violated(self, violation: Violation, channel: Channel | None) -> None:
+        """End a session, or the connection, for what the client did."""
+        if channel is not None and channel.session is not None:
+            channel.session.condition = Condition(*violation)
+            channel.session.close()
+            self._leave_session(channel.session)
+            return
+        assert self._machine is not None
+        if not self._is_open:  # nothing comes before our open, and no close of proton's before the client's
+            self._machine.connection.open()
+            self._machine.write(close_of(violation))
+        self.break_off(*violation)
+
+    def stolen(self, channel: Channel, attached: Attached) -> None:
+        """End our end of a link, whose name is attached again in the same session."""
+        for link in [each for each in self._links if each.session == channel.session]:
+            if link.name == attached.name and link.is_sender == attached.is_receiver:
+                self._detach(link, STOLEN)
+        if self._machine is not None:
+            self._machine.gather()
+
+    def echoed(self, channel: Channel, attached: Attached | None) -> None:
+        """Tell the state of a link, or of the session, as the client asked for it. Spec: 2.7.4."""
+        assert self._machine is not None
+        self._machine.gather()  # what there is to be told may say it
+        if attached is None:
+            self._machine.write(flow_of(channel))
+            return
+        for link, known in self._links.items():
+            if link.session == channel.session and link.name == attached.name:
+                if isinstance(known, Incoming) and not attached.is_receiver:
+                    known.echo()
+                elif isinstance(known, Outgoing) and attached.is_receiver:
+                    handle = channel.handles_of_ours.get((link.name, False))
+                    is_known = handle is not None and not link.session.outgoing_bytes
+                    self._machine.write(
+                        flow_of(channel, uint(handle or 0), *known.state) if is_known else flow_of(channel)
+                    )
+
     # What proton tells
 
     def _on_connection_open(self, event: Any) -> None:
         self._is_open = True
+        self.client = self.connection.place.client = (self.user, self.container)
         self._widen()
+        self.is_sole = SOLE_CONNECTION in (event.connection.remote_desired_capabilities or ())
+        if not self._house.admit(self):
+            event.connection.properties = {**event.connection.properties, symbol(NOT_ESTABLISHED): True}
+            event.connection.open()
+            info = {symbol("invalid-field"): symbol("container-id")}
+            self.break_off(INVALID, f"a connection of {self.container!r} is open, which is to be the only one", info)
         event.connection.open()
+        if self._machine is not None:
+            self._machine.gather()  # what is wrong with the next frame has proton write an open of its own
         if 0 < event.transport.remote_idle_timeout < SHORTEST_IDLE:
             self.break_off(NOT_ALLOWED, f"an idle-time-out is at least {SHORTEST_IDLE * 1000:.0f} ms here")
 
     def _on_connection_close(self, event: Any) -> None:
+        self._house.let_go(self)  # before the client hears that it may come again
         event.connection.close()
         self._flush()
 
@@ -237,15 +339,12 @@ class Guest(Driver):
     def _on_session_open(self, event: Any) -> None:
         # Without a window of its own: what arrives is taken at once, and when one is used up by what follows the end of
         # a link, proton opens it again in the name of that link, which ends the connection (seen with 0.40).
-        if len(self._sessions) > MAX_CHANNEL:  # begun on channels that have one: proton would go on, without channels
-            why = f"{len(self._sessions)} sessions have begun already"
-            self.break_off(NOT_ALLOWED, why)
         event.session.open()
         self._sessions.add(event.session)
+        self._inspection.began(event.session)
 
     def _on_session_close(self, event: Any) -> None:
-        for link in [each for each in self._links if each.session == event.session]:
-            end_of(self._links.pop(link))(for_good=False)
+        self._leave_session(event.session)
         self._refused = {each for each in self._refused if each.session != event.session}
         self._sessions.discard(event.session)
         event.session.close()
@@ -253,9 +352,16 @@ class Guest(Driver):
         if self._machine is not None:  # only now is its channel free, and without one for the next proton goes silent
             self._machine.gather()
 
+    def _leave_session(self, session: Any) -> None:
+        for link in [each for each in self._links if each.session == session]:
+            end_of(self._links.pop(link))(for_good=False)
+        self._attaching.ended(session)
+
     def _on_link_open(self, event: Any) -> None:
         link = event.link
         try:
+            for other in [each for each in self._links if is_same_link(each, link)]:
+                self._detach(other, STOLEN)
             if len(self._links) >= self._house.options.max_links:
                 raise RefusalError(LIMIT, f"{len(self._links)} links are attached already")
             self._links[link] = self._attaching.attach(link)
@@ -288,6 +394,7 @@ class Guest(Driver):
             event.link.detach()
         if link is not None:
             end_of(link)(for_good=for_good)
+        self._attaching.detached(event.link, for_good=for_good)
         event.link.free()
 
     def _on_delivery(self, event: Any) -> None:
@@ -314,3 +421,8 @@ def common_name(secured: ssl.SSLSocket) -> str | None:
     certificate = secured.getpeercert() or {}
     subject: Any = certificate.get("subject", ())
     return next((str(value) for part in subject for name, value in part if name == "commonName"), None)
+
+
+def is_same_link(one: Any, other: Any) -> bool:
+    """Say whether two ends are of one link, which is known by its name and direction. Spec: AMQP 1.0 part 2, 2.6.1."""
+    return one is not other and (one.name, one.is_sender) == (other.name, other.is_sender)

@@ -79,6 +79,7 @@ class Incoming:
         self._works = works
         self._buffer = bytearray()
         self._taken = 0
+        self._lent = 0
         self._left = 0
         self._has_detached = False
 
@@ -148,7 +149,14 @@ class Incoming:
     def _renew(self) -> None:
         self._taken += 1
         if self._taken % RENEW == 0:
-            self._link.flow(RENEW)
+            self._link.flow(RENEW - self._lent)
+            self._lent = 0
+
+    def echo(self) -> None:
+        """Tell the link's state: proton says it only where it changes, so there is credit for one more, or for less."""
+        change = 1 if self._lent < RENEW - 1 else -self._lent
+        self._lent += change
+        self._link.flow(change)
 
     def detach(self, refusal: RefusalError, tag: bytes | None = None) -> None:
         """End the link, with the error of the first bad message. Spec: 2.2.2 (AT-12 to AT-14)."""

@@ -88,11 +88,19 @@ class Nodes:
         if len(address) > MAX_NAME:
             raise RefusalError(INVALID, f"an address has at most {MAX_NAME} characters")
         destination = self._read(address, kind)
+        self.check(destination, user, action)
+        return destination
+
+    def check(self, destination: Destination, user: str | None, action: Action) -> None:
+        """See that there is a destination, and that a user may do something with it.
+
+        Raises:
+            RefusalError: there is none, or not for this user.
+        """
         if self._options.may is not None and not self._options.may(user, action, destination):
             raise RefusalError(UNAUTHORIZED, f"{user or 'an anonymous client'} may not {action} at {destination}")
         if not self._is_there(destination):
             raise RefusalError(NOT_FOUND, f"there is no {destination}")
-        return destination
 
     @staticmethod
     def address_of(destination: Destination) -> str:

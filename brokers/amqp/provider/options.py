@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Final, TypeAlias
 
 from brokers.amqp.login import Binding
-from brokers.message import Destination
+from brokers.message import MAX_MESSAGE_OCTETS, Destination
 
 Check: TypeAlias = Callable[[str, str], bool]
 """Says whether a password is that of a user."""
@@ -42,7 +42,9 @@ class Options:
         tls: the listener's certificate; None for plain text.
         binding: listen for WebSocket, in this edition; None for TCP.
         paths: request targets over WebSocket; None for any.
-        origins: where pages may come from whose scripts connect; programs send none and are let in. None for any.
+        origins: where pages may come from whose scripts connect. Programs are let in: they send no origin, or as some
+            do, the host that they ask for, if that is one of `hosts` or cannot be anybody else's. None for any.
+        hosts: names that clients know the listener by; that at which it listens is one.
         idle: seconds after which a silent client is given up.
         patience: seconds that logging in may take.
         max_connections: clients at once.
@@ -66,15 +68,16 @@ class Options:
     binding: Binding | None = None
     paths: frozenset[str] | None = None
     origins: frozenset[str] | None = frozenset()
+    hosts: frozenset[str] = frozenset()
     idle: float = 60.0
     patience: float = 10.0
     max_connections: int = 1000
     max_links: int = 1000
     max_client_destinations: int = 10_000
-    max_message: int = 64 * MEBIBYTE
+    max_message: int = MAX_MESSAGE_OCTETS
     max_unfinished: int = 128 * MEBIBYTE
     transaction_idle: float = 300.0
-    max_transactions: int = 64 * MEBIBYTE
+    max_transactions: int = 128 * MEBIBYTE
 
     @property
     def lets_in_anybody(self) -> bool:

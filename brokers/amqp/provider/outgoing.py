@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
-from itertools import count
 from threading import Condition as Signal
 from typing import Any, NamedTuple, Protocol
 
-from proton import Delivery, Link, Sender
+from proton import Delivery, Link, Sender, uint
 
 from brokers.amqp.outcomes import Outcome, is_final, outcome_of
 from brokers.amqp.provider.carried import uncarried
@@ -77,7 +76,7 @@ class Outgoing:
         self._link: Sender | None = link
         self._desk = desk
         self._forget = forget
-        self._tags = count(1)
+        self._sent = 0
         self._held: dict[str, Sent] = {}
         self._is_settled = link.remote_snd_settle_mode == Link.SND_SETTLED
         self._consumer = subscribe(self._on_delivery)
@@ -103,7 +102,8 @@ class Outgoing:
                 self._send(self._link, delivery, octets)
 
     def _send(self, link: Sender, delivery: EmbeddedDelivery, octets: bytes) -> None:
-        tag = str(next(self._tags))
+        self._sent += 1
+        tag = str(self._sent)
         transfer = link.delivery(tag)
         link.stream(octets)
         link.advance()
@@ -136,6 +136,12 @@ class Outgoing:
         """Whether the client asked for what there is, and no more."""
         return self._link is not None and bool(self._link.drain_mode) and self._link.credit > 0
 
+    @property
+    def state(self) -> list[Any]:
+        """What a flow says of the link, once all that was sent has been written: count, credit, available, drain."""
+        assert self._link is not None
+        return [uint(self._sent), uint(max(0, self._link.credit)), None, bool(self._link.drain_mode)]
+
     def delivered(self, delivery: Any) -> None:
         """Do with a message what the client decided.
 
@@ -158,6 +164,16 @@ class Outgoing:
     def _allow(self) -> None:
         if self._link is not None:
             self._consumer.allow(len(self._held) + max(0, self._link.credit))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the link has ended."""
+        return self._link is None
+
+    def give_up(self) -> None:
+        """Give back what is held, and get nothing more; by any thread, which holds no lock of this connection."""
+        self._consumer.stop()
+        self._consumer.leave()
 
     def end(self, *, for_good: bool) -> None:
         """Give back what is held; a durable subscription stays, unless that is for good.

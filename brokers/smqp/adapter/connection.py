@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from math import inf
 from threading import Lock
 from time import monotonic, time
 from typing import Final
@@ -19,6 +20,8 @@ from brokers.connection import (
     ConnectionState,
     Consumer,
     OnDelivery,
+    OnProblem,
+    OnRefused,
     OnState,
     SendResult,
     Transaction,
@@ -39,6 +42,7 @@ from brokers.smqp.client.keeping import KeptConnection
 from brokers.smqp.client.line import Address
 from brokers.smqp.client.listener import Hearer
 from brokers.smqp.client.options import ClientOptions
+from brokers.smqp.client.questions import number_in
 from brokers.smqp.commands import Command, Kind
 from brokers.smqp.dialect import Dialect
 from brokers.smqp.errors import RefusedError
@@ -139,12 +143,17 @@ class SmqpConnection(Connection):
             ConnectionState.CONNECTED if is_connected else ConnectionState.LOST, "the connection to the server was lost"
         )
 
-    def send(self, message: Message, transaction: Transaction | None = None) -> Completion[SendResult]:
+    def send(
+        self, message: Message, transaction: Transaction | None = None, *, timeout: float | None = None
+    ) -> Completion[SendResult]:
         """Send; the future is done when this returns, with the message id. A queue that is not there is made.
 
         The future raises DestinationGoneError for a temporary destination that ended, SendFailedError for what the
-        server refuses, ConnectionLostError if it is not known whether the server has the message.
+        server refuses, NotSentError if others kept the session busy for `timeout` seconds, ConnectionLostError if it is
+        not known whether the server has the message: also where it did not answer in that time, as nothing else can be
+        asked then, and the session is made anew.
         """
+        until = inf if timeout is None else monotonic() + timeout
         self._require_open()
         if transaction is not None:
             raise UnsupportedError("SMQP has no transactions (capability `transactions`)")
@@ -154,40 +163,40 @@ class SmqpConnection(Connection):
         content = to_content(message, time(), self.dialect).written() + b"\r\n"
         future: Completion[SendResult] = Completion(self._callbacks.executor)
         try:
-            number = self._publish(topic, content, message.destination)
+            number = self._publish(topic, content, message.destination, until)
         except BrokerError as error:
             future.set_exception(error)
         else:
             future.set_result(SendResult(f"ID:{self._sender.welcome.context}/{number}"))
         return future
 
-    def _publish(self, topic: str, content: bytes, destination: Destination) -> int:
+    def _publish(self, topic: str, content: bytes, destination: Destination, until: float = inf) -> int:
         with self._lock:
             self._numbers += 1
             command = Command(kind=Kind.PUBLISH_MESSAGE, topic=topic, cmuid=str(self._numbers))
         try:
-            return self._created(topic, destination, lambda: self._taken(command, content))
+            return self._created(topic, destination, lambda: self._taken(command, content, until), until)
         except RefusedError as error:
             if error.code is Code.NOT_FOUND and destination.kind.is_temporary:
                 raise DestinationGoneError(f"{destination} does not exist any more") from error
             raise SendFailedError(f"the server does not take a message for {destination}: {error}") from error
 
-    def _taken(self, command: Command, content: bytes) -> int:
-        return int(self._sender.ask(command, content).data[0].split()[1])
+    def _taken(self, command: Command, content: bytes, until: float) -> int:
+        return number_in(self._sender.ask(command, content, until), place=1)
 
-    def _created(self, topic: str, destination: Destination, do: Callable[[], int]) -> int:
+    def _created(self, topic: str, destination: Destination, do: Callable[[], int], until: float = inf) -> int:
         """Do something with a topic; if it is not there and may be made, make it and do so again."""
         try:
             return do()
         except RefusedError as error:
             if error.code is not Code.NOT_FOUND or is_raw(destination) or destination.kind.is_temporary:
                 raise
-        self._create(topic)
+        self._create(topic, until)
         return do()
 
-    def _create(self, topic: str) -> None:
+    def _create(self, topic: str, until: float = inf) -> None:
         try:
-            self._sender.ask(Command(kind=Kind.CREATE_TOPIC, topic=topic))
+            self._sender.ask(Command(kind=Kind.CREATE_TOPIC, topic=topic), until=until)
         except RefusedError as error:
             if error.code is not Code.CONFLICT:  # somebody else was quicker
                 raise
@@ -203,8 +212,12 @@ class SmqpConnection(Connection):
         auto_accept: bool = False,
         inline: bool = False,
         quick: bool = False,
+        on_refused: OnRefused | None = None,
+        on_problem: OnProblem | None = None,
     ) -> Consumer:
         """Subscribe, by a session of its own. A consumer holds one message at a time, whatever the prefetch.
+
+        No message is above a limit here: the server takes none that is.
 
         Raises:
             UnsupportedError: a selector, a durable name.

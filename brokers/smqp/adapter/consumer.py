@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from queue import SimpleQueue
 from threading import Condition, Event, Thread, current_thread
 from time import monotonic, time
@@ -206,8 +207,9 @@ class SmqpConsumer(Consumer):
             try:
                 self._on_delivery(delivery)
             except BaseException:  # SystemExit too: it must not end the thread and leave the message held
-                log.exception("on_delivery failed, so message %s is released", delivery.message.message_id)
                 try:
-                    delivery.release()
+                    delivery.release()  # first, as there may not be the memory to tell of it
                 except BrokerError:
                     log.exception("message %s could not be released", delivery.message.message_id)
+                with suppress(MemoryError):
+                    log.exception("on_delivery failed, so message %s is released", delivery.message.message_id)

@@ -8,12 +8,20 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Callable
-from threading import Event, RLock, Thread, current_thread
+from math import inf
+from threading import TIMEOUT_MAX, Event, RLock, Thread, current_thread
 from time import monotonic
 from types import TracebackType
 from typing import Final, Self
 
-from brokers.errors import BrokerError, ClosedError, ConnectionFailedError, ConnectionLostError
+from brokers.errors import (
+    BrokerError,
+    ClosedError,
+    ConnectionFailedError,
+    ConnectionLostError,
+    NotSentError,
+    UnsentError,
+)
 from brokers.smqp.client.line import Address, CommandLine, Welcome
 from brokers.smqp.client.listener import Hearer, Listener
 from brokers.smqp.client.options import ClientOptions
@@ -117,21 +125,28 @@ class KeptConnection(Questions):
     def _secured(self, connection: socket.socket) -> socket.socket:
         return connection if self._address.secure is None else self._address.secure(connection)
 
-    def ask(self, command: Command, content: bytes = b"") -> Reply:
+    def ask(self, command: Command, content: bytes = b"", until: float = inf) -> Reply:
         """Send a command; return the reply, which is 200.
 
         Raises:
+            NotSentError: others were busy here until the monotonic clock showed `until`.
             RefusedError: another code was the answer.
-            ConnectionLostError: the connection is, or was, lost; whether the command was carried out is not known.
+            UnsentError: the connection is lost; nothing was sent.
+            ConnectionLostError: it was lost meanwhile; whether the command was carried out is not known. So it is where
+                the answer did not come before `until`.
             ClosedError: after `close`.
         """
-        with self.lock:
+        if not self.lock.acquire(timeout=min(TIMEOUT_MAX, max(0.0, until - monotonic()))):
+            raise NotSentError("the server has not answered what was asked before, so this was not sent in time")
+        try:
             line = self._usable()
             try:
-                return line.ask(command, content)
+                return line.ask(command, content, until)
             except ConnectionLostError:
                 self._lose()
                 raise
+        finally:
+            self.lock.release()
 
     def fetch(self, command: Command) -> list[Content]:
         """Send a GET MESSAGE; return the messages."""
@@ -152,7 +167,7 @@ class KeptConnection(Questions):
         if self._closing.is_set():
             raise ClosedError("the client was closed")
         if self._is_lost.is_set():
-            raise ConnectionLostError("the connection is lost, and not made anew yet")
+            raise UnsentError("the connection is lost, and not made anew yet")
         return self._line
 
     def _lose(self) -> None:

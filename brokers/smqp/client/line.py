@@ -11,6 +11,8 @@ import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from math import inf
+from time import monotonic
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from brokers.errors import ConnectionFailedError, ConnectionLostError
@@ -25,6 +27,9 @@ from brokers.smqp.replies import MEANINGS, Reply
 from brokers.smqp.times import Timeout, parse_timeout
 
 RECEIVE: Final = 64 * 1024
+
+LEAST: Final = 0.001
+"""Seconds: a socket's time-out of nothing would mean not to wait at all."""
 
 T = TypeVar("T")
 
@@ -79,6 +84,7 @@ class CommandLine:
 
     def __init__(self, address: Address, timeout: float, dialect: Dialect, limits: Limits) -> None:
         self._dialect = dialect
+        self._timeout = timeout
         self._reader = ReplyReader(limits, dialect)
         self._socket = _connected(address, timeout)
         try:
@@ -120,26 +126,37 @@ class CommandLine:
             timeout is not None,
         )
 
-    def ask(self, command: Command, content: bytes = b"") -> Reply:
+    def ask(self, command: Command, content: bytes = b"", until: float = inf) -> Reply:
         """Send a command, with its message if it has one; return the reply, which is 200.
+
+        Each of both gets what time is left until the monotonic clock shows `until`, and no more than it ever does.
 
         Raises:
             RefusedError: another code was the answer.
             ConnectionLostError: whether the server carried it out is not known; the connection is of no more use.
         """
-        reply = self.exchange(command, content)
+        reply = self.exchange(command, content, until)
         if not reply.is_success:
             raise RefusedError(reply.code, f"{command.kind}: {' '.join(reply.lines) or MEANINGS[reply.code]}")
         return reply
 
-    def exchange(self, command: Command, content: bytes = b"") -> Reply:
+    def exchange(self, command: Command, content: bytes = b"", until: float = inf) -> Reply:
         """Send a command; return the reply, whatever it is."""
         octets = format_command(command, self._dialect) + content
         try:
+            self._limit(until)
             self._socket.sendall(octets)
+            self._limit(until)
         except OSError as error:
             raise self._lost(error) from error
-        return self._until(self._reader.reply)
+        reply = self._until(self._reader.reply)
+        if until != inf:
+            self._socket.settimeout(self._timeout)
+        return reply
+
+    def _limit(self, until: float) -> None:
+        if until != inf:
+            self._socket.settimeout(min(self._timeout, max(LEAST, until - monotonic())))
 
     def content(self) -> Content:
         """Return a message that follows a reply."""

@@ -33,6 +33,6 @@ class ClientOptions:
     ack_timeout: float = 10.0
     in_doubt: float = 30.0
     keepalive: float = 60.0
-    renew: tuple[float, float] | None = (0.2, 30.0)
+    renew: tuple[float, float] | None = (0.2, 2.0)
     dialect: Dialect = STRICT
     limits: Limits = field(default_factory=Limits)

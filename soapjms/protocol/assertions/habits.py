@@ -18,6 +18,7 @@ from soapjms.protocol.assertions.model import Setting
 from soapjms.protocol.content import ContentType
 from soapjms.protocol.described import Shape
 from soapjms.protocol.exchange import Exchange
+from soapjms.protocol.names import SoapVersion
 from soapjms.protocol.properties import Carrier
 from soapjms.protocol.reading import Reading
 from soapjms.protocol.record import Direction
@@ -239,7 +240,14 @@ def _is_spring(message: Reading) -> bool:
 def _is_cxf(message: Reading) -> bool:
     if message.record.direction is Direction.RESPONSE:
         return message.text(names.SOAP_ACTION) is not None
-    return _quoted_action(message, Carrier.REQUEST) and message.text(names.IS_FAULT) is not None
+    is_marked = _quoted_action(message, Carrier.REQUEST) or _is_soap12(message)  # it quotes with SOAP 1.1 only
+    return is_marked and message.text(names.IS_FAULT) is not None
+
+
+def _is_soap12(message: Reading) -> bool:
+    kind = message.content_type
+    media_type = SoapVersion.SOAP_12.media_type
+    return kind is not None and media_type in (kind.media_type, kind.parameters.get("start-info"))
 
 
 DIALECT_MARKS: Final[tuple[tuple[str, Callable[[Reading], bool]], ...]] = (

@@ -1,15 +1,14 @@
 """Whole lines of logs that are still being written: where they end, and reading them.
 
 A recorder appends lines, or gzip members with whole lines in them, so what is whole is known from the file itself.
-What comes after, a line without its end or a member without its, is left for later. A Parquet file is whole when its
-end is there.
+What comes after, a line without its end or a member without its, is left for later; a torn member is known by another
+that follows it. A Parquet file is whole when its end is there.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import zlib
 from collections.abc import Iterator
 from datetime import UTC
 from typing import BinaryIO, Final, NamedTuple
@@ -19,12 +18,11 @@ from pyarrow import parquet
 
 from soapjms.protocol.errors import InvalidRecordError
 from soapjms.protocol.record import format_time, parse_time
+from soapjms.replay.gzipped import pieces
 from soapjms.replay.inputs import MARK, START, Form, LogFile, Rejected, Split, form_of, open_file, opened, shown, whole
 from soapjms.replay.read import Captured, read
 
 STEP: Final = 1 << 18
-GZIP: Final = 31
-"""The window bits that have zlib read gzip."""
 
 
 class Whole(NamedTuple):
@@ -34,13 +32,11 @@ class Whole(NamedTuple):
         end: where the next read begins, in octets of the file.
         lines: how many lines end before that.
         octets: how much that is, unpacked.
-        broken: the rest is damaged: nothing that follows can be whole.
     """
 
     end: int
     lines: int
     octets: int = 0
-    broken: bool = False
 
 
 class Chunk(NamedTuple):
@@ -114,15 +110,16 @@ def _whole_lines(stream: BinaryIO, limit: int) -> Whole:
 
 
 def _whole_members(stream: BinaryIO, limit: int) -> Whole:
+    """Find whole members, with torn ones between them; one with nothing behind it may still be growing."""
     found = Whole(stream.tell(), 0)
     inflated = lines = 0
     last = b"\n"
-    for octets, end in _members(stream):
-        if octets is None:
-            return found._replace(broken=True)
+    for octets, end, problem in pieces(stream):
         inflated += len(octets)
         lines += octets.count(b"\n")
         last = octets[-1:] or last
+        if problem is not None:
+            lines, last = lines + 1, b"\n"  # the line that it broke in is told as one
         if end is not None and last == b"\n":
             found = Whole(end, lines, inflated)
             if inflated >= limit:
@@ -131,30 +128,6 @@ def _whole_members(stream: BinaryIO, limit: int) -> Whole:
 
 
 FINDERS: Final = {Form.LINES: _whole_lines, Form.GZIP: _whole_members, Form.PARQUET: _whole_rows}
-
-
-def _members(stream: BinaryIO) -> Iterator[tuple[bytes | None, int | None]]:
-    """Give out what gzip members hold, bit by bit, with the member's end where it ends; None where it is damaged."""
-    read, rest = stream.tell(), b""
-    inflater = None
-    while rest or (rest := stream.read(STEP)):
-        read = stream.tell()
-        if inflater is None:
-            rest = rest.lstrip(b"\0")  # padding between members
-            if not rest:
-                continue
-            inflater = zlib.decompressobj(GZIP)
-        try:
-            octets = inflater.decompress(rest, STEP)
-        except zlib.error:
-            yield None, None
-            return
-        if inflater.eof:
-            rest, inflater = inflater.unused_data, None
-            yield octets, read - len(rest)
-        else:
-            rest = inflater.unconsumed_tail
-            yield octets, None
 
 
 def next_record(path: str, form: Form, start: int) -> tuple[str, bool]:
@@ -176,9 +149,9 @@ def next_record(path: str, form: Form, start: int) -> tuple[str, bool]:
 
 def _first_line(stream: BinaryIO) -> bytes:
     found = b""
-    for octets, _ in _members(stream):
-        found += octets or b""
-        if octets is None or b"\n" in found or len(found) > STEP:
+    for octets, _, problem in pieces(stream):
+        found += octets
+        if problem is not None or b"\n" in found or len(found) > STEP:
             break
     return found.partition(b"\n")[0]
 
@@ -206,8 +179,6 @@ def read_chunk(chunk: Chunk) -> Iterator[Captured | Rejected]:
         yield Rejected(chunk.name, None, chunk.problem)
     elif chunk.form is Form.PARQUET:
         yield from _read_rows(chunk)
-    elif chunk.form is Form.GZIP and chunk.rest:
-        yield from (each for each in read(whole(log)) if each.line is None or each.line >= chunk.first_line)
     else:
         yield from read(Split(log, chunk.start, None if chunk.rest else chunk.end, chunk.first_line))
 

@@ -215,10 +215,6 @@ class Tail:
             place.dead = place.form is Form.PARQUET
             chunks.append(Chunk(path, place.form, start, found.end, line, marked=source.marked))
             return max(found.octets, 1)
-        if found.broken:
-            place.octets, place.dead = source.size, True
-            chunks.append(Chunk(path, place.form, start, source.size, line, rest=True, marked=source.marked))
-            return max(source.size - start, 1)
         place.tried = source.size
         return 0
 

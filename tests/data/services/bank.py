@@ -79,3 +79,17 @@ def work(request: soapjms.Request) -> etree._Element:
     is_first(f"work-{request.element.text}")
     time.sleep(float(os.environ.get("BANK_WORK", "0.3")))
     return answer(str(os.getpid()))
+
+
+@service.operation(f"{{{NS}}}hold")
+def hold(request: soapjms.Request) -> etree._Element:
+    """Book twice what the request says; the first run says which process it is, and holds its transaction for long."""
+    name = f"hold-{request.element.text}"
+    request.transaction.execute("CREATE TABLE IF NOT EXISTS booked (text TEXT)")
+    request.transaction.execute("INSERT INTO booked VALUES (?)", (request.element.text,))
+    if is_first(name):
+        (MARKS / "holder").write_text(str(os.getpid()), encoding="utf-8")
+        while not (MARKS / "go-on").exists():
+            time.sleep(0.01)
+    request.transaction.execute("INSERT INTO booked VALUES (?)", (request.element.text,))
+    return answer(f"held {request.element.text}")

@@ -1,0 +1,639 @@
+"""JMS message selectors: which messages a consumer wants, as an expression over headers and properties.
+
+A text is cut into tokens and parsed by the levels of `GRAMMAR`, loosest first, into functions that yield a value for a
+message. Conditions are true, false or unknown (None), as in SQL; a message is wanted where its selector is true.
+
+A selector may come from a stranger. Its length and its depth are bounded, and the time that it takes grows in
+proportion to its length and to that of the strings it looks at, LIKE included.
+
+Deviation: integers are exact where Java's overflow; to divide by an integer 0 gives unknown, where Java raises.
+
+Spec: JMS 1.1 and 2.0, 3.8.1 (message selector syntax), 3.5.1 (names that begin with JMS).
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
+
+from brokers.errors import InvalidSelectorError
+from brokers.message import DeliveryMode, Message, PropertyType
+
+MAX_LENGTH: Final = 8192
+"""Characters of a selector."""
+
+MAX_DEPTH: Final = 50
+"""Parentheses, signs and NOTs within each other."""
+
+Value: TypeAlias = bool | int | float | str | bytes | None
+Read: TypeAlias = Callable[[str], Value]
+"""Yields the value of a header or property of one message; None where it has none."""
+
+Evaluate: TypeAlias = Callable[[Read], Value]
+Headers: TypeAlias = Mapping[str, Callable[[Message], Value]]
+
+MODES: Final[Mapping[int | None, str]] = {
+    DeliveryMode.PERSISTENT: "PERSISTENT",
+    DeliveryMode.NON_PERSISTENT: "NON_PERSISTENT",
+}
+
+HEADERS: Final[Headers] = {
+    "JMSDeliveryMode": lambda message: MODES.get(message.delivery_mode, MODES[DeliveryMode.PERSISTENT]),
+    "JMSPriority": lambda message: message.priority,
+    "JMSMessageID": lambda message: message.message_id,
+    "JMSTimestamp": lambda message: message.timestamp,
+    "JMSCorrelationID": lambda message: message.correlation_id,
+    "JMSType": lambda message: message.type,
+}
+"""The headers that a selector may name. Spec: JMS 2.0, 3.8.1.1."""
+
+PROPERTY_PREFIXES: Final = ("JMSX", "JMS_")
+"""What names of properties begin with that begin with JMS."""
+
+DELIVERY_COUNT: Final = "JMSXDeliveryCount"
+
+RESERVED: Final = frozenset({"NULL", "TRUE", "FALSE", "NOT", "AND", "OR", "BETWEEN", "LIKE", "IN", "IS", "ESCAPE"})
+"""Words that name nothing, in any case."""
+
+
+class Kind(StrEnum):
+    """What is known of an expression's value without a message."""
+
+    CONDITION = "a condition"
+    NUMBER = "a number"
+    STRING = "a string"
+    ANY = "a name"
+
+
+class Expression(NamedTuple):
+    """A part of a selector: what it is, what yields its value, and the literal or name that it consists of, if any."""
+
+    kind: Kind
+    evaluate: Evaluate
+    literal: str | None = None
+
+
+class Selector:
+    """One message selector.
+
+    Attributes:
+        text: as it was given.
+    """
+
+    def __init__(self, text: str, headers: Headers = HEADERS) -> None:
+        """Read a selector; one of white space wants every message.
+
+        Args:
+            text: the selector.
+            headers: what yields the headers of a message, by name.
+
+        Raises:
+            InvalidSelectorError: it is none; the message says where and why.
+        """
+        self.text = text
+        self._headers = headers
+        self._evaluate = Parser(text).parse() if text.strip() else _always
+
+    def wants(self, message: Message, delivery_count: int = 1) -> bool:
+        """Say whether a consumer wants a message, which this would be so many deliveries of."""
+
+        def read(name: str) -> Value:
+            header = self._headers.get(name)
+            if header is not None:
+                return header(message)
+            if name == DELIVERY_COUNT:
+                return delivery_count
+            found = message.properties.lookup(name)
+            if found is None or found.type is not PropertyType.BYTES:
+                return None if found is None else found.value
+            return b""  # octets are no type of JMS's: they are not null, and compare with nothing
+
+        return self._evaluate(read) is True
+
+
+def _always(read: Read) -> Value:
+    return True
+
+
+# --- tokens
+
+TOKEN: Final = re.compile(
+    r"""[ \t\n\r\f]*+(?:
+      (?P<string>'(?:[^']|'')*+')
+    | (?P<approximate>(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?|[0-9]+(?:[eE][+-]?[0-9]+[fFdD]?|[fFdD]))
+    | (?P<exact>0[xX][0-9a-fA-F]+[lL]?|[0-9]+[lL]?)
+    | (?P<name>(?:[^\W0-9]|\$)(?:\w|\$)*)
+    | (?P<sign><>|<=|>=|[=<>()+*/,-])
+    | (?P<end>\Z)
+    )""",
+    re.VERBOSE,
+)
+
+
+class Token(NamedTuple):
+    """One token: its kind, its text (a reserved word in upper case, a sign as it is), and where it begins."""
+
+    kind: str
+    text: str
+    at: int
+
+
+def tokens_of(text: str) -> list[Token]:
+    """Cut a selector into tokens, of which the last is the end.
+
+    Raises:
+        InvalidSelectorError: something is no token.
+    """
+    found: list[Token] = []
+    at = 0
+    while not found or found[-1].kind != "end":
+        match = TOKEN.match(text, at)
+        if match is None or match.lastgroup is None:
+            raise InvalidSelectorError(f"selector must be of names, literals and operators, got {_shown(text, at)}")
+        kind, word = match.lastgroup, match[match.lastgroup]
+        if kind == "name" and word.upper() in RESERVED:
+            kind, word = "word", word.upper()
+        found.append(Token(kind, word, match.start(match.lastgroup)))
+        at = match.end()
+    return found
+
+
+def _shown(text: str, at: int) -> str:
+    rest = text[at:].strip()
+    return f"{rest[:20]!r} at character {at + 1} of {text[:200]!r}" if rest else f"the end of {text[:200]!r}"
+
+
+# --- values
+
+
+def _is_number(value: Value) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _compare(sign: str) -> Callable[[Value, Value], bool | None]:
+    """Return what compares two values: unknown where one is null, false where they are of types that do not compare.
+
+    Spec: JMS 2.0, 3.8.1.1 (comparison operators).
+    """
+    operate, is_ordering = COMPARISONS[sign], sign not in ("=", "<>")
+
+    def compare(left: Value, right: Value) -> bool | None:
+        if left is None or right is None:
+            return None
+        if _is_number(left) and _is_number(right):
+            return bool(operate(left, right))
+        if is_ordering or type(left) is not type(right) or isinstance(left, bytes):
+            return False
+        return bool(operate(left, right))
+
+    return compare
+
+
+COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
+    "=": operator.eq,
+    "<>": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def _negate(value: Value) -> bool | None:
+    return not value if isinstance(value, bool) else None
+
+
+def _divide(left: Any, right: Any) -> Any:
+    """Divide as Java does: integers towards zero, others by IEEE 754; None where there is no number for it."""
+    if isinstance(left, int) and isinstance(right, int):
+        if right == 0:
+            return None
+        quotient = abs(left) // abs(right)
+        return quotient if (left < 0) == (right < 0) else -quotient
+    if right == 0:
+        return math.nan if left == 0 or math.isnan(left) else math.copysign(math.inf, left) * math.copysign(1, right)
+    return left / right
+
+
+ARITHMETIC: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": _divide,
+}
+
+
+def _calculate(sign: str, left: Value, right: Value) -> Value:
+    if not (_is_number(left) and _is_number(right)):
+        return None
+    try:
+        result: Value = ARITHMETIC[sign](left, right)
+    except OverflowError:  # an integer that no double holds
+        return None
+    return result
+
+
+# --- the grammar, from what binds loosest to what binds tightest
+
+
+class Parser:
+    """Reads one selector.
+
+    Raises (every method): InvalidSelectorError: it is none.
+    """
+
+    def __init__(self, text: str) -> None:
+        if len(text) > MAX_LENGTH:
+            raise InvalidSelectorError(f"selector must have {MAX_LENGTH} characters at most, got {len(text)}")
+        self._text = text
+        self._tokens = tokens_of(text)
+        self._position = 0
+        self._depth = 0
+
+    def parse(self) -> Evaluate:
+        """Read all of it."""
+        whole = self.require(self.level(0), Kind.CONDITION)
+        if self.next.kind != "end":
+            self.fail("an operator or the end")
+        return whole.evaluate
+
+    @property
+    def next(self) -> Token:
+        """The token that is to be read."""
+        return self._tokens[self._position]
+
+    def take(self, *texts: str) -> str | None:
+        """Read a sign or a word, if it is one of these."""
+        token = self.next
+        if token.kind not in ("sign", "word") or token.text not in texts:
+            return None
+        self._position += 1
+        return token.text
+
+    def expect(self, text: str) -> None:
+        """Read a sign or a word that has to be there."""
+        if self.take(text) is None:
+            self.fail(text)
+
+    def fail(self, wanted: str) -> NoReturn:
+        """Say what should have been next."""
+        raise InvalidSelectorError(f"selector must have {wanted} here, got {_shown(self._text, self.next.at)}")
+
+    def require(self, part: Expression, kind: Kind) -> Expression:
+        """See that an expression is of a kind, or may be."""
+        if part.kind not in (kind, Kind.ANY):
+            raise InvalidSelectorError(
+                f"selector must have {kind}, got {part.kind} before {_shown(self._text, self.next.at)}"
+            )
+        return part
+
+    def level(self, number: int) -> Expression:
+        """Read what binds at least as tightly as a level of the grammar."""
+        return GRAMMAR[number](self, number)
+
+    def inside(self, number: int) -> Expression:
+        """Read likewise, within something that may contain itself."""
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise InvalidSelectorError(f"selector must be nested {MAX_DEPTH} deep at most: {self._text[:200]!r}")
+        found = self.level(number)
+        self._depth -= 1
+        return found
+
+    def string(self, wanted: str) -> str:
+        """Read the literal of a string."""
+        token = self.next
+        if token.kind != "string":
+            self.fail(wanted)
+        self._position += 1
+        return _unquoted(token.text)
+
+    @property
+    def is_negative(self) -> bool:
+        """Whether a minus stands before the token that was read."""
+        return self._position > 1 and self._tokens[self._position - 2].text == "-"
+
+    def primary(self) -> Expression:
+        """Read a literal, a name, or something in parentheses."""
+        if self.take("("):
+            found = self.inside(0)
+            self.expect(")")
+            return found._replace(literal=None)
+        token = self.next
+        read = PRIMARIES.get(token.text if token.kind == "word" else token.kind)
+        if read is None:
+            self.fail("a name, a literal or (")
+        self._position += 1
+        return read(self, token.text)
+
+
+Level: TypeAlias = Callable[[Parser, int], Expression]
+
+
+def _either(parts: tuple[Evaluate, ...]) -> Evaluate:
+    return _joined(parts, decisive=True)
+
+
+def _both(parts: tuple[Evaluate, ...]) -> Evaluate:
+    return _joined(parts, decisive=False)
+
+
+def _joined(parts: tuple[Evaluate, ...], *, decisive: bool) -> Evaluate:
+    """Join conditions: one that is decisive decides, else one that is unknown leaves it unknown."""
+
+    def evaluate(read: Read) -> Value:
+        result: bool | None = not decisive
+        for part in parts:
+            value = part(read)
+            if value is decisive:
+                return decisive
+            if not isinstance(value, bool):
+                result = None
+        return result
+
+    return evaluate
+
+
+def _conditions(word: str, join: Callable[[tuple[Evaluate, ...]], Evaluate]) -> Level:
+    """Conditions with a word between them."""
+
+    def read(parser: Parser, number: int) -> Expression:
+        first = parser.level(number + 1)
+        parts = [first]
+        while parser.take(word):
+            parser.require(parts[-1], Kind.CONDITION)
+            parts.append(parser.require(parser.level(number + 1), Kind.CONDITION))
+        return first if len(parts) == 1 else Expression(Kind.CONDITION, join(tuple(each.evaluate for each in parts)))
+
+    return read
+
+
+def _negation(parser: Parser, number: int) -> Expression:
+    if not parser.take("NOT"):
+        return parser.level(number + 1)
+    condition = parser.require(parser.inside(number), Kind.CONDITION).evaluate
+    return Expression(Kind.CONDITION, lambda read: _negate(condition(read)))
+
+
+def _predicate(parser: Parser, number: int) -> Expression:
+    """A comparison, or BETWEEN, IN, LIKE and IS after what they are about."""
+    left = parser.level(number + 1)
+    sign = parser.take(*COMPARISONS)
+    if sign is not None:
+        return _comparison(parser, left, sign, parser.level(number + 1))
+    is_negated = parser.next.text == "NOT" and parser.take("NOT") is not None
+    word = parser.take("BETWEEN", "IN", "LIKE", *(() if is_negated else ("IS",)))
+    if word is None:
+        if is_negated:
+            parser.fail("BETWEEN, IN or LIKE")
+        return left
+    if word != "BETWEEN" and (left.kind is not Kind.ANY or left.literal is None):
+        parser.require(left._replace(kind=Kind.STRING if left.kind is Kind.ANY else left.kind), Kind.ANY)
+    return Expression(Kind.CONDITION, PREDICATES[word](parser, number, left, is_negated))
+
+
+def _comparison(parser: Parser, left: Expression, sign: str, right: Expression) -> Expression:
+    if sign not in ("=", "<>"):  # Spec: strings and booleans are equal or not, and have no order
+        parser.require(left, Kind.NUMBER)
+        parser.require(right, Kind.NUMBER)
+    compare, one, other = _compare(sign), left.evaluate, right.evaluate
+    return Expression(Kind.CONDITION, lambda read: compare(one(read), other(read)))
+
+
+def _between(parser: Parser, number: int, left: Expression, is_negated: bool) -> Evaluate:
+    value = parser.require(left, Kind.NUMBER).evaluate
+    low = parser.require(parser.level(number + 1), Kind.NUMBER).evaluate
+    parser.expect("AND")
+    high = parser.require(parser.level(number + 1), Kind.NUMBER).evaluate
+    first, second = (_compare("<"), _compare(">")) if is_negated else (_compare(">="), _compare("<="))
+    parts: tuple[Evaluate, ...] = (
+        lambda read: first(value(read), low(read)),
+        lambda read: second(value(read), high(read)),
+    )
+    return _either(parts) if is_negated else _both(parts)
+
+
+def _in(parser: Parser, number: int, left: Expression, is_negated: bool) -> Evaluate:
+    parser.expect("(")
+    strings = {parser.string("a string")}
+    while parser.take(","):
+        strings.add(parser.string("a string"))
+    parser.expect(")")
+    return _of_string(left, lambda value: value in strings, is_negated)
+
+
+def _like(parser: Parser, number: int, left: Expression, is_negated: bool) -> Evaluate:
+    pattern, escape = parser.string("a string, the pattern,"), ""
+    if parser.take("ESCAPE"):
+        escape = parser.string("a string of one character")
+        if len(escape) != 1:
+            raise InvalidSelectorError(f"selector must have one character after ESCAPE, got {escape!r}")
+    return _of_string(left, Pattern(pattern, escape).matches, is_negated)
+
+
+def _of_string(left: Expression, holds: Callable[[str], bool], is_negated: bool) -> Evaluate:
+    """Ask something of a string: unknown of null, false of other values, and so true where it is negated."""
+    evaluate = left.evaluate
+
+    def ask(read: Read) -> Value:
+        value = evaluate(read)
+        return None if value is None else (isinstance(value, str) and holds(value)) is not is_negated
+
+    return ask
+
+
+def _is(parser: Parser, number: int, left: Expression, is_negated: bool) -> Evaluate:
+    is_not = parser.take("NOT") is not None
+    parser.expect("NULL")
+    evaluate = left.evaluate
+    return lambda read: (evaluate(read) is None) is not is_not
+
+
+PREDICATES: Final[Mapping[str, Callable[[Parser, int, Expression, bool], Evaluate]]] = {
+    "BETWEEN": _between,
+    "IN": _in,
+    "LIKE": _like,
+    "IS": _is,
+}
+
+
+def _arithmetic(*signs: str) -> Level:
+    """Numbers with signs between them, from left to right."""
+
+    def read(parser: Parser, number: int) -> Expression:
+        first = parser.level(number + 1)
+        rest: list[tuple[str, Evaluate]] = []
+        while sign := parser.take(*signs):
+            parser.require(first, Kind.NUMBER)
+            rest.append((sign, parser.require(parser.level(number + 1), Kind.NUMBER).evaluate))
+        return Expression(Kind.NUMBER, _calculation(first.evaluate, rest)) if rest else first
+
+    return read
+
+
+def _calculation(first: Evaluate, rest: list[tuple[str, Evaluate]]) -> Evaluate:
+    def evaluate(read: Read) -> Value:
+        value = first(read)
+        for sign, operand in rest:
+            value = _calculate(sign, value, operand(read))
+        return value
+
+    return evaluate
+
+
+def _sign(parser: Parser, number: int) -> Expression:
+    sign = parser.take("+", "-")
+    if sign is None:
+        return parser.primary()
+    evaluate = parser.require(parser.inside(number), Kind.NUMBER).evaluate
+    return Expression(Kind.NUMBER, lambda read: _calculate(sign, 0, evaluate(read)))
+
+
+GRAMMAR: Final[tuple[Level, ...]] = (
+    _conditions("OR", _either),
+    _conditions("AND", _both),
+    _negation,
+    _predicate,
+    _arithmetic("+", "-"),
+    _arithmetic("*", "/"),
+    _sign,
+)
+"""What each level reads; the operands of one are of the next."""
+
+
+# --- literals and names
+
+
+def _constant(kind: Kind, value: Value) -> Expression:
+    return Expression(kind, lambda read: value)
+
+
+def _unquoted(text: str) -> str:
+    return text[1:-1].replace("''", "'")
+
+
+SMALLEST_LONG: Final = 1 << 63
+"""Without its sign."""
+
+
+def _exact(parser: Parser, text: str) -> Expression:
+    """Read an integer literal of Java's: decimal, octal after a 0, or hexadecimal after 0x."""
+    digits = text.rstrip("lL").lower()
+    base = 16 if digits.startswith("0x") else 8 if digits.startswith("0") and digits != "0" else 10
+    try:
+        value = int(digits, base)
+    except ValueError:
+        value = SMALLEST_LONG + 1
+    if value >= SMALLEST_LONG + parser.is_negative:
+        raise InvalidSelectorError(f"selector must have integers of at most 64 bits, as Java spells them, got {text}")
+    return _constant(Kind.NUMBER, value)
+
+
+def _approximate(parser: Parser, text: str) -> Expression:
+    value = float(text.rstrip("fFdD"))
+    if math.isinf(value):
+        raise InvalidSelectorError(f"selector must have numbers that a double holds, got {text[:40]}")
+    return _constant(Kind.NUMBER, value)
+
+
+def _name(parser: Parser, text: str) -> Expression:
+    if text.startswith("JMS") and text not in HEADERS and not text.startswith(PROPERTY_PREFIXES):
+        known = ", ".join(HEADERS)
+        raise InvalidSelectorError(f"selector must name no header but {known}, got {text}")
+    return Expression(Kind.ANY, lambda read: read(text), text)
+
+
+PRIMARIES: Final[Mapping[str, Callable[[Parser, str], Expression]]] = {
+    "string": lambda parser, text: _constant(Kind.STRING, _unquoted(text)),
+    "approximate": _approximate,
+    "exact": _exact,
+    "name": _name,
+    "TRUE": lambda parser, text: _constant(Kind.CONDITION, True),
+    "FALSE": lambda parser, text: _constant(Kind.CONDITION, False),
+}
+"""What reads a token by its kind, or a reserved word."""
+
+
+# --- LIKE
+
+
+class Piece:
+    """What stands between two `%` of a pattern: characters, of which `_` is any one.
+
+    Attributes:
+        length: of what fits it.
+    """
+
+    def __init__(self, characters: list[str | None]) -> None:
+        """Take the characters, None for any one."""
+        self.length = len(characters)
+        self._text = "".join(each or "" for each in characters)
+        self._is_plain = None not in characters
+        self._any = sum(1 << at for at, each in enumerate(characters) if each is None)
+        self._places: dict[str, int] = {}
+        for at, each in enumerate(characters):
+            if each is not None:
+                self._places[each] = self._places.get(each, self._any) | 1 << at
+
+    def find(self, value: str, begin: int, end: int) -> int:
+        """Return where this fits first within a part of a string, -1 for nowhere.
+
+        With `_` in it, all its beginnings are followed at once, as bits of a number (Baeza-Yates and Gonnet): one step
+        a character, whatever the pattern.
+        """
+        if self._is_plain:
+            return value.find(self._text, begin, end)
+        state, whole = 0, 1 << (self.length - 1)
+        for at in range(begin, end):
+            state = (state << 1 | 1) & self._places.get(value[at], self._any)
+            if state & whole:
+                return at - self.length + 1
+        return -1
+
+    def fits(self, value: str, begin: int) -> bool:
+        """Say whether this fits a string at a place."""
+        end = begin + self.length
+        return begin >= 0 and end <= len(value) and (not self.length or self.find(value, begin, end) == begin)
+
+
+class Pattern:
+    """A pattern of LIKE: `%` is any characters, `_` is any one, and what follows the escape is itself.
+
+    Raises:
+        InvalidSelectorError: it ends with the escape.
+    """
+
+    def __init__(self, pattern: str, escape: str = "") -> None:
+        parts: list[list[str | None]] = [[]]
+        characters = iter(pattern)
+        for each in characters:
+            if each == escape:
+                escaped = next(characters, None)
+                if escaped is None:
+                    raise InvalidSelectorError(f"selector must escape a character, got the end of {pattern[:200]!r}")
+                parts[-1].append(escaped)
+            elif each == "%":
+                parts.append([])
+            else:
+                parts[-1].append(None if each == "_" else each)
+        self._first, *between, self._last = [Piece(each) for each in (parts if len(parts) > 1 else [*parts, []])]
+        self._between = [each for each in between if each.length]
+        self._is_open = len(parts) > 1
+
+    def matches(self, value: str) -> bool:
+        """Say whether a string is like this."""
+        if not self._first.fits(value, 0):
+            return False
+        if not self._is_open:
+            return len(value) == self._first.length
+        at, end = self._first.length, len(value) - self._last.length
+        for piece in self._between:
+            found = piece.find(value, at, end)
+            if found < 0:
+                return False
+            at = found + piece.length
+        return at <= end and self._last.fits(value, end)

@@ -1,0 +1,55 @@
+"""What the system tells of a file of SQLite: whether other machines may have it open, and which process writes to it.
+
+Both are known on Linux only; nothing here opens a file of SQLite, as closing it again would end our own locks.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+MOUNTS: Final = Path("/proc/self/mountinfo")
+LOCKS: Final = Path("/proc/locks")
+
+NETWORK: Final = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "lustre", "gpfs", "beegfs", "glusterfs", "gfs2"}
+    | {"ocfs2", "coda", "ncpfs", "virtiofs", "vboxsf", "vmhgfs", "prl_fs", "fuse.sshfs", "fuse.glusterfs"}
+    | {"fuse.ceph-fuse", "fuse.s3fs", "fuse.rclone", "fuse.gcsfuse", "fuse.vmhgfs-fuse", "fuse.grpcfuse"}
+)
+"""Types of file systems that several machines share, those of a virtual machine and its host among them."""
+
+WRITE_LOCK: Final = 120
+"""The octet of the index of a write-ahead log (`-shm`) that is locked by who writes."""
+
+
+def network_of(folder: Path) -> str | None:
+    """Return the type of the file system that a folder is on, if other machines may have that too; None else."""
+    try:
+        device = folder.stat().st_dev
+        mounts = MOUNTS.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:  # no such folder, which is told when it is opened; another system
+        return None
+    meant = f"{os.major(device)}:{os.minor(device)}"
+    for line in mounts:
+        words, _, rest = line.partition(" - ")
+        kind = rest.partition(" ")[0]
+        if words.split()[2:3] == [meant] and kind in NETWORK:
+            return kind
+    return None
+
+
+def writer_of(path: Path) -> int | None:
+    """Return the process that has a transaction in a file with a write-ahead log; None if that is not known."""
+    try:
+        inode = str(path.with_name(f"{path.name}-shm").stat().st_ino)
+        locks = LOCKS.read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return None
+    for line in locks:
+        words = line.split()  # such as 1: POSIX ADVISORY WRITE 4711 fe:00:1234 120 120
+        if len(words) == 8 and words[3] == "WRITE" and words[5].rpartition(":")[2] == inode:
+            first, last, pid = words[6], words[7], words[4]
+            if first.isdigit() and int(first) <= WRITE_LOCK and (last == "EOF" or int(last) >= WRITE_LOCK):
+                return int(pid) if pid.isdigit() and pid != "0" else None
+    return None

@@ -1,0 +1,230 @@
+"""What a client asks of a source, and what our listener says that it gets: nothing is shown that is not applied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from amqp_broken import ATTACH, BEGIN, CLOSE, DETACH, OPEN, TRANSFER
+from amqp_raw import frame
+from amqp_wire import BEGUN, OPENED, Wire, flow, source, target
+from broker_contract_kit import Inbox
+from proton import Described, symbol, uint, ulong
+
+import brokers
+from brokers import Destination, Message, MessageType, queue, topic
+from brokers.amqp.provider import Listener, Options
+from brokers.amqp.provider.attaching import MAX_SELECTORS
+from brokers.embedded import Broker
+
+SELECTOR, NO_LOCAL = "apache.org:selector-filter:string", "apache.org:no-local-filter:list"
+
+
+@pytest.fixture
+def listener() -> Iterator[Listener]:
+    with Listener(Broker(), port=0) as listening:
+        yield listening
+
+
+@pytest.fixture
+def wire(listener: Listener) -> Iterator[Wire]:
+    with Wire(listener.port) as connected:
+        connected.write(OPENED, BEGUN)
+        connected.until(BEGIN)
+        yield connected
+
+
+def wanted(
+    address: str | None,
+    durable: int = 0,
+    expiry: str | None = None,
+    mode: str | None = None,
+    filters: dict[str, Any] | None = None,
+    capabilities: tuple[str, ...] = (),
+) -> Described:
+    """Make a source."""
+    named = {symbol(key): value for key, value in (filters or {}).items()} or None
+    fields = [address, uint(durable), expiry and symbol(expiry), uint(77), False, None, mode and symbol(mode), named]
+    outcomes = [symbol("amqp:accepted:list")]
+    return source(*fields, None, outcomes[0], symbol(capabilities[0]) if capabilities else None)
+
+
+def attach(wire: Wire, asked: Described | None, name: str = "r", handle: int = 0) -> dict[str, Any]:
+    """Attach a receiving link; return what the answer's source says, by its fields; empty for none."""
+    wire.write(frame(ATTACH, name, uint(handle), True, None, None, asked, target()))
+    said = wire.until(ATTACH).fields[5]
+    if said is None:
+        return {}
+    names = ["address", "durable", "expiry", "timeout", "dynamic", "properties", "mode", "filter", "default"]
+    return dict(zip([*names, "outcomes", "capabilities"], said.value, strict=False))
+
+
+def described(name: str | int, value: Any) -> Described:
+    """Make a filter."""
+    return Described(symbol(name) if isinstance(name, str) else ulong(name), value)
+
+
+@pytest.mark.parametrize("descriptor", [SELECTOR, 0x468C00000004])
+def test_a_selector_is_applied_and_shown(descriptor: str | int, listener: Listener, wire: Wire) -> None:
+    """It is known by its descriptor, symbol or number, and shown by the name that the client has for it."""
+    said = attach(wire, wanted("q", filters={"mine": described(descriptor, "JMSType = 'b'")}))
+    assert {key: value.value for key, value in said["filter"].items()} == {"mine": "JMSType = 'b'"}
+    with listener.broker.connect() as connection:
+        for kind in "abc":
+            connection.send(Message(message_type=MessageType.TEXT, body=kind, type=kind, destination=queue("q")))
+    wire.write(flow(uint(0), uint(0), uint(9)))
+    wire.until(TRANSFER)
+    assert listener.broker.depth(queue("q")) == 3
+    rest = Inbox()
+    with listener.broker.connect() as connection, connection.consume(queue("q"), rest):
+        assert rest.bodies(2) == ["a", "c"]
+
+
+def test_what_is_not_applied_is_not_shown(wire: Wire) -> None:
+    """Filters that nobody knows here, what is no filter, and noLocal of a queue are left out of the answer."""
+    filters = {
+        "x": described("x:other-filter:string", "a"),
+        "plain": "JMSType = 'a'",
+        "local": described(NO_LOCAL, []),
+        "s": described(SELECTOR, "TRUE"),
+    }
+    assert set(attach(wire, wanted("q", filters=filters), "one", 0)["filter"]) == {"s"}
+    assert set(attach(wire, wanted("topic://t", filters=filters), "two", 1)["filter"]) == {"s", "local"}
+    assert attach(wire, wanted("q", filters={"x": filters["x"]}), "three", 2).get("filter") is None
+
+
+ASKED = {
+    "a queue": (wanted("q"), ("q", 0, "link-detach", "move")),
+    "a queue that is durable": (wanted("q", 2, "never", "move"), ("q", 0, "link-detach", "move")),
+    "a queue to look at": (wanted("q", mode="copy"), ("q", 0, "link-detach", "copy")),
+    "a topic": (wanted("topic://t", mode="move"), ("topic://t", 0, "link-detach", "copy")),
+    "a durable subscription": (wanted("topic://t", 2, "never", "copy"), ("topic://t", 1, "never", "copy")),
+    "one by its configuration": (wanted("topic://t", 1), ("topic://t", 1, "never", "copy")),
+}
+"""What is asked of a source, and of the answer: address, durability, expiry, and mode."""
+
+
+@pytest.mark.parametrize("what", ASKED)
+def test_how_long_and_for_whom(what: str, wire: Wire) -> None:
+    """A terminus lasts as long as its link, but for durable subscriptions, whose unsettled state is not kept."""
+    asked, (address, durable, expiry, mode) = ASKED[what]
+    said = attach(wire, asked)
+    assert said["address"] == address
+    assert (said["durable"] or 0, said["expiry"], said["timeout"] or 0, said["mode"]) == (durable, expiry, 0, mode)
+
+
+@pytest.mark.parametrize(
+    ("filters", "why"),
+    [
+        ({"s": described(SELECTOR, "a = = 1")}, "must have a name, a literal"),
+        ({"s": described(SELECTOR, uint(5))}, "a selector is a string"),
+        ({"s": described(SELECTOR, "a" * 9000)}, "8192 characters"),
+    ],
+)
+def test_a_selector_that_is_none(filters: dict[str, Any], why: str, wire: Wire) -> None:
+    """The link is refused with `amqp:invalid-field`, and the session goes on."""
+    assert attach(wire, wanted("q", filters=filters)) == {}
+    condition, said = wire.until(DETACH).error
+    assert condition == "amqp:invalid-field"
+    assert why in said
+    assert attach(wire, wanted("q"), "next", 1)["address"] == "q"
+
+
+def test_selectors_of_one_client_together(wire: Wire) -> None:
+    """They are bounded, and make room as their links end."""
+    long = wanted("q", filters={"s": described(SELECTOR, "TRUE OR " * 1000 + "TRUE")})
+    room = MAX_SELECTORS // 8004
+    for handle in range(room):
+        assert attach(wire, long, f"l{handle}", handle)["filter"]
+    assert attach(wire, long, "more", room) == {}
+    assert wire.until(DETACH).error[0] == "amqp:resource-limit-exceeded"
+    wire.write(frame(DETACH, uint(room), True), frame(DETACH, uint(0), True))
+    wire.until(DETACH)
+    assert attach(wire, long, "again", room + 1)["filter"]
+
+
+def test_without_a_source(wire: Wire) -> None:
+    """A link to a durable subscription that is there is answered with what it is; one that is not, with nothing."""
+    kept = wanted("topic://t", 2, "never", "copy", {"jms-selector": described(SELECTOR, "TRUE")})
+    attach(wire, kept, "mine", 0)
+    wire.write(frame(DETACH, uint(0)))
+    wire.until(DETACH)
+    said = attach(wire, None, "mine", 1)
+    assert (said["address"], said["durable"], said["expiry"], said["mode"]) == ("t", 1, "never", "copy")
+    assert said["filter"]["jms-selector"].value == "TRUE"
+    assert "topic" in str(said["capabilities"])
+    wire.write(frame(DETACH, uint(1), True))
+    wire.until(DETACH)
+    assert attach(wire, None, "mine", 2) == {}
+    assert wire.until(DETACH).error == ("amqp:not-found", "there is no durable subscription 'mine' of 'me'")
+
+
+def test_without_a_source_only_who_may() -> None:
+    """A right that was taken back is asked for again."""
+    allowed = True
+    options = Options(may=lambda user, action, destination: allowed)
+    with Listener(Broker(), port=0, options=options) as listener, Wire(listener.port) as wire:
+        wire.write(OPENED, BEGUN)
+        attach(wire, wanted("topic://t", 2), "mine", 0)
+        wire.write(frame(DETACH, uint(0)))
+        wire.until(DETACH)
+        allowed = False
+        assert attach(wire, None, "mine", 1) == {}
+        assert wire.until(DETACH).error[0] == "amqp:unauthorized-access"
+
+
+def sole(container: str = "me", *desired: str) -> bytes:
+    """Open a connection with capabilities that are desired, one at most."""
+    wanted = symbol(desired[0]) if desired else None
+    return frame(OPEN, container, None, None, None, None, None, None, None, wanted)
+
+
+SOLE = "sole-connection-for-container"
+
+
+@pytest.mark.parametrize(("first", "second"), [((SOLE,), (SOLE,)), ((SOLE,), ()), ((), (SOLE,))])
+def test_a_sole_connection(first: tuple[str, ...], second: tuple[str, ...], listener: Listener) -> None:
+    """Where one of two is to be the only one of its container, the second is told so; when the first ends, it may."""
+    with Wire(listener.port) as one:
+        one.write(sole("me", *first))
+        opened = one.until(OPEN)
+        assert SOLE in str(opened.fields[7])
+        with Wire(listener.port) as two:
+            two.write(sole("me", *second))
+            assert {str(key): value for key, value in two.until(OPEN).fields[9].items()}[
+                "amqp:connection-establishment-failed"
+            ]
+            (error,) = two.until(CLOSE).fields
+            assert str(error.value[0]) == "amqp:invalid-field"
+            assert error.value[2] == {symbol("invalid-field"): symbol("container-id")}
+        with Wire(listener.port) as other:
+            other.write(sole("other", SOLE), BEGUN)
+            other.until(BEGIN)
+        one.write(frame(CLOSE))
+        one.until(CLOSE)
+        with Wire(listener.port) as again:
+            again.write(sole("me", *second), BEGUN)
+            again.until(BEGIN)
+
+
+def test_two_that_do_not_mind(listener: Listener) -> None:
+    """A container may have several connections where none is to be the only one."""
+    with Wire(listener.port) as one, Wire(listener.port) as two:
+        for each in (one, two):
+            each.write(sole(), BEGUN)
+            each.until(BEGIN)
+
+
+@pytest.mark.parametrize("place", [queue("q"), topic("t")])
+def test_our_own_client(place: Destination, listener: Listener) -> None:
+    """It selects too; a selector that is none is an error, and the connection goes on."""
+    with brokers.connect(listener.url) as connection:
+        with pytest.raises(brokers.BrokerError, match="amqp:invalid-field"):
+            connection.consume(place, Inbox(), selector="a = = 1")
+        inbox = Inbox()
+        connection.consume(place, inbox, selector="JMSType LIKE 'b%'")
+        for kind in ("a", "b1", "c", "b2"):
+            message = Message(message_type=MessageType.TEXT, body=kind, type=kind, destination=place)
+            connection.send(message).result(10)
+        assert inbox.bodies(2) == ["b1", "b2"]

@@ -1,0 +1,119 @@
+"""An empty text, xsi:nil and an element that is not there are three things, for typed services and zeep's clients."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zeep
+from calling_kit import PATIENCE
+from lxml import etree
+from typed_kit import NS, shop_wsdl
+from zeep_kit import written
+
+import soapjms
+from brokers.embedded import Broker
+from soapjms.zeep import Client
+
+ELEMENT = """<xs:element name="{}"><xs:complexType><xs:sequence>
+    <xs:element name="must" type="xs:string"/>
+    <xs:element name="code" type="t:Short"/>
+    <xs:element name="octets" type="xs:base64Binary" minOccurs="0"/>
+    <xs:element name="may" type="xs:string" minOccurs="0" nillable="true"/>
+    <xs:element name="null" type="xs:string" nillable="true"/>
+    <xs:element name="line" type="xs:string" minOccurs="0" maxOccurs="unbounded"/>
+    <xs:element name="weight" minOccurs="0"><xs:complexType><xs:simpleContent><xs:extension base="xs:string">
+      <xs:attribute name="unit" type="xs:string"/></xs:extension></xs:simpleContent></xs:complexType></xs:element>
+    <xs:element name="amount" type="xs:int" minOccurs="0"/>
+  </xs:sequence></xs:complexType></xs:element>"""
+SHORT = '<xs:simpleType name="Short"><xs:restriction base="xs:string"><xs:maxLength value="3"/></xs:restriction>'
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Write a WSDL whose operation `price` takes and returns all kinds of texts."""
+    text = shop_wsdl()
+    for name, kind in (("price", "b:Code"), ("priced", "xs:decimal")):
+        old = f'<xs:element name="{name}" type="{kind}"/>'
+        assert old in text
+        text = text.replace(old, ELEMENT.format(name))
+    end = '<xs:element name="till" type="xs:int"/>'
+    assert end in text
+    return written(tmp_path, text.replace(end, f"{end}{SHORT}</xs:simpleType>"))
+
+
+GIVEN: dict[str, Any] = {"must": "", "code": "", "octets": b"", "may": "", "null": "", "line": ["", "a", ""]}
+WEIGHT: dict[str, Any] = {"_value_1": "", "unit": ""}
+EMPTY: dict[str, Any] = GIVEN | {"weight": WEIGHT}
+
+
+def echo(path: Path, seen: list[Any]) -> soapjms.Service:
+    """Make a service that answers with what it was asked, and keeps it."""
+    service = soapjms.Service.from_wsdl(path)
+
+    @service.operation("price")
+    def price(**values: Any) -> Any:
+        seen.append(values)
+        return zeep.helpers.serialize_object(values, dict)  # of types that the answer has not
+
+    return service
+
+
+def call(path: Path, **values: Any) -> tuple[Any, Any, etree._Element]:
+    """Call with these; return what the service saw, what came back, and the request's element."""
+    seen = list[Any]()
+    with (
+        Broker("empty").connect() as connection,
+        soapjms.Dispatcher(connection, "jms:queue:shop", echo(path, seen)),
+        Client(path, connection=connection) as client,
+    ):
+        came = client.service.price(**values)
+        with client.settings(raw_response=True):
+            request = client.service.price(**values).jms.request
+    element = etree.fromstring(request.body)[0][0]
+    return seen[0], zeep.helpers.serialize_object(came, dict), element
+
+
+def test_empty(path: Path) -> None:
+    """It arrives as it was sent, wherever it stands, and comes back so."""
+    saw, came, element = call(path, **EMPTY)
+    for each in (saw, came):
+        found = {name: each[name] for name in GIVEN}
+        assert found == GIVEN
+        assert (each["weight"]["_value_1"], each["weight"]["unit"]) == ("", "")
+        assert each["amount"] is None
+    assert [etree.QName(each).localname for each in element if each.text is None] == [
+        "must", "code", "octets", "may", "null", "line", "line", "weight"
+    ]  # fmt: skip
+
+
+def test_nil_and_absent(path: Path) -> None:
+    """None is nil where the schema wants the element, else it is not there; both are read as None."""
+    saw, came, element = call(path, must="", code="a", null=None)
+    for each in (saw, came):
+        assert (each["null"], each["may"], each["octets"], each["weight"]) == (None, None, None, None)
+        assert each["line"] == []
+    assert [etree.QName(each).localname for each in element] == ["must", "code", "null"]
+    assert element[2].get("{http://www.w3.org/2001/XMLSchema-instance}nil") == "true"
+
+
+def test_nil_where_it_may_be_absent(path: Path) -> None:
+    """`zeep.xsd.Nil` writes it; it is not read as an empty text."""
+    saw, came, element = call(path, must="", code="", null="", may=zeep.xsd.Nil)
+    assert (saw["may"], came["may"]) == (None, None)
+    assert element.find(f"{{{NS}}}may").get("{http://www.w3.org/2001/XMLSchema-instance}nil") == "true"
+
+
+def test_an_empty_number_is_refused(path: Path) -> None:
+    """The schema has no empty number; the caller learns which element it is."""
+    body = f'<price xmlns="{NS}"><must/><code/><null/><amount/></price>'
+    text = f'<e:Envelope xmlns:e="http://schemas.xmlsoap.org/soap/envelope/"><e:Body>{body}</e:Body></e:Envelope>'
+    with (
+        Broker("empty").connect() as connection,
+        soapjms.Dispatcher(connection, "jms:queue:shop", echo(path, [])),
+        soapjms.Client(connection, "jms:queue:shop") as client,
+    ):
+        fault = client.call(text, soap_action="urn:shop:price", timeout=PATIENCE).fault
+    assert fault is not None
+    assert "amount" in fault.reason

@@ -1,0 +1,51 @@
+"""What somebody else asks of a JMS provider: Joram's tests, through Qpid JMS, on our listener and on others.
+
+All of them pass everywhere, so that one that fails here is ours to mend.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from joram_kit import COUNT, OF_OURS, OURS, joram_suites, run_joram
+from real_brokers import PASSWORD, USER, RealBroker
+
+from brokers.amqp.login import Binding
+from brokers.amqp.provider import Listener, Options
+from brokers.embedded import Broker
+
+SOME = "org.objectweb.jtests.jms.conform.connection.ConnectionTest"
+
+
+def assert_all_pass(url: str, folder: Path) -> None:
+    """Run them, and name each that fails with its reason."""
+    ended = run_joram(url, folder, [*joram_suites(), OURS])
+    assert {each.name: each.why for each in ended if each.why} == {}
+    assert len({each.name for each in ended}) == COUNT + OF_OURS
+
+
+@pytest.mark.peer
+def test_on_our_listener(tmp_path: Path) -> None:
+    """Selectors, browsers, durable and shared subscriptions, transactions, headers, temporary destinations."""
+    with Listener(Broker(), port=0) as listener:
+        assert_all_pass(listener.url, tmp_path)
+    assert listener.guests == 0
+
+
+@pytest.mark.peer
+def test_over_websocket(tmp_path: Path) -> None:
+    """A Java client says the host that it asks for as its origin, and is let in."""
+    with Listener(Broker(), port=0, options=Options(binding=Binding.LENIENT)) as listener:
+        ended = run_joram(f"amqpws://127.0.0.1:{listener.port}", tmp_path, [SOME])
+    assert {each.why for each in ended} == {""}
+
+
+@pytest.mark.soak
+@pytest.mark.broker
+@pytest.mark.parametrize("name", ["activemq", "artemis"])
+def test_on_others(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """ActiveMQ and Artemis pass them too: what the tests ask is what JMS asks, not what suits us."""
+    broker: RealBroker = request.getfixturevalue(name)
+    credentials = f"jms.username={USER}&jms.password={PASSWORD}"
+    assert_all_pass(f"amqp://{broker.host}:{broker.ports.amqp}?{credentials}", tmp_path)

@@ -1,0 +1,140 @@
+"""Want of memory: it ends one message, or one connection that is made again, and leaves no consumer deaf.
+
+That there is none is told by functions that fail where memory is asked for; `test_deaths` has processes without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from calling_kit import PATIENCE, URI, Peers, arrivals, envelope, eventually, fresh, greeter, take_one, text_of
+from lxml import etree
+from real_brokers import RealBroker
+
+import soapjms
+from brokers import Connection, Delivery, Message, MessageType, queue
+from brokers.amqp.consumer import AmqpDelivery
+from brokers.amqp.receiving import Inlet
+from brokers.stomp.consumer import StompDelivery
+from brokers.stomp.cutting import Cutter
+from soapjms import Client, Dispatcher
+from soapjms.protocol import xml
+
+MARK = b"takes too much"
+
+
+def failing(original: Callable[..., Any], when: Callable[..., bool], times: int) -> Callable[..., Any]:
+    """Wrap a function so that it fails for want of memory, so many times."""
+    left = iter(range(times))
+
+    def function(*arguments: Any, **options: Any) -> Any:
+        if when(*arguments, **options) and next(left, None) is not None:
+            raise MemoryError
+        return original(*arguments, **options)
+
+    return function
+
+
+def octets(body: bytes, name: str) -> Message:
+    """Make a message."""
+    return Message(message_type=MessageType.BYTES, body=body, destination=queue(name))
+
+
+@pytest.mark.broker
+class TestConsumers:
+    """On a real ActiveMQ, over both protocols."""
+
+    @pytest.fixture(params=["stomp", "amqp"])
+    def scheme(self, request: pytest.FixtureRequest) -> str:
+        """The protocol."""
+        found: str = request.param
+        return found
+
+    @pytest.fixture
+    def connection(self, scheme: str, activemq: RealBroker) -> Iterator[Connection]:
+        """A connection."""
+        with soapjms.connect(getattr(activemq, f"{scheme}_url"), reconnect=True) as made:
+            yield made
+
+    def test_reader(
+        self, scheme: str, connection: Connection, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """A connection on which nothing can be read is lost, and made again: then the message is there."""
+        name = fresh()
+        with arrivals(connection, queue(name)) as found:
+            if scheme == "stomp":
+                cut = failing(Cutter.cut, lambda cutter, data: MARK in data, 1)
+                monkeypatch.setattr(Cutter, "cut", cut)
+            else:
+                delivered = failing(Inlet.delivered, lambda inlet, delivery: inlet.wishes.destination.name == name, 1)
+                monkeypatch.setattr(Inlet, "delivered", delivered)
+            connection.send(octets(MARK, name)).result(PATIENCE)
+            assert found.next().body == MARK
+        assert connection.generation == 2
+        assert "there is no memory for what" in caplog.text
+
+    def test_body(
+        self, scheme: str, connection: Connection, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """A message whose body cannot be had becomes a dead letter in the end; others are delivered meanwhile."""
+        name = fresh()
+        function = {"stomp": "from_frame", "amqp": "from_amqp_message"}[scheme]
+        module = f"brokers.{scheme}.consumer.{function}"
+        original = __import__(f"brokers.{scheme}.consumer", fromlist=[function]).__dict__[function]
+
+        def is_marked(first: Any, second: Any, *others: Any, with_body: bool = True) -> bool:
+            return with_body and any(isinstance(each, bytes | bytearray) and MARK in each for each in (first, second))
+
+        monkeypatch.setattr(module, failing(original, is_marked, 6))
+        with arrivals(connection, queue(name)) as found:
+            connection.send(octets(MARK, name)).result(PATIENCE)
+            connection.send(octets(b"next", name)).result(PATIENCE)
+            assert found.next().body == b"next"
+            letter = take_one(connection, queue(f"DLQ.{name}"))
+        assert letter.body == MARK
+        assert caplog.text.count("goes back: there is no memory to read it") == 6
+        assert connection.generation == 1
+
+    def test_neither_handed_on_nor_given_back(
+        self, scheme: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """What can neither be worked on nor given back comes again with the next connection."""
+        name, seen = fresh(), list[int]()
+        kind = {"stomp": StompDelivery, "amqp": AmqpDelivery}[scheme]
+        monkeypatch.setattr(kind, "release", failing(kind.release, lambda delivery: True, 1))
+
+        def on_delivery(delivery: Delivery) -> None:
+            seen.append(delivery.generation)
+            if len(seen) == 1:
+                raise MemoryError
+            delivery.accept()
+
+        with connection.consume(queue(name), on_delivery):
+            connection.send(octets(b"one", name)).result(PATIENCE)
+            eventually(lambda: seen == [1, 2], "it came again")
+
+
+class TestDispatcher(Peers):
+    """A service on the embedded broker."""
+
+    def test_parsing(self, client: Client, other: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A request for which there is no memory goes back, and is answered once there is."""
+        marked = failing(xml.parse, lambda document, charset, limits: MARK in document, 2)
+        monkeypatch.setattr("soapjms.protocol.reading.parse", marked)
+        with Dispatcher(other, URI, greeter(), workers=1) as dispatcher:
+            future = client.submit(envelope(MARK.decode()))
+            assert text_of(client.call(envelope("Ann"))) == "Hello Ann"
+            assert text_of(future.result(PATIENCE)) == f"Hello {MARK.decode()}"
+            assert dispatcher.counts["out of memory"] == 2
+
+    def test_it_says_nothing_of_the_document(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What libxml2 says of memory is no mistake in the document, which lxml would have it."""
+
+        def fromstring(*_: object) -> None:
+            raise etree.XMLSyntaxError("unknown error", etree.ErrorTypes.ERR_NO_MEMORY, 0, 0)
+
+        monkeypatch.setattr("soapjms.protocol.xml.etree.fromstring", fromstring)
+        with pytest.raises(MemoryError, match="not memory enough to parse 4 octets of XML"):
+            xml.parse(b"<a/>")
