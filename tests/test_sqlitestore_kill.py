@@ -50,6 +50,7 @@ def test_once(seed: int, tmp_path: Path) -> None:
             process = processes[at]
             if chance.random() < 0.25:
                 process.kill()
+                process.wait(PATIENCE)
             else:
                 process.send_signal(signal.SIGSTOP)
                 time.sleep(chance.choice((0.05, 0.4, 0.8)))
