@@ -153,8 +153,10 @@ class Worker:
     ) -> Finished | Job | None:
         """Read a request that is noted meanwhile; from there on `begin` counts. None because of `closing`.
 
-        One that was delivered before is read alone of its kind: what kills the process then is that one.
+        One that was delivered before is read alone of its kind: what kills the process then is that one. Of what the
+        broker counts only one delivery is believed: it counts also what a process that died had not begun to read.
         """
+        told = min(told, 2)
         with self._alone(self._redelivered) if was_delivered_before(delivery) else nullcontext(True) as has_turn:
             before = self._when_stored(partial(store.arrive, key, told)) if has_turn else None
             if before is None:

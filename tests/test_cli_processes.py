@@ -108,10 +108,23 @@ def test_hangs_before_it_serves(tmp_path: Path) -> None:
 class TestHung(OnRealBrokers):
     """A process that neither works nor ends."""
 
-    def test_stopped_at_work(self, url: str, connection: Connection, uri: str, tmp_path: Path) -> None:
+    @pytest.mark.parametrize(
+        ("transactions", "is_stored"),
+        [
+            ("--transactions", True),
+            ("--no-transactions", False),
+            pytest.param("--transactions", False, marks=pytest.mark.soak),
+            pytest.param("--no-transactions", True, marks=pytest.mark.soak),
+        ],
+    )
+    def test_stopped_at_work(
+        self, url: str, connection: Connection, uri: str, tmp_path: Path, transactions: str, is_stored: bool
+    ) -> None:
         """/live says no, and which it is; what it was working on is answered by another, as the broker notices."""
         options = ["--connection", with_heartbeat(url), "--uri", uri, "--processes", "2", "--workers", "1"]
-        options += ["--health", "127.0.0.1:0", "--store", str(tmp_path / "requests.db"), "--lease", "1"]
+        options += ["--health", "127.0.0.1:0", transactions]
+        if is_stored:
+            options += ["--store", str(tmp_path / "requests.db"), "--lease", "1"]
         with (
             Client(connection, uri, timeout=PATIENCE) as client,
             serving("bank:service", *options, marks=tmp_path, command=IMPATIENT, BANK_WORK="2") as served,

@@ -385,7 +385,10 @@ class TestFailingStore(WithStore):
 
     @pytest.mark.parametrize("caught", ["not", "wrapped", "answered", "ignored"])
     @pytest.mark.parametrize("one_way", [False, True], ids=["call", "one-way"])
-    def test_full_disk(self, client: Client, other: Connection, path: Path, caught: str, one_way: bool) -> None:
+    @pytest.mark.parametrize("transactional", [True, False], ids=["transactions", "without"])
+    def test_full_disk(
+        self, client: Client, other: Connection, path: Path, caught: str, one_way: bool, transactional: bool
+    ) -> None:
         """A statement of the function that finds the disk full waits too, whatever the function makes of the error."""
         service, runs, limit = Service(), list[str](), list[int]()
 
@@ -406,7 +409,10 @@ class TestFailingStore(WithStore):
                     raise SoapFaultError("it cannot be booked") from error
             return element("greetMeResponse", f"Hello {request.element.text}")
 
-        with SqliteStore(path) as store, Dispatcher(other, URI, service, store=store) as dispatcher:
+        with (
+            SqliteStore(path) as store,
+            Dispatcher(other, URI, service, store=store, transactional=transactional) as dispatcher,
+        ):
             with closing(sqlite3.connect(path)) as database:
                 limit.append(database.execute("PRAGMA page_count").fetchone()[0] + 3)
             if one_way:

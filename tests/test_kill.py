@@ -32,6 +32,7 @@ def test_nothing_is_lost_or_doubled(workload: str) -> None:
 
 
 @pytest.mark.broker
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_over_tls_and_to_a_topic() -> None:
     """The same over TLS, with a durable subscription to a topic."""

@@ -38,7 +38,7 @@ def mortal() -> Iterator[RealBroker]:
 
 
 @pytest.mark.broker
-@pytest.mark.parametrize("outage", [5.0, 20.0])
+@pytest.mark.parametrize("outage", [5.0, pytest.param(20.0, marks=pytest.mark.soak)])
 def test_restarted_broker(mortal: RealBroker, outage: float) -> None:
     """ActiveMQ Classic that was killed and started again."""
     with brokers.connect(mortal.stomp_url) as stomp, brokers.connect(mortal.amqp_url) as amqp:

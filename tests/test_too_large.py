@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -69,16 +70,20 @@ def test_one_limit() -> None:
 class TestDispatcher:
     """A request above the limit comes to a service."""
 
-    @pytest.mark.parametrize("transactional", [True, False])
-    def test_refused(self, broker: RealBroker, other: Connection, transactional: bool) -> None:
+    @pytest.mark.parametrize("transactional", [True, False], ids=["transactions", "without"])
+    @pytest.mark.parametrize("is_stored", [True, False], ids=["store", "no store"])
+    def test_refused(
+        self, broker: RealBroker, other: Connection, transactional: bool, is_stored: bool, tmp_path: Path
+    ) -> None:
         """As often as there are workers, and more: all go on and are ready; each such request is a dead letter."""
         name = fresh()
         letters = dead_letters(broker, name)
         before = broker.counters().messages.get(letters, 0)
+        store = tmp_path / "requests.db" if is_stored else None
         with (
             brokers.connect(broker.amqp_url, max_message=LIMIT) as connection,
             Dispatcher(
-                connection, f"jms:queue:{name}", greeter(), workers=WORKERS, transactional=transactional
+                connection, f"jms:queue:{name}", greeter(), workers=WORKERS, transactional=transactional, store=store
             ) as dispatcher,
             Client(other, f"jms:queue:{name}", timeout=PATIENCE) as client,
         ):
