@@ -347,6 +347,25 @@ def test_messages_wait_for_a_callback(server: Running) -> None:
         assert inbox.data(3) == [b"0", b"1", b"2"]
 
 
+def test_what_waited_comes_first(server: Running) -> None:
+    """A callback that is registered late gets a topic's messages in their order, those on their way included."""
+    inbox, begun, go_on = Inbox(), Event(), Event()
+    with connected(server.address) as client, connected(server.address, "bob") as other:
+        client.subscribe("/t", Inbox())
+        client._hearing.unregister("/t")
+        handing = client._hearing._handing
+        other.publish("/t", "0")
+        eventually(lambda: handing._unclaimed)
+        handing.call(lambda: (begun.set(), go_on.wait(PATIENCE))[0])
+        assert begun.wait(PATIENCE)
+        for number in (1, 2):
+            other.publish("/t", str(number))
+        eventually(lambda: handing._tasks.qsize() == 2)
+        client.subscribe("/t", inbox)
+        go_on.set()
+        assert inbox.data(3) == [b"0", b"1", b"2"]
+
+
 def test_an_inbox_outlives_the_program(server: Running, tmp_path: Path) -> None:
     """What was acknowledged and not handed over is, by the next client with the same inbox; what was, is not."""
     first, second, store = Inbox(), Inbox(), tmp_path / "inbox"

@@ -39,7 +39,8 @@ class Handing:
         self._dialect = dialect
         self._limits = limits
         self._lock = Lock()
-        self._callbacks: dict[str, OnMessage] = {}
+        self._registered: dict[str, OnMessage] = {}
+        self._callbacks: dict[str, OnMessage] = {}  # of them, those whose turn has come
         self._unclaimed: list[str] = []
         self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread = Thread(target=self._run, name="smqp callbacks", daemon=True)
@@ -48,17 +49,17 @@ class Handing:
         self._thread.start()
 
     def register(self, pattern: str, on_message: OnMessage) -> None:
-        """Hand over what a pattern covers, also what has waited for that."""
+        """Hand over what a pattern covers, also what has waited for that, and that first."""
         with self._lock:
-            self._callbacks[fold(pattern)] = on_message
-            unclaimed, self._unclaimed = self._unclaimed, []
-        for smuid in unclaimed:
-            self.message(smuid)
+            self._registered[fold(pattern)] = on_message
+        self._tasks.put(partial(self._begin, fold(pattern), on_message))
 
     def unregister(self, pattern: str) -> None:
         """Hand over no more of what a pattern covers."""
         with self._lock:
-            self._callbacks = {each: then for each, then in self._callbacks.items() if not covers(fold(pattern), each)}
+            for known in (self._registered, self._callbacks):
+                for each in [each for each in known if covers(fold(pattern), each)]:
+                    del known[each]
 
     def message(self, smuid: str) -> None:
         """Hand over a message of the inbox soon."""
@@ -82,6 +83,15 @@ class Handing:
                 log.exception(CALLBACK_FAILED, "a notification")
         self._inbox.close()  # not before: a callback that closes the client has taken its message
 
+    def _begin(self, pattern: str, on_message: OnMessage) -> None:
+        """Hand over what has waited, in order: what came before this has had its turn, what came later has it next."""
+        with self._lock:
+            if self._registered.get(pattern) is on_message:
+                self._callbacks[pattern] = on_message
+        unclaimed, self._unclaimed = self._unclaimed, []
+        for smuid in unclaimed:
+            self._give(smuid)
+
     def _give(self, smuid: str) -> None:
         found = self._inbox.read(smuid)
         if found is None:
@@ -104,10 +114,10 @@ class Handing:
             if not matching:
                 # The context of another server may itself have slashes.
                 matching = [each for each in self._callbacks if fold(topic).endswith(each)]
-            if not matching:
-                self._unclaimed.append(smuid)
-                return None
-            return self._callbacks[max(matching, key=lambda each: (each == folded, len(each)))]
+            if matching:
+                return self._callbacks[max(matching, key=lambda each: (each == folded, len(each)))]
+        self._unclaimed.append(smuid)
+        return None
 
 
 def read_content(octets: bytes, dialect: Dialect, limits: Limits) -> Content:
