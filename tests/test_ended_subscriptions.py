@@ -19,8 +19,8 @@ from soapjms.observing import Observer, Place
 from soapjms.prometheus import Metrics
 
 WORKERS = 3
-PAUSE = 1.5
-"""Seconds for which a subscription stays away in these tests, so that it is seen to."""
+PAUSE = 4.0
+"""Seconds for which a subscription stays away in these tests, so that it is seen to on a busy machine."""
 
 
 class Slow:
