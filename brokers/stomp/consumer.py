@@ -177,7 +177,11 @@ class StompDelivery(Delivery):
 
 
 class Shared(NamedTuple):
-    """What the consumers of a connection share; `on_close` is told when one has ended."""
+    """What the consumers of a connection share.
+
+    `on_close` is told when one has ended; `enrol` of each SUBSCRIBE before it is written, and whom to tell if the
+    broker ends it.
+    """
 
     new_id: Callable[[str], str]
     timeout: float
@@ -185,6 +189,7 @@ class Shared(NamedTuple):
     releases: Releases
     later: Later
     on_close: Callable[[StompConsumer], None]
+    enrol: Callable[[Subscription, Destination, Callable[[str], None]], None]
 
 
 class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
@@ -227,15 +232,22 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
     def resume(self, link: Link, generation: int, *, again: bool = False) -> bool:
         """Subscribe in a session and wait for the broker's receipt; False if this was closed, or subscribed by then.
 
-        Where the broker ended one of several subscriptions it does not say which. So the same is asked for `again`: if
-        it is there the broker refuses a second one of its name, and nothing has changed.
+        Where the broker ended one of several subscriptions and does not say which, the same is asked for `again`: if it
+        is there the broker refuses a second one of its name, and nothing has changed. Elsewhere what may be there is
+        ended and there is another; to a queue once `on_delivery` has returned.
 
         Raises:
             BrokerError: as `start` has it.
         """
         before = self._subscription
         if before is not None and before.generation >= generation:
-            return again and before.generation == generation and self._ask_again(before)
+            if not again or before.generation > generation:
+                return False
+            if link.dialect.subscribed is not None:
+                return self._ask_again(before, link.dialect.subscribed)
+            if self._turns.is_busy and self._destination.kind not in link.dialect.owns_copies:
+                return False  # what came next would wait behind that, though others have the time
+            self._end_if_there(before)
         subscription = self._replace(before, link, generation)
         if subscription is None:
             return False
@@ -260,17 +272,34 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
         with link.writing:
             if self._is_stopped or not subscription.is_live:
                 return None
-            subscription.is_begun = True
+            self._enrol(subscription)
             return link.begin_to_ask(pack("SUBSCRIBE", self._headers(subscription) | {"receipt": receipt}), receipt)
 
-    def _ask_again(self, subscription: Subscription) -> bool:
-        """Subscribe as before; False if this was closed. What was delivered before is still settled as it was held."""
+    def _enrol(self, subscription: Subscription) -> None:
+        """Take note that SUBSCRIBE is written next. With the link's `writing` held."""
+        subscription.is_begun = True
+        if self.home is None:
+            self._shared.enrol(subscription, self._destination, partial(self._doubt, subscription))
+
+    def _end_if_there(self, subscription: Subscription) -> None:
+        """End a subscription that the broker may have ended; what was held went back with it, or does now."""
+        receipt = self._shared.new_id("receipt")
+        with subscription.link.writing:
+            farewell = self.end({"receipt": receipt})
+            if farewell:
+                subscription.link.request(farewell, {receipt: lambda _: None})
+
+    def _ask_again(self, subscription: Subscription, is_there: str) -> bool:
+        """Subscribe as before; False if this was closed. What was delivered before is still settled as it was held.
+
+        `is_there` is what the broker says if it had not ended.
+        """
         wait = self._ask(subscription)
         try:
             if wait is not None:
                 wait(self._shared.timeout)
         except SendFailedError as error:
-            if subscription.link.dialect.subscribed not in f"{error}":
+            if is_there not in f"{error}":
                 raise
         return wait is not None
 
@@ -361,7 +390,7 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
             subscription = self._replace(before, before.link, before.generation)
             if subscription is None:
                 return
-            subscription.is_begun = True
+            self._enrol(subscription)
             receipt = self._shared.new_id(SUBSCRIBE)
             headers = self._headers(subscription) | {"receipt": receipt}
             before.link.request(farewell + pack("SUBSCRIBE", headers), {receipt: self._note_answer})
