@@ -15,13 +15,13 @@ from enum import Enum, auto
 from functools import partial
 from threading import Event, Lock
 from time import monotonic
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from brokers.connection import Delivery, OnDelivery
 from brokers.crew import Crew
 from brokers.deadlines import Later
 from brokers.errors import BrokerError, ConnectionLostError, DestinationGoneError, NoDestinationError, SendFailedError
-from brokers.message import Destination
+from brokers.message import Destination, DestinationKind
 from brokers.sessions import LastingConsumer, Owner
 from brokers.stomp.acceptance import Acceptances, Arrival, Subscription
 from brokers.stomp.annex import Home
@@ -32,6 +32,9 @@ from brokers.stomp.releases import MAX_DELIVERIES, Releases, pause_after
 from brokers.wishes import Wishes
 
 log = logging.getLogger(__name__)
+
+SUSPENSE: Final = 1.0
+"""Seconds within which all consumers of a queue that is deleted are told."""
 
 
 class Fate(Enum):
@@ -301,7 +304,38 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
         except SendFailedError as error:
             if is_there not in f"{error}":
                 raise
+            self._suspect(subscription)
+        else:
+            if subscription.link.routes_to(spell(self._source, subscription.link.dialect)) == 1:
+                self._suspect(subscription)
         return wait is not None
+
+    def _suspect(self, subscription: Subscription) -> None:
+        """Make another session in a moment, if the broker closed one consumer and did not delete the queue of all.
+
+        Artemis, told by an operator to close a consumer, tells its client so, goes on giving it messages, and forgets
+        by which name it could be ended. Where the queue is deleted all its consumers end; a single one tells nothing.
+        """
+        if not self._is_source_shared:
+            return
+        later = partial(self._leave_if_same, subscription, self._endings)
+        with suppress(RuntimeError):  # the connection was closed meanwhile
+            self._shared.later(SUSPENSE, later)
+
+    @property
+    def _is_source_shared(self) -> bool:
+        """Whether a consumer takes messages from another: from a topic each has its own, unless it is durable."""
+        kind = self._destination.kind
+        return kind is DestinationKind.QUEUE or self.wishes.durable_name is not None
+
+    def _leave_if_same(self, subscription: Subscription, endings: int) -> None:
+        is_same = endings == self._endings and subscription is self._subscription and subscription.is_live
+        if is_same and subscription.link.is_up and not self._is_stopped:
+            log.error(
+                "the broker closed a consumer of %s, and may go on giving messages to it; so there is another session",
+                self._destination,
+            )
+            subscription.link.drop()
 
     def _doubt(self, subscription: Subscription, why: str) -> None:
         """Note that the broker may have ended a subscription. For the thread that reads."""
