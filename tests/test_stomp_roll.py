@@ -105,6 +105,9 @@ class TestDispatcher:
                 assert other.subscriptions == (1, 1)
             assert dispatcher.health().live
             assert text_of(asked.result(PATIENCE)) == "Hello one"  # another worker got it
+            for number in range(50):
+                assert text_of(client.call(envelope(f"{number}"))) == f"Hello {number}"
+            assert dispatcher.subscriptions == (WORKERS - 1, WORKERS)  # else one would wait behind what is held
             held.go_on.set()
             eventually(lambda: dispatcher.health().ready, "it is ready again")
             eventually(lambda: impatient.counters().consumers.get(name) == WORKERS, "every worker has a consumer")
