@@ -340,6 +340,11 @@ class Turns(Generic[T]):
         self._is_awaited = False
         self._thread: int | None = None
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether an item is being handled, or waits."""
+        return self._is_busy
+
     def put(self, item: T) -> None:
         """Add an item; after `stop` it is dropped. Raises what `submit` does; the item then waits for the next one."""
         with self._lock:

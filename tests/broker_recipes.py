@@ -9,8 +9,10 @@ import os
 import re
 import shutil
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -116,6 +118,7 @@ class Classic(Recipe):
         mirrored: copy what is sent to a queue to the topic `VirtualTopic.Mirror.` and the queue's name, for a tap.
         memory: what all messages together may take of it.
         store: what they may take on the disk.
+        changes: what else to write in `activemq.xml`, and in place of which text.
     """
 
     title = "ActiveMQ"
@@ -125,11 +128,19 @@ class Classic(Recipe):
     factory = "org.apache.activemq.ActiveMQConnectionFactory"
     clients = CLASSIC_JARS
 
-    def __init__(self, *, mirrored: bool = False, memory: str = "128mb", store: str = "1gb") -> None:
+    def __init__(
+        self,
+        *,
+        mirrored: bool = False,
+        memory: str = "128mb",
+        store: str = "1gb",
+        changes: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.settings = {
             'useMirroredQueues="false"': f'useMirroredQueues="{str(mirrored).lower()}"',
             '<memoryUsage limit="128mb"/>': f'<memoryUsage limit="{memory}"/>',
             '<storeUsage limit="1gb"/>': f'<storeUsage limit="{store}"/>',
+            **changes,
         }
 
     @property

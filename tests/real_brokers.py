@@ -177,6 +177,19 @@ class RealBroker(ABC):
         answer = self._call({"type": "exec", "mbean": mbean, "operation": operation, "arguments": arguments})
         assert answer["status"] == 200, answer
 
+    def close_consumer(self, address: str) -> None:
+        """Close one of the consumers of an address of Artemis, as an operator may."""
+        mbean = 'org.apache.activemq.artemis:broker="tests"'
+        those = json.dumps({"field": "ADDRESS", "operation": "EQUALS", "value": address})
+        asked = {"operation": "listConsumers(java.lang.String,int,int)", "arguments": [those, 1, 1]}
+        (found,) = json.loads(self._call({"type": "exec", "mbean": mbean, **asked})["value"])["data"]
+        which = {
+            "operation": "closeConsumerWithID(java.lang.String,java.lang.String)",
+            "arguments": [found["session"], found["id"]],
+        }
+        answer = self._call({"type": "exec", "mbean": mbean, **which})
+        assert answer["value"] is True, answer
+
     def queues_of(self, address: str) -> list[str]:
         """List the queues of an address of Artemis: that of its name, or one for each subscription to a topic."""
         found = self._ask(

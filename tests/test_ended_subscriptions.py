@@ -98,6 +98,23 @@ class TestDispatcher:
         assert sum(change for change, _ in noted.changes) == 0
         assert all(problem for change, problem in noted.changes if change < 0)
 
+    @pytest.mark.parametrize("workers", [1, WORKERS])
+    def test_closed_by_an_operator(self, artemis: RealBroker, connection: Connection, workers: int) -> None:
+        """Whose consumer an operator closes has another, and none is left that takes messages from it."""
+        name = fresh()
+        with (
+            brokers.connect(artemis.amqp_url) as other,
+            Client(other, f"jms:queue:{name}", timeout=PATIENCE) as client,
+            Dispatcher(connection, f"jms:queue:{name}", greeter(), workers=workers) as dispatcher,
+        ):
+            assert text_of(client.call(envelope("one"))) == "Hello one"
+            artemis.close_consumer(name)
+            futures = [client.submit(envelope(f"{number}")) for number in range(20)]
+            for number, future in enumerate(futures):
+                assert text_of(future.result(PATIENCE)) == f"Hello {number}"
+            eventually(lambda: dispatcher.health().ready, "it is ready")
+            eventually(lambda: artemis.counters().consumers.get(name) == workers, "every worker has one consumer")
+
     def test_again_and_again(self, artemis: RealBroker, connection: Connection) -> None:
         """However often: no consumer is missed, and none is there twice."""
         name, got = fresh(), SimpleQueue[object]()

@@ -24,7 +24,7 @@ from brokers.connection import Consumer, Delivery, OnDelivery
 from brokers.crew import Crew
 from brokers.deadlines import Later
 from brokers.errors import BrokerError, ConnectionLostError
-from brokers.message import Message
+from brokers.message import DestinationKind, Message
 from brokers.sessions import LastingConsumer, Owner
 from brokers.wishes import Wishes
 
@@ -196,6 +196,8 @@ class AmqpConsumer(LastingConsumer[AmqpSession, Arrival, AmqpDelivery]):
     def resume(self, session: AmqpSession, generation: int, *, again: bool = False) -> bool:
         """Attach a link in a generation; False if this was closed, or has one there by then.
 
+        In the place of one that was ended there is another to a queue only once `on_delivery` has returned.
+
         Raises:
             BrokerError: as `start` has it.
         """
@@ -208,6 +210,8 @@ class AmqpConsumer(LastingConsumer[AmqpSession, Arrival, AmqpDelivery]):
                     return False
                 if before.is_live:
                     return True
+                if self._turns.is_busy and self.wishes.destination.kind is DestinationKind.QUEUE:
+                    return False  # what came next would wait behind that, though others have the time
             inlet = self._inlet = Inlet(session, generation, self.wishes, session.dialect, self._shared.max_message)
         try:
             inlet.attach(self._turns.put, partial(self._note_detached, inlet))(self._shared.timeout)

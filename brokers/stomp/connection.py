@@ -14,6 +14,7 @@ from brokers.errors import BrokerError, ConnectionLostError, SendFailedError, Un
 from brokers.lasting import LastingConnection
 from brokers.message import DeliveryMode, Destination, DestinationKind, Message
 from brokers.reconnect import Reconnect
+from brokers.stomp.acceptance import Subscription
 from brokers.stomp.annex import Annexes
 from brokers.stomp.consumer import Shared, StompConsumer, StompDelivery
 from brokers.stomp.dialect import capabilities_of
@@ -22,6 +23,7 @@ from brokers.stomp.frames import Headers, spell, to_frame
 from brokers.stomp.link import Link, pack
 from brokers.stomp.login import Login
 from brokers.stomp.releases import Releases
+from brokers.stomp.roll import Roll
 from brokers.stomp.transaction import Names, StompTransaction
 from brokers.wishes import Wishes
 
@@ -45,8 +47,9 @@ class StompConnection(LastingConnection[Link, StompConsumer]):
         super().__init__(",".join(map(str, logins)), endpoints, timeout, reconnect)
         self._ids = count(1)
         self.names = Names()
-        self._shared = Shared(self.new_id, timeout, self._crew, Releases(), self.later, self.forget)
+        self._shared = Shared(self.new_id, timeout, self._crew, Releases(), self.later, self.forget, self._enrol)
         self._annexes: Annexes | None = None
+        self._roll: tuple[Link, Roll] | None = None
         self._spare: list[tuple[Link, Destination]] = []  # temporary ones that the broker still has
         self._mark = token_hex(8)  # in the address of each temporary destination of this connection
         self._written: Completion[SendResult] = self.completion()  # of every send that waits for no answer
@@ -128,6 +131,14 @@ class StompConnection(LastingConnection[Link, StompConsumer]):
     def _consumer(self, wishes: Wishes, on_delivery: OnDelivery) -> StompConsumer:
         home = None if self._annexes is None else self._annexes.home(wishes.destination)
         return StompConsumer(wishes, on_delivery, owner=self, shared=self._shared, home=home)
+
+    def _enrol(self, subscription: Subscription, source: Destination, doubt: Callable[[str], None]) -> None:
+        """Have a subscription's end told where the broker writes nothing of it; with the link's `writing` held."""
+        link = subscription.link
+        if link.dialect.has_advisories:
+            if self._roll is None or self._roll[0] is not link:
+                self._roll = link, Roll(link, self.new_id, self.later)
+            self._roll[1].enrol(subscription, source, doubt)
 
     def _make_temporary(self, link: Link, kind: DestinationKind, *, fresh: bool, ends: bool) -> Destination:
         address = f"{link.dialect.own_prefixes[kind]}{self._mark}-{token_hex(16)}"

@@ -15,13 +15,13 @@ from enum import Enum, auto
 from functools import partial
 from threading import Event, Lock
 from time import monotonic
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from brokers.connection import Delivery, OnDelivery
 from brokers.crew import Crew
 from brokers.deadlines import Later
 from brokers.errors import BrokerError, ConnectionLostError, DestinationGoneError, NoDestinationError, SendFailedError
-from brokers.message import Destination
+from brokers.message import Destination, DestinationKind
 from brokers.sessions import LastingConsumer, Owner
 from brokers.stomp.acceptance import Acceptances, Arrival, Subscription
 from brokers.stomp.annex import Home
@@ -32,6 +32,9 @@ from brokers.stomp.releases import MAX_DELIVERIES, Releases, pause_after
 from brokers.wishes import Wishes
 
 log = logging.getLogger(__name__)
+
+SUSPENSE: Final = 1.0
+"""Seconds within which all consumers of a queue that is deleted are told."""
 
 
 class Fate(Enum):
@@ -177,7 +180,11 @@ class StompDelivery(Delivery):
 
 
 class Shared(NamedTuple):
-    """What the consumers of a connection share; `on_close` is told when one has ended."""
+    """What the consumers of a connection share.
+
+    `on_close` is told when one has ended; `enrol` of each SUBSCRIBE before it is written, and whom to tell if the
+    broker ends it.
+    """
 
     new_id: Callable[[str], str]
     timeout: float
@@ -185,6 +192,7 @@ class Shared(NamedTuple):
     releases: Releases
     later: Later
     on_close: Callable[[StompConsumer], None]
+    enrol: Callable[[Subscription, Destination, Callable[[str], None]], None]
 
 
 class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
@@ -227,15 +235,22 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
     def resume(self, link: Link, generation: int, *, again: bool = False) -> bool:
         """Subscribe in a session and wait for the broker's receipt; False if this was closed, or subscribed by then.
 
-        Where the broker ended one of several subscriptions it does not say which. So the same is asked for `again`: if
-        it is there the broker refuses a second one of its name, and nothing has changed.
+        Where the broker ended one of several subscriptions and does not say which, the same is asked for `again`: if it
+        is there the broker refuses a second one of its name, and nothing has changed. Elsewhere what may be there is
+        ended and there is another; to a queue once `on_delivery` has returned.
 
         Raises:
             BrokerError: as `start` has it.
         """
         before = self._subscription
         if before is not None and before.generation >= generation:
-            return again and before.generation == generation and self._ask_again(before)
+            if not again or before.generation > generation:
+                return False
+            if link.dialect.subscribed is not None:
+                return self._ask_again(before, link.dialect.subscribed)
+            if self._turns.is_busy and self._destination.kind not in link.dialect.owns_copies:
+                return False  # what came next would wait behind that, though others have the time
+            self._end_if_there(before)
         subscription = self._replace(before, link, generation)
         if subscription is None:
             return False
@@ -260,19 +275,67 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
         with link.writing:
             if self._is_stopped or not subscription.is_live:
                 return None
-            subscription.is_begun = True
+            self._enrol(subscription)
             return link.begin_to_ask(pack("SUBSCRIBE", self._headers(subscription) | {"receipt": receipt}), receipt)
 
-    def _ask_again(self, subscription: Subscription) -> bool:
-        """Subscribe as before; False if this was closed. What was delivered before is still settled as it was held."""
+    def _enrol(self, subscription: Subscription) -> None:
+        """Take note that SUBSCRIBE is written next. With the link's `writing` held."""
+        subscription.is_begun = True
+        if self.home is None:
+            self._shared.enrol(subscription, self._destination, partial(self._doubt, subscription))
+
+    def _end_if_there(self, subscription: Subscription) -> None:
+        """End a subscription that the broker may have ended; what was held went back with it, or does now."""
+        receipt = self._shared.new_id("receipt")
+        with subscription.link.writing:
+            farewell = self.end({"receipt": receipt})
+            if farewell:
+                subscription.link.request(farewell, {receipt: lambda _: None})
+
+    def _ask_again(self, subscription: Subscription, is_there: str) -> bool:
+        """Subscribe as before; False if this was closed. What was delivered before is still settled as it was held.
+
+        `is_there` is what the broker says if it had not ended.
+        """
         wait = self._ask(subscription)
         try:
             if wait is not None:
                 wait(self._shared.timeout)
         except SendFailedError as error:
-            if subscription.link.dialect.subscribed not in f"{error}":
+            if is_there not in f"{error}":
                 raise
+            self._suspect(subscription)
+        else:
+            if subscription.link.routes_to(spell(self._source, subscription.link.dialect)) == 1:
+                self._suspect(subscription)
         return wait is not None
+
+    def _suspect(self, subscription: Subscription) -> None:
+        """Make another session in a moment, if the broker closed one consumer and did not delete the queue of all.
+
+        Artemis, told by an operator to close a consumer, tells its client so, goes on giving it messages, and forgets
+        by which name it could be ended. Where the queue is deleted all its consumers end; a single one tells nothing.
+        """
+        if not self._is_source_shared:
+            return
+        later = partial(self._leave_if_same, subscription, self._endings)
+        with suppress(RuntimeError):  # the connection was closed meanwhile
+            self._shared.later(SUSPENSE, later)
+
+    @property
+    def _is_source_shared(self) -> bool:
+        """Whether a consumer takes messages from another: from a topic each has its own, unless it is durable."""
+        kind = self._destination.kind
+        return kind is DestinationKind.QUEUE or self.wishes.durable_name is not None
+
+    def _leave_if_same(self, subscription: Subscription, endings: int) -> None:
+        is_same = endings == self._endings and subscription is self._subscription and subscription.is_live
+        if is_same and subscription.link.is_up and not self._is_stopped:
+            log.error(
+                "the broker closed a consumer of %s, and may go on giving messages to it; so there is another session",
+                self._destination,
+            )
+            subscription.link.drop()
 
     def _doubt(self, subscription: Subscription, why: str) -> None:
         """Note that the broker may have ended a subscription. For the thread that reads."""
@@ -361,7 +424,7 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
             subscription = self._replace(before, before.link, before.generation)
             if subscription is None:
                 return
-            subscription.is_begun = True
+            self._enrol(subscription)
             receipt = self._shared.new_id(SUBSCRIBE)
             headers = self._headers(subscription) | {"receipt": receipt}
             before.link.request(farewell + pack("SUBSCRIBE", headers), {receipt: self._note_answer})

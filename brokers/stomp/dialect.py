@@ -60,7 +60,9 @@ class Dialect:
         tells_gone: a SEND to a temporary destination that is gone is refused.
         gone: what an ERROR says when a destination does not exist.
         ended: how an ERROR begins that ends a subscription, with `address` and `queue` of it; None if none does.
-        subscribed: what the ERROR says for a SUBSCRIBE whose `id` a living subscription has.
+        subscribed: what the ERROR says for a SUBSCRIBE whose `id` a living subscription has; None if there is none, and
+            the session has two then.
+        has_advisories: it says on topics of its own which subscriptions it has ended; see `brokers.stomp.roll`.
         subscribe_error_has_receipt: the ERROR for a SUBSCRIBE says for which.
         confirms_leave: a DISCONNECT may ask for a receipt.
     """
@@ -92,7 +94,8 @@ class Dialect:
     tells_gone: bool
     gone: str
     ended: re.Pattern[str] | None
-    subscribed: str
+    subscribed: str | None
+    has_advisories: bool
     subscribe_error_has_receipt: bool
     confirms_leave: bool
 
@@ -154,7 +157,8 @@ ACTIVEMQ_CLASSIC: Final = Dialect(
     tells_gone=True,
     gone="DestinationDoesNotExistException",
     ended=None,  # who consumes from a queue that is deleted, consumes from the one that is made next
-    subscribed="already",  # never asked
+    subscribed=None,
+    has_advisories=True,
     subscribe_error_has_receipt=True,
     confirms_leave=True,
 )
@@ -212,6 +216,7 @@ ARTEMIS: Final = Dialect(
         re.DOTALL,
     ),
     subscribed="already is a subscription",
+    has_advisories=False,
     subscribe_error_has_receipt=False,
     confirms_leave=False,  # two of its threads wait for each other if the socket ends before that receipt is written
 )

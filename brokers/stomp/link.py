@@ -316,6 +316,10 @@ class Link:
         """Drop what still arrives for a subscription: the broker delivers it again."""
         self._routes.pop(subscription, None)
 
+    def routes_to(self, address: str) -> int:
+        """Count the subscriptions to an address."""
+        return sum(each.address == address for each in list(self._routes.values()))
+
     def close(self, until: float, farewell: Callable[[], bytes]) -> None:
         """Write `farewell()`, take leave, end the session and its thread before the monotonic clock shows `until`."""
         if self.is_up and self.writing.acquire(timeout=max(0.0, until - monotonic())):

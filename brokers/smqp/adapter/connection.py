@@ -175,7 +175,7 @@ class SmqpConnection(Connection):
             self._numbers += 1
             command = Command(kind=Kind.PUBLISH_MESSAGE, topic=topic, cmuid=str(self._numbers))
         try:
-            return self._created(topic, destination, lambda: self._taken(command, content, until), until)
+            return self.created(topic, destination, lambda: self._taken(command, content, until), until)
         except RefusedError as error:
             if error.code is Code.NOT_FOUND and destination.kind.is_temporary:
                 raise DestinationGoneError(f"{destination} does not exist any more") from error
@@ -184,8 +184,12 @@ class SmqpConnection(Connection):
     def _taken(self, command: Command, content: bytes, until: float) -> int:
         return number_in(self._sender.ask(command, content, until), place=1)
 
-    def _created(self, topic: str, destination: Destination, do: Callable[[], int], until: float = inf) -> int:
-        """Do something with a topic; if it is not there and may be made, make it and do so again."""
+    def created(self, topic: str, destination: Destination, do: Callable[[], int], until: float = inf) -> int:
+        """Do something with a topic; if it is not there and may be made, make it and do so again.
+
+        Raises:
+            RefusedError: that was refused, or it may not be made.
+        """
         try:
             return do()
         except RefusedError as error:
@@ -225,16 +229,21 @@ class SmqpConnection(Connection):
             ValueError: a `prefetch` below 1.
         """
         self._require_open()
-        Wishes(destination=destination, prefetch=prefetch, selector=selector, durable_name=durable_name).check(
-            CAPABILITIES
+        wishes = Wishes(
+            destination=destination,
+            prefetch=prefetch,
+            selector=selector,
+            durable_name=durable_name,
+            auto_accept=auto_accept,
+            on_problem=on_problem,
         )
+        wishes.check(CAPABILITIES)
         topic = topic_of(destination)
         if destination.kind.is_temporary and self._temporaries.get(topic) != self.generation:
             raise StaleDestinationError(f"{destination} is not of this connection, or ended with an earlier login")
-        consumer = SmqpConsumer(self, destination, on_delivery, auto_accept=auto_accept)
+        consumer = SmqpConsumer(self, wishes, on_delivery)
         try:
-            command = Command(kind=Kind.SUBSCRIBE_MESSAGE, topic=topic)
-            self._created(topic, destination, lambda: len(consumer.session.subscribed(command)))
+            consumer.begin()
         except BrokerError:
             consumer.close()
             raise
@@ -295,6 +304,10 @@ class SmqpConnection(Connection):
         self._callbacks.close(until)
 
     # For consumers
+
+    def tell(self, function: Callable[[], object]) -> None:
+        """Call `function` on the executor; raise RuntimeError once that is closed."""
+        self._callbacks.call(function)
 
     def bury(self, message: Message, reason: str) -> bool:
         """Send a copy of a message to its dead letters; say whether that worked."""

@@ -14,13 +14,17 @@ from time import monotonic, time
 from typing import TYPE_CHECKING, Final
 
 from brokers.connection import Consumer, Delivery, OnDelivery
+from brokers.crew import Turns
 from brokers.errors import BrokerError
-from brokers.message import Destination, Message
-from brokers.smqp.adapter.mapping import COUNT, to_message
+from brokers.message import Message
+from brokers.smqp.adapter.mapping import COUNT, to_message, topic_of
 from brokers.smqp.client.keeping import KeptConnection
 from brokers.smqp.client.received import Received
+from brokers.smqp.commands import Command, Kind
 from brokers.smqp.dialect import Dialect
 from brokers.smqp.dialogue import Heard
+from brokers.smqp.errors import RefusedError
+from brokers.wishes import Wishes
 
 if TYPE_CHECKING:
     from brokers.smqp.adapter.connection import SmqpConnection
@@ -154,19 +158,75 @@ class Holding:
 class SmqpConsumer(Consumer):
     """A subscription: a session, and the thread that calls `on_delivery`."""
 
-    def __init__(
-        self, owner: SmqpConnection, destination: Destination, on_delivery: OnDelivery, *, auto_accept: bool
-    ) -> None:
+    def __init__(self, owner: SmqpConnection, wishes: Wishes, on_delivery: OnDelivery) -> None:
         self._owner = owner
-        self._destination = destination
+        self._destination = destination = wishes.destination
+        self._topic = topic_of(destination)
         self._on_delivery = on_delivery
         self._dialect: Dialect = owner.dialect
         self._deliveries: SimpleQueue[SmqpDelivery | None] = SimpleQueue()
-        self._holding = Holding(self._delivery, self._deliveries.put, auto_accept=auto_accept)
+        self._holding = Holding(self._delivery, self._deliveries.put, auto_accept=wishes.auto_accept)
         self._is_closed = False
+        self._problem = ""
+        self._news = None if wishes.on_problem is None else Turns(owner.tell, wishes.on_problem)
         self.session: KeptConnection = owner.session(self._holding)
         self._thread = Thread(target=self._run, name=f"smqp {destination}", daemon=True)
         self._thread.start()
+
+    @property
+    def problem(self) -> str:
+        """Why nothing comes from the server; empty while all is well."""
+        return self._problem
+
+    def begin(self) -> None:
+        """Subscribe, and look every so often whether that is so still: the server tells nobody that it ended.
+
+        Raises:
+            BrokerError: the server refused.
+        """
+        self._owner.created(self._topic, self._destination, self._subscribe)
+        self.session.watch(self._note_session)
+        self.session.check_with(self._look)
+
+    def _subscribe(self) -> int:
+        return len(self.session.subscribed(Command(kind=Kind.SUBSCRIBE_MESSAGE, topic=self._topic)))
+
+    def _look(self) -> None:
+        """Subscribe once more, which changes nothing unless it has ended. For the thread that keeps the session."""
+        with self.session.lock:
+            if self._is_closed:
+                return
+            try:
+                self._subscribe()
+            except RefusedError as error:
+                self._have(f"{error}")
+                if self._destination.kind.is_temporary:
+                    return
+                try:
+                    self._owner.created(self._topic, self._destination, self._subscribe)
+                except RefusedError as refused:
+                    log.debug("no consumer of %s yet: %s", self._destination, refused)
+                    return
+            self._have("")
+
+    def _note_session(self, is_connected: bool) -> None:
+        if not is_connected:
+            self._have("the session by which it is notified was lost")
+
+    def _have(self, problem: str) -> None:
+        """Note a problem and tell of it, or that there is none any more."""
+        if self._is_closed or bool(problem) == bool(self._problem):
+            return
+        self._problem = problem
+        if not problem:
+            log.warning("there is a consumer of %s again", self._destination)
+        elif self._destination.kind.is_temporary:
+            log.error("the consumer of %s has ended: %s", self._destination, problem)
+        else:
+            log.error("the consumer of %s has ended, and is made again: %s", self._destination, problem)
+        if self._news is not None:
+            with suppress(RuntimeError):  # the connection was closed meanwhile
+                self._news.put(problem)
 
     def close(self) -> None:
         """End the subscription; what was not accepted goes back."""

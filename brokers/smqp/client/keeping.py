@@ -79,6 +79,7 @@ class KeptConnection(Questions):
         self._is_lost = Event()
         self._wake = Event()
         self._watchers: list[Callable[[bool], None]] = []
+        self._check: Callable[[], None] | None = None
         try:
             self._line, self.welcome = self._connect()
         except BaseException:
@@ -178,14 +179,18 @@ class KeptConnection(Questions):
 
     def _keep(self) -> None:
         """Look whether the connection is there, and make it anew when it was lost, until the client is closed."""
-        tried = monotonic()
+        tried = checked = monotonic()
         while not self._closing.is_set():
-            self._wake.wait(min(GLANCE, self.options.keepalive))
+            self._wake.wait(min(GLANCE, self.options.keepalive, self.options.check))
             is_called, now = self._wake.is_set(), monotonic()
             self._wake.clear()
             try:
                 if self._is_lost.is_set():
                     self._renew()
+                    checked = -inf
+                elif self._check is not None and now - checked > self.options.check:
+                    tried = checked = now
+                    self._check()
                 elif is_called or now - tried > self.options.keepalive or self._has_ended():
                     tried = now
                     self.noop()
@@ -227,6 +232,10 @@ class KeptConnection(Questions):
     def watch(self, on_state: Callable[[bool], None]) -> None:
         """Call `on_state` when the connection was lost, with False, and when it was made anew, with True."""
         self._watchers.append(on_state)
+
+    def check_with(self, check: Callable[[], None]) -> None:
+        """Have `check` called every so often, and after the connection was made anew; it may ask, and raise."""
+        self._check = check
 
     def _tell_watchers(self, is_connected: bool) -> None:
         for watcher in self._watchers:

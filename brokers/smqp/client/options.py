@@ -21,6 +21,7 @@ class ClientOptions:
         ack_timeout: to wait for the server's part of an acknowledgement.
         in_doubt: after which a message is handed over whose acknowledgement the server did not confirm (SM-164).
         keepalive: of silence after which the connection is tried.
+        check: between two looks whether what a consumer of `brokers` subscribed to is there still.
         renew: shortest and longest time between attempts to make a lost connection anew; None does not.
         dialect: how to read and write.
         limits: what a line and a message may have.
@@ -33,6 +34,7 @@ class ClientOptions:
     ack_timeout: float = 10.0
     in_doubt: float = 30.0
     keepalive: float = 60.0
+    check: float = 5.0
     renew: tuple[float, float] | None = (0.2, 2.0)
     dialect: Dialect = STRICT
     limits: Limits = field(default_factory=Limits)

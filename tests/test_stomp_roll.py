@@ -1,0 +1,256 @@
+"""ActiveMQ Classic ends consumers and tells STOMP clients nothing: who serves hears of it all the same."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+from broker_recipes import Classic
+from calling_kit import PATIENCE, envelope, eventually, fresh, greeter, text_of
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
+from real_brokers import ChildBroker, RealBroker
+
+import brokers
+from brokers import Connection, topic
+from brokers.stomp.roll import ENDED, read_advisory
+from soapjms import Client, Dispatcher
+from soapjms.prometheus import Metrics
+
+WORKERS = 3
+SLOW = (
+    '<policyEntry queue="{}.&gt;"><slowConsumerStrategy><abortSlowAckConsumerStrategy checkPeriod="100" '
+    'maxSlowDuration="100" maxTimeSinceLastAck="1000" ignoreIdleConsumers="{}" abortConnection="false"/>'
+    "</slowConsumerStrategy></policyEntry>"
+)
+EVERYBODY = '<authorizationEntry topic="&gt;" read="users"'
+IMPATIENT = {
+    "<policyEntries>": "<policyEntries>" + SLOW.format("slow", "true") + SLOW.format("idle", "false"),
+    EVERYBODY: EVERYBODY.replace("users", "admins"),
+}
+MUTE = "does not tell whether it ends consumers"
+
+
+class Lean(Classic):
+    """Without the library that writes advisories down for STOMP clients."""
+
+    def command(self, home: str, files: str) -> list[str]:
+        """Name each jar but one."""
+        _, _, *rest = super().command(home, files)
+        jars = [f"{home}/lib/{each.name}" for each in Path(home, "lib").glob("*.jar") if "jettison" not in each.name]
+        return ["-cp", os.pathsep.join(jars), *rest]
+
+
+@pytest.fixture(scope="module")
+def impatient() -> Iterator[RealBroker]:
+    """Run a broker that ends consumers: of `slow.` queues who is slow, of `idle.` queues who acknowledges nothing."""
+    with ChildBroker(Classic(changes=IMPATIENT)) as broker:
+        yield broker
+
+
+@pytest.fixture(params=["stomp", "stomp with client id", "amqp"])
+def connection(request: pytest.FixtureRequest, impatient: RealBroker) -> Iterator[Connection]:
+    """Connect to it in each way; over AMQP it says itself that it ended a consumer."""
+    url = {
+        "stomp": impatient.stomp_url,
+        "stomp with client id": f"{impatient.stomp_url}?clientId={fresh()}",
+        "amqp": impatient.amqp_url,
+    }[request.param]
+    with brokers.connect(url) as made:
+        yield made
+
+
+class Held:
+    """Middleware that keeps the first request until the test lets it go."""
+
+    def __init__(self) -> None:
+        self.begun, self.go_on = Event(), Event()
+
+    def __call__(self, request: Any, call_next: Callable[[Any], Any]) -> Any:
+        """Keep a request that is the first."""
+        if not self.begun.is_set():
+            self.begun.set()
+            assert self.go_on.wait(PATIENCE)
+        return call_next(request)
+
+
+@pytest.mark.broker
+class TestDispatcher:
+    """A broker that ends the consumers of those who are slow."""
+
+    @pytest.mark.parametrize("transactional", [True, False], ids=["transactions", "without"])
+    def test_slow(self, impatient: RealBroker, connection: Connection, transactional: bool) -> None:
+        """Whose consumer was ended is not ready, says why, and serves again; nobody else is alarmed."""
+        name, held, registry = f"slow.{fresh()}", Held(), CollectorRegistry()
+        uri, labels = f"jms:queue:{name}", {"destination": f"queue:{name}"}
+        with (
+            brokers.connect(impatient.amqp_url) as asking,
+            brokers.connect(impatient.stomp_url) as beside,
+            Client(asking, uri, timeout=PATIENCE) as client,
+            Dispatcher(
+                connection,
+                uri,
+                greeter(),
+                workers=WORKERS,
+                middleware=[held],
+                observer=Metrics(registry),
+                transactional=transactional,
+            ) as dispatcher,
+        ):
+            assert dispatcher.health().ready
+            asked = client.submit(envelope("one"))
+            assert held.begun.wait(PATIENCE)
+            with Dispatcher(beside, uri, greeter(), workers=1) as other:
+                eventually(lambda: "1 of 3 subscriptions" in dispatcher.health().problem, "it is told")
+                assert other.health().ready
+                assert other.subscriptions == (1, 1)
+            assert dispatcher.health().live
+            assert text_of(asked.result(PATIENCE)) == "Hello one"  # another worker got it
+            for number in range(50):
+                assert text_of(client.call(envelope(f"{number}"))) == f"Hello {number}"
+            assert dispatcher.subscriptions == (WORKERS - 1, WORKERS)  # else one would wait behind what is held
+            held.go_on.set()
+            eventually(lambda: dispatcher.health().ready, "it is ready again")
+            eventually(lambda: impatient.counters().consumers.get(name) == WORKERS, "every worker has a consumer")
+            assert [text_of(client.call(envelope(f"{number}"))) for number in range(9)] == [
+                f"Hello {number}" for number in range(9)
+            ]
+            assert registry.get_sample_value("soapjms_service_subscriptions", labels) == WORKERS
+            assert connection.generation == 1
+
+    @pytest.mark.parametrize("transactional", [True, False], ids=["transactions", "without"])
+    def test_slow_with_a_store(
+        self, impatient: RealBroker, connection: Connection, transactional: bool, tmp_path: Path
+    ) -> None:
+        """What it works on is delivered again, and waits for the end of the first run: there is no second."""
+        uri, held, runs = f"jms:queue:slow.{fresh()}", Held(), list[str]()
+
+        def note(request: Any, call_next: Callable[[Any], Any]) -> Any:
+            runs.append(request.element.text)
+            return held(request, call_next)
+
+        with (
+            brokers.connect(impatient.amqp_url) as asking,
+            Client(asking, uri, timeout=PATIENCE) as client,
+            Dispatcher(
+                connection,
+                uri,
+                greeter(),
+                workers=WORKERS,
+                middleware=[note],
+                store=tmp_path / "requests.db",
+                transactional=transactional,
+            ) as dispatcher,
+        ):
+            asked = client.submit(envelope("one"))
+            assert held.begun.wait(PATIENCE)
+            eventually(lambda: not dispatcher.health().ready, "it is told")
+            held.go_on.set()
+            assert text_of(asked.result(PATIENCE)) == "Hello one"
+            eventually(lambda: dispatcher.health().ready, "it is ready again")
+            assert text_of(client.call(envelope("two"))) == "Hello two"
+        assert runs == ["one", "two"]
+
+    def test_idle(self, impatient: RealBroker, connection: Connection) -> None:
+        """One that has nothing to do loses its consumers again and again, and is never deaf."""
+        name, ended = f"idle.{fresh()}", list[str]()
+        with (
+            brokers.connect(impatient.stomp_url) as other,
+            connection.consume(brokers.queue(name), lambda delivery: delivery.accept(), on_problem=ended.append),
+        ):
+            for _ in range(2):
+                before = len(ended)
+                eventually(lambda before=before: len(ended) > before and not ended[-1], "it was ended, and is there")  # type: ignore[misc]
+                other.send(
+                    brokers.Message(message_type=brokers.MessageType.TEXT, body="x", destination=brokers.queue(name))
+                ).result(PATIENCE)
+                eventually(lambda: name not in impatient.counters().messages, "it was taken")
+        assert connection.generation == 1
+
+    def test_without_the_right(
+        self, impatient: RealBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Who may not listen to advisories is as ready as ever, and its connection and its calls are none the worse."""
+        caplog.set_level(logging.INFO)
+        serves_untold(impatient.stomp_url.replace("admin", "limited"), caplog, monkeypatch)
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize(
+    "recipe",
+    [Lean(), Classic(changes={'useJmx="true"': 'useJmx="true" advisorySupport="false"'})],
+    ids=["lean", "mute"],
+)
+def test_a_broker_that_tells_nothing(
+    recipe: Classic, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is left alone after a while, and all else is as ever."""
+    caplog.set_level(logging.INFO)
+    with ChildBroker(recipe) as broker:
+        serves_untold(broker.stomp_url, caplog, monkeypatch)
+
+
+def serves_untold(url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """See that a service answers and is ready where nothing is told of its consumers, and that the log says so once."""
+    monkeypatch.setattr("brokers.stomp.roll.PATIENCE", 0.5)
+    uri = f"jms:queue:limited.{fresh()}"
+    with (
+        brokers.connect(url) as connection,
+        brokers.connect(url) as asking,
+        Dispatcher(connection, uri, greeter(), workers=WORKERS) as dispatcher,
+        Client(asking, uri, timeout=PATIENCE) as client,
+    ):
+        assert text_of(client.call(envelope("one"))) == "Hello one"
+        eventually(lambda: MUTE in caplog.text, "it is known that nothing will be told")
+        assert dispatcher.health().ready
+        assert text_of(client.call(envelope("two"))) == "Hello two"
+        assert (connection.generation, asking.generation) == (1, 1)
+        assert caplog.text.count(MUTE) == 1
+        assert not [each for each in caplog.records if each.levelno > logging.INFO]
+
+
+@pytest.mark.broker
+def test_after_a_reconnect(impatient: RealBroker) -> None:
+    """In the next session it listens again; to a topic as to a queue."""
+    ended = list[str]()
+    with brokers.connect(impatient.stomp_url) as connection:
+        connection.consume(topic(fresh()), lambda delivery: None)
+        connection.consume(brokers.queue(f"idle.{fresh()}"), lambda delivery: None, on_problem=ended.append)
+        connection._link.drop()  # type: ignore[attr-defined]
+        eventually(lambda: connection.generation == 2, "it is connected again")
+        eventually(lambda: ended.count(ENDED) > 1, "it is told")
+
+
+class TestReadAdvisory:
+    """What the broker writes."""
+
+    def test_read(self) -> None:
+        """Who came or went."""
+        added = (
+            b'{"ConsumerInfo":{"commandId":6,"consumerId":{"connectionId":"ID:vm-1-2-3:2","sessionId":-1,"value":2},'
+            b'"destination":{"@class":"ActiveMQQueue","string":"q"},"prefetchSize":1}}'
+        )
+        removed = (
+            b'{"RemoveInfo":{"commandId":0,"objectId":{"@class":"ConsumerId","connectionId":"ID:vm-1-2-3:2",'
+            b'"sessionId":-1,"value":2},"lastDeliveredSequenceId":-2}}'
+        )
+        assert read_advisory(added) == ("ConsumerInfo", "ID:vm-1-2-3:2", 2)
+        assert read_advisory(removed) == ("RemoveInfo", "ID:vm-1-2-3:2", 2)
+
+    @pytest.mark.parametrize(
+        "body", [b"", b"\xff", b"[]", b"{}", b'{"RemoveInfo":3}', b'{"RemoveInfo":{}}', b"[" * 9999]
+    )
+    def test_nothing(self, body: bytes) -> None:
+        """What is something else says nothing."""
+        assert read_advisory(body) == ("", "", 0)
+
+    @given(st.binary())
+    def test_never_raises(self, body: bytes) -> None:
+        """Whatever arrives."""
+        read_advisory(body)
