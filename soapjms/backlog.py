@@ -6,6 +6,7 @@ from collections import OrderedDict, deque
 from collections.abc import Collection
 from datetime import datetime
 from threading import Condition
+from time import sleep
 from typing import Final, NamedTuple
 
 from brokers.message import Destination, Message
@@ -13,6 +14,9 @@ from brokers.message import Destination, Message
 MESSAGES: Final = 100_000
 OCTETS: Final = 64 << 20
 """What may wait; of octets only those of bodies are counted."""
+
+GATHER_SECONDS: Final = 0.01
+"""How long copies gather before they are written."""
 
 REMEMBERED: Final = 100_000
 """Reply destinations that are known at a time, and ids of requests to others that share them."""
@@ -100,18 +104,27 @@ class Backlog:
             self._waiting.append(Arrived(message, time, self._dropped))
             self._octets += message.size
             self._dropped = 0
-            self._changed.notify()
+            if len(self._waiting) == 1:
+                self._changed.notify()
             return True
 
     def take(self, seconds: float) -> Arrived | None:
-        """Return the next copy, or None if none came in so many seconds, or none will come any more."""
+        """Return the next copy, or None if none came in so many seconds, or none will come any more.
+
+        One that had to be waited for is returned a moment later: so others gather behind it, as a change of threads for
+        each of them would cost more than to write it.
+        """
         with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._is_closed, seconds)
+            is_late = not self._waiting
+            if is_late:
+                self._changed.wait_for(lambda: self._waiting or self._is_closed, seconds)
             if not self._waiting:
                 return None
             arrived = self._waiting.popleft()
             self._octets -= arrived.message.size
-            return arrived
+        if is_late and seconds:
+            sleep(GATHER_SECONDS)
+        return arrived
 
     def wait_for_end(self, seconds: float) -> bool:
         """Wait until nothing will come any more, so long at most; say whether that is so."""

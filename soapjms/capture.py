@@ -25,7 +25,7 @@ from soapjms.backlog import Arrived, Backlog, Wanted
 from soapjms.capturelog import CaptureLog, utc_now
 from soapjms.health import PING_PREFIX
 from soapjms.masking import Mask, Masked
-from soapjms.protocol.record import Node, Record, capture, format_time, to_json
+from soapjms.protocol.record import Node, Record, capture, format_time, to_octets
 from soapjms.replies import stop
 from soapjms.taps import direction_of
 from soapjms.typedview import probe_message
@@ -104,6 +104,7 @@ class Capture:
         self._backlog = backlog or Backlog()
         self._clock = clock
         self._untold: deque[Gap] = deque(maxlen=REMEMBERED_GAPS)
+        self._broker = 0, ""  # what it is, in which generation of the connection
         self._probe = f"{PING_PREFIX}{token_hex(8)}"
         self._probed = Event()
         self._writer = Thread(target=self._write_all, name="soapjms-capture", daemon=True)
@@ -222,7 +223,7 @@ class Capture:
                 self.counts["other"] += 1
                 return False
             masked = self._mask.apply(message)
-            line = to_json(self._record(masked, arrived)).encode() + b"\n"
+            line = to_octets(self._record(masked, arrived)) + b"\n"
         except Exception:  # a message must not end the capture, whatever is in it
             self.counts["failed"] += 1
             log.exception("a message could not be recorded")
@@ -232,13 +233,15 @@ class Capture:
         return self._log.add(line)
 
     def _record(self, masked: Masked, arrived: Arrived) -> Record:
-        record = capture(masked.message, arrived.time, direction_of(masked.message), Node.TAP)
-        if masked.is_cut:
-            record = replace(record, truncated=True, sha256=None)
-        return replace(record, meta=self._meta(masked, arrived))
+        message, meta = masked.message, self._meta(masked, arrived)
+        record = capture(message, arrived.time, direction_of(message), Node.TAP, meta)
+        return replace(record, truncated=True, sha256=None) if masked.is_cut else record
 
     def _meta(self, masked: Masked, arrived: Arrived) -> dict[str, Any]:
-        meta: dict[str, Any] = {"broker": self._connection.capabilities.broker}
+        generation = self._connection.generation
+        if generation != self._broker[0]:
+            self._broker = generation, self._connection.capabilities.broker
+        meta: dict[str, Any] = {"broker": self._broker[1]}
         if masked.what:
             meta["masked"] = list(masked.what)
         if arrived.dropped:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from brokers.message import Body, Message, Properties, Property, PropertyType
@@ -88,7 +89,7 @@ class Mask:
         return Masked(replace(message, properties=properties, body=body), what, bool(why))
 
     def _hides(self, name: str) -> bool:
-        return name in self.properties or SECRET.search(name) is not None
+        return name in self.properties or looks_secret(name)
 
     def _in_body(self, message: Message) -> tuple[Body, list[str]]:
         """Return the body as a log may have it, and what is hidden in it.
@@ -126,6 +127,12 @@ class Mask:
             if count:
                 found.append(rule.what)
         return octets, found
+
+
+@lru_cache(maxsize=1024)
+def looks_secret(name: str) -> bool:
+    """Say whether a property is called as a secret is."""
+    return SECRET.search(name) is not None
 
 
 def _reason(error: ValueError | KeyError) -> str:

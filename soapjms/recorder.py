@@ -20,7 +20,7 @@ from typing import Final, Self
 from brokers.connection import Connection, Delivery
 from brokers.message import Destination, DestinationKind, Message
 from soapjms.capturelog import DEFAULT_ROTATION, LogFiles, utc_now
-from soapjms.protocol.record import Direction, Node, capture, to_json
+from soapjms.protocol.record import Direction, Node, capture, to_octets
 
 log = logging.getLogger("soapjms.recorder")
 
@@ -118,7 +118,7 @@ class Recorder:
             time: when it passed, if it is written later than that.
         """
         try:
-            line = to_json(capture(message, time or self.now(), direction, node)).encode("utf-8") + b"\n"
+            line = to_octets(capture(message, time or self.now(), direction, node)) + b"\n"
             with self._lock:
                 if self._closed.is_set():
                     raise ValueError("the recorder is closed")

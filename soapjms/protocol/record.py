@@ -45,6 +45,9 @@ EPOCH: Final = datetime.fromtimestamp(0, UTC)
 """The time of a record that was never captured."""
 
 
+NOTHING: Final[Mapping[str, Any]] = {}
+
+
 class Direction(StrEnum):
     """What a captured message is, where the capturing node knows."""
 
@@ -98,8 +101,14 @@ def body_digest(body: Body) -> str | None:
     return None
 
 
-def capture(message: Message, time: datetime, direction: Direction | None = None, node: Node | None = None) -> Record:
-    """Make the record of a whole message, with its digest.
+def capture(
+    message: Message,
+    time: datetime,
+    direction: Direction | None = None,
+    node: Node | None = None,
+    meta: Mapping[str, Any] = NOTHING,
+) -> Record:
+    """Make the record of a whole message, with its digest; the arguments are attributes of `Record`.
 
     Raises:
         UsageError: the body does not go with the message's type, so that nobody could read the record again.
@@ -107,7 +116,8 @@ def capture(message: Message, time: datetime, direction: Direction | None = None
     problem = body_problem(message)
     if problem is not None:
         raise UsageError(problem)
-    return Record(message=message, time=time, direction=direction, node=node, sha256=body_digest(message.body))
+    digest = body_digest(message.body)
+    return Record(message=message, time=time, direction=direction, node=node, sha256=digest, meta=meta)
 
 
 # Reading
@@ -315,15 +325,22 @@ BODY_READERS: Final[Mapping[Any, Callable[[Any], Body]]] = {
 # Writing
 
 
+PLAIN: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+ESCAPED: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
+
+
 def to_json(record: Record) -> str:
     """Write a record as one line, without the line break; members that are unknown or at their default are left out."""
+    return to_octets(record).decode("utf-8")
+
+
+def to_octets(record: Record) -> bytes:
+    """Write a record as `to_json` does, in UTF-8."""
     members = to_members(record)
-    line = json.dumps(members, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     try:
-        line.encode("utf-8")
+        return PLAIN.encode(members).encode("utf-8")
     except UnicodeEncodeError:  # a lone surrogate, which JSON can write but UTF-8 cannot
-        return json.dumps(members, allow_nan=False, separators=(",", ":"))
-    return line
+        return ESCAPED.encode(members).encode("ascii")
 
 
 def to_members(record: Record) -> dict[str, Any]:
@@ -362,7 +379,7 @@ def _written_body(message: Message) -> Body:
 
 def format_time(time: datetime) -> str:
     """Write a time as RFC 3339 in UTC, with microseconds."""
-    return time.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    return (time if time.tzinfo is UTC else time.astimezone(UTC)).isoformat(timespec="microseconds")[:-6] + "Z"
 
 
 def body_to_json(body: Body) -> Any:
