@@ -116,6 +116,7 @@ class Classic(Recipe):
         mirrored: copy what is sent to a queue to the topic `VirtualTopic.Mirror.` and the queue's name, for a tap.
         memory: what all messages together may take of it.
         store: what they may take on the disk.
+        native_amqp: have the AMQP connector as it is by default, which keeps messages whole.
     """
 
     title = "ActiveMQ"
@@ -125,8 +126,13 @@ class Classic(Recipe):
     factory = "org.apache.activemq.ActiveMQConnectionFactory"
     clients = CLASSIC_JARS
 
-    def __init__(self, *, mirrored: bool = False, memory: str = "128mb", store: str = "1gb") -> None:
+    def __init__(
+        self, *, mirrored: bool = False, memory: str = "128mb", store: str = "1gb", native_amqp: bool = False
+    ) -> None:
+        mapping = "?transport.transformer=jms&amp;transport.tcpNoDelay=true"
+        mapped = "amqp://${broker.host}:${broker.amqp}"
         self.settings = {
+            mapped + mapping: mapped + mapping * (not native_amqp),
             'useMirroredQueues="false"': f'useMirroredQueues="{str(mirrored).lower()}"',
             '<memoryUsage limit="128mb"/>': f'<memoryUsage limit="{memory}"/>',
             '<storeUsage limit="1gb"/>': f'<storeUsage limit="{store}"/>',

@@ -291,3 +291,24 @@ def our_client(connection: Connection, name: str, case: Case) -> Client:
         replies="exclusive" if case.replies == "exclusive" else None,
         timeout=FUTILE if at_their_service(case) else PATIENCE,
     )
+
+
+@pytest.mark.parametrize("case", [Case("artemis", "amqp", "openwire", SOAP_11)], ids=str)
+class TestTemporaryQueuesOnArtemis:
+    """Where CXF's service takes our temporary queue for deleted; a named queue for replies helps, too, as above."""
+
+    def test_without_advisories(self, cxf: Cxf, broker: RealBroker, connection: Connection, case: Case) -> None:
+        """A connection factory that looks for no advisories does not miss any."""
+        name = fresh("cxf")
+        url = f"{broker.openwire_url}?jms.watchTopicAdvisories=false"
+        with cxf.service(uri_of(broker, name, jndiURL=url)), our_client(connection, name, case) as client:
+            client.timeout = PATIENCE
+            assert answer_in(client.call(request_of(SOAP_11, "greetMe", TEXT))) == TEXT
+
+    def test_what_it_says(self, cxf: Cxf, broker: RealBroker, connection: Connection, case: Case) -> None:
+        """CXF's log has the reason; the caller's error is a time-out."""
+        name, before = fresh("cxf"), len(cxf.log.read_text("utf-8", "replace"))
+        client = our_client(connection, name, case)
+        with cxf.service(uri_of(broker, name)), client, pytest.raises(CallTimeoutError):
+            client.call(request_of(SOAP_11, "greetMe", TEXT))
+        assert "Cannot publish to a deleted Destination" in cxf.log.read_text("utf-8", "replace")[before:]
