@@ -20,7 +20,7 @@ SETUP := $(VENV)/.made-from-pyproject
 # one run; that it imports a module which Python has deprecated since is no failure of ours.
 OLDEST_ZEEP = $(shell $(BIN)/python -c 'import sys; print("4.3.0" if sys.version_info >= (3, 13) else "4.2.0")')
 ZEEP := build/zeep-oldest
-BROKERS := $(patsubst %,build/%/.fetched,activemq artemis qpid jolokia joram)
+BROKERS := $(patsubst %,build/%/.fetched,activemq artemis qpid jolokia joram cxf)
 HDFS := build/hdfs/.fetched
 PACKAGES := $(patsubst %,build/%/.fetched,xml-conformance rhea report-page)
 
@@ -38,7 +38,7 @@ help:
 	@echo 'make bench    calls a second over a real ActiveMQ, safe and unsafe; what URIs, the protocol, attachments and pairing cost'
 	@echo 'make setup    the virtual environment in $(VENV)'
 	@echo 'make java     check for a JDK and Maven; as root install them'
-	@echo 'make brokers  fetch ActiveMQ Classic, Artemis, Qpid, the agent that tells what they count, and the JMS tests of Joram'
+	@echo 'make brokers  fetch ActiveMQ Classic, Artemis, Qpid, the agent that tells what they count, the JMS tests of Joram, and CXF'
 	@echo 'make hdfs     fetch the servers of HDFS, which make soak replays logs from'
 	@echo 'make packages fetch the W3C XML conformance data, rhea, a client of AMQP that is not ours, and axe-core'
 	@echo 'make browser  check for Chromium, which opens the report of a replay; as root install it'

@@ -169,7 +169,10 @@ class ReplyRule:
         if reply.kind is DestinationKind.TOPIC:
             option, allowed = "reply_topics", self.topics
         if allowed is not None and name not in allowed:
-            return f"JMSReplyTo is {named(reply)}, a {reply.kind} that the option {option} does not allow"
+            return (
+                f"JMSReplyTo is {named(reply)}, a {reply.kind} that the option {option} does not allow; it would with "
+                f"{option}=True, or a list that has its name"
+            )
         why = never_written(name)
         return None if why is None else f"JMSReplyTo is {named(reply)}, {why}"
 

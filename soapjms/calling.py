@@ -47,7 +47,7 @@ from soapjms.protocol.wsdl import Port
 from soapjms.protocol.wsdl.addresses import read_uri
 from soapjms.recorder import Outgoing, Recorder, record
 from soapjms.replies import ReplyChoice, ReplyStrategy, Told
-from soapjms.response import Response
+from soapjms.response import UNPARSED_HINT, Response
 from soapjms.retry import Identity
 from soapjms.sending import Sender, outcome_of
 from soapjms.tally import Tally
@@ -271,7 +271,10 @@ class Caller:
         if problem is not None:
             return call.failure(ExchangeFailed(FailureReason.RECEPTION_FAILURE, problem), SendOutcome.UNKNOWN)
         assert call.node.request is not None
-        return Response.of(event, call.node.request, self.endpoint)
+        response = Response.of(event, call.node.request, self.endpoint)
+        if response.unparsed:
+            log.warning("the service answered %r: %s", event.fault and event.fault.reason, UNPARSED_HINT)
+        return response
 
     def _on_state(self, state: ConnectionState) -> None:
         """Give up the calls whose replies cannot come any more."""

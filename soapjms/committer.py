@@ -22,6 +22,7 @@ from brokers.completion import Completion
 from brokers.connection import Connection, Delivery, SendResult
 from brokers.errors import BrokerError, ClosedError, ConnectionLostError, DestinationGoneError, SendFailedError
 from brokers.message import Destination, Message, typed
+from soapjms.comebacks import Comebacks
 from soapjms.finished import Finished
 from soapjms.losses import Losses
 from soapjms.observing import Outcome
@@ -71,6 +72,7 @@ class Committer:
         too_late: set when nothing more is to be committed.
         tally, recorder: as they were given.
         losses: requests whose commit was lost with the connection; each of them is committed alone after that.
+        comebacks: answers that wait for their client to come back.
     """
 
     def __init__(
@@ -90,6 +92,7 @@ class Committer:
         self._dead_letters = dead_letters
         self._on_done = on_done
         self.losses = Losses(lambda: connection.capabilities.stable_message_id)
+        self.comebacks = Comebacks(connection, self._concluded)
         self.transactional = transactional and connection.capabilities.transactions
         self._finished: SimpleQueue[Finished] = SimpleQueue()
         self._unconfirmed: dict[Future[SendResult], float] = {}  # answers, and when they were sent
@@ -244,7 +247,8 @@ class Committer:
                 self._answered(finished, refused.get(position))
             if self.tally.observers is not None:
                 for finished in group:
-                    finished.tell()
+                    if not finished.awaited:
+                        finished.tell()
             for finished in group:
                 self._is_settled(finished)
 
@@ -287,6 +291,22 @@ class Committer:
         return sending
 
     def _answered(self, finished: Finished, error: SendFailedError | None) -> None:
+        """Take note of what became of an answer; one whose client may come back has no end yet."""
+        if isinstance(error, DestinationGoneError) and finished.dead is None:
+            finished.awaited = True  # before `take`, as its end may come at once
+            if self.comebacks.take(finished):
+                self.tally.add("client awaited")
+                log.info("an answer is sent again, as its client may be back soon: %s", error)
+                return
+            finished.awaited = False
+        self._answer_ended(finished, error)
+
+    def _concluded(self, finished: Finished, error: SendFailedError | None) -> None:
+        """Take note of the end of an answer that was sent again."""
+        self._answer_ended(finished, error)
+        finished.tell()
+
+    def _answer_ended(self, finished: Finished, error: SendFailedError | None) -> None:
         assert finished.response is not None
         if error is None:
             finished.node.sent()

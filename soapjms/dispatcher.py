@@ -280,6 +280,7 @@ class Dispatcher:
             self._tell_subscriptions("the dispatcher was closed")
         for consumer in self._consumers:
             stop(consumer)
+        self._committer.comebacks.close()
         self._pinger.close()
 
     def _on_state(self, state: ConnectionState) -> None:
@@ -293,6 +294,7 @@ class Dispatcher:
         elif state is ConnectionState.LOST:
             log.warning("the connection was lost: no requests come from %s until there is another", self.destination)
         else:
+            self._committer.comebacks.note_connected()
             log.info("requests come from %s again", self.destination)
 
     def _on_problem(self, problem: str) -> None:

@@ -25,6 +25,7 @@ class Finished:
         observed: tells the observers how it ends; None if there are none.
         sending: what becomes of the response, where it was sent before it is settled.
         uncopied: the dead letter is for the broker to make, as whoever copied the request did not live to say so.
+        awaited: its client was gone and may come back; what becomes of the response is told then.
         on_settled: called once it is settled for good.
     """
 
@@ -36,6 +37,7 @@ class Finished:
     observed: Observed | None = None
     sending: Completion[SendResult] | None = None
     uncopied: bool = False
+    awaited: bool = False
     on_settled: Callable[[], None] = lambda: None
 
     def observe(self, observed: Observed) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Final, Self
 
 from lxml import etree
 
@@ -15,6 +15,14 @@ from soapjms.protocol.properties import Carrier
 from soapjms.protocol.reading import Reading
 from soapjms.protocol.record import Direction
 from soapjms.protocol.requesting import Endpoint, ResponseReceived, findings
+
+UNPARSED: Final = "Couldn't parse stream"
+"""How CXF begins to say of a message that its body is no XML."""
+
+UNPARSED_HINT: Final = (
+    "if the request went to ActiveMQ over AMQP, that connector has to have transport.transformer=jms, or others get a "
+    "whole AMQP message as the body; `soapjms doctor` sees whether it has"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +61,17 @@ class Response:
         Raises:
             SoapFaultError: it holds one.
         """
-        if self.fault is not None:
-            raise self.fault.as_error()
-        return self
+        if self.fault is None:
+            return self
+        error = self.fault.as_error()
+        if self.unparsed:
+            error.add_note(UNPARSED_HINT)
+        raise error
+
+    @property
+    def unparsed(self) -> bool:
+        """Whether it is the fault of a service that could not parse what the broker made of the request."""
+        return self.fault is not None and self.fault.reason.startswith(UNPARSED)
 
     def findings(self) -> tuple[Verdict, ...]:
         """Judge the exchange by every assertion, and return those that were broken."""

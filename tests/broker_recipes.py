@@ -118,6 +118,7 @@ class Classic(Recipe):
         mirrored: copy what is sent to a queue to the topic `VirtualTopic.Mirror.` and the queue's name, for a tap.
         memory: what all messages together may take of it.
         store: what they may take on the disk.
+        native_amqp: have the AMQP connector as it is by default, which keeps messages whole.
         changes: what else to write in `activemq.xml`, and in place of which text.
     """
 
@@ -134,9 +135,13 @@ class Classic(Recipe):
         mirrored: bool = False,
         memory: str = "128mb",
         store: str = "1gb",
+        native_amqp: bool = False,
         changes: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
+        mapping = "?transport.transformer=jms&amp;transport.tcpNoDelay=true"
+        mapped = "amqp://${broker.host}:${broker.amqp}"
         self.settings = {
+            mapped + mapping: mapped + mapping * (not native_amqp),
             'useMirroredQueues="false"': f'useMirroredQueues="{str(mirrored).lower()}"',
             '<memoryUsage limit="128mb"/>': f'<memoryUsage limit="{memory}"/>',
             '<storeUsage limit="1gb"/>': f'<storeUsage limit="{store}"/>',

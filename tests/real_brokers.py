@@ -461,7 +461,9 @@ class ActiveMQ(ChildBroker):
         super().__init__(Classic(mirrored=mirrored))
 
 
-def start_activemq(*, mirrored: bool = False, memory: str = "128mb", store: str = "1gb") -> RealBroker:
+def start_activemq(
+    *, mirrored: bool = False, memory: str = "128mb", store: str = "1gb", native_amqp: bool = False
+) -> RealBroker:
     """Choose how to run ActiveMQ Classic here: a container where a Docker engine answers, else a child process.
 
     The broker starts with the `with` statement.
@@ -469,8 +471,9 @@ def start_activemq(*, mirrored: bool = False, memory: str = "128mb", store: str 
     Args:
         mirrored: copy what is sent to a queue to the topic `VirtualTopic.Mirror.` and the queue's name, for a tap.
         memory, store: what all messages together may take of either.
+        native_amqp: have the AMQP connector as it is by default, which keeps messages whole.
     """
-    return _choose(Classic(mirrored=mirrored, memory=memory, store=store))
+    return _choose(Classic(mirrored=mirrored, memory=memory, store=store, native_amqp=native_amqp))
 
 
 def start_artemis(*, setting: str = "") -> RealBroker:

@@ -124,7 +124,11 @@ class TestWhereRepliesGo:
         ("reply_to", "says"),
         [
             (None, "the message has no JMSReplyTo"),
-            (topic("news"), "JMSReplyTo is topic:news, a topic that the option reply_topics does not allow"),
+            (
+                topic("news"),
+                "JMSReplyTo is topic:news, a topic that the option reply_topics does not allow; "
+                "it would with reply_topics=True, or a list that has its name",
+            ),
             (queue("orders"), "the destination of the request itself"),
             (queue(""), "a queue without a name"),
             (Destination(TEMPORARY, None), "a temporary-queue without a name"),

@@ -252,6 +252,23 @@ def test_annotations_that_say_where_a_copy_was() -> None:
         assert {each.name: each.value for each in found} == expected
 
 
+@pytest.mark.parametrize(
+    ("dialect", "told", "message_id", "shown"),
+    [
+        (ARTEMIS, "ID:vm-1:1:1:1:1", "ID:vm-1:1:1:1:1", {"p": "q"}),
+        (ARTEMIS, "no id", "ID:7", {"p": "q"}),
+        (ARTEMIS, 7, "ID:7", {"p": "q"}),
+        (PLAIN, "ID:vm-1:1:1:1:1", "ID:7", {"p": "q", "__HDR_MESSAGE_ID": "ID:vm-1:1:1:1:1"}),
+    ],
+)
+def test_senders_id_of_artemis(dialect: Dialect, told: object, message_id: str, shown: dict[str, object]) -> None:
+    """What came over OpenWire has its JMSMessageID in a property; it is that, and no property of anybody's."""
+    octets = proton.Message(id="ID:7", properties={"p": "q", "__HDR_MESSAGE_ID": told}).encode()
+    message = from_amqp_message(octets, dialect).message
+    assert message.message_id == message_id
+    assert {each.name: each.value for each in message.properties} == shown
+
+
 def test_redelivered_by_count() -> None:
     """AMQP counts the deliveries that failed, JMS all of them."""
     received = from_amqp_message(proton.Message(delivery_count=2).encode())

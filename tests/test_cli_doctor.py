@@ -213,6 +213,28 @@ def test_what_the_broker_refuses(broker: str, request: pytest.FixtureRequest) ->
 
 
 @pytest.mark.broker
+@pytest.mark.parametrize(
+    ("broker", "protocol", "uri", "outcome"),
+    [
+        ("activemq", "amqp", "jms:queue:a", "ok"),
+        ("activemq", "ws", "jms:queue:a", "ok"),
+        ("activemq", "stomp", "jms:queue:a", "skipped"),
+        ("artemis", "amqp", "jms:queue:a", "note"),
+        ("artemis", "amqp", "jms:queue:a?replyToName=r", "skipped"),
+        ("artemis", "stomp", "jms:queue:a", "skipped"),
+    ],
+)
+def test_other_clients(broker: str, protocol: str, uri: str, outcome: str, request: pytest.FixtureRequest) -> None:
+    """What they make of messages and of temporary queues; a connector that is not as it has to be is another test's."""
+    url = getattr(request.getfixturevalue(broker), f"{protocol}_url")
+    seen = found("--connection", url, "--uri", uri)["other clients"]
+    assert seen["outcome"] == outcome
+    if outcome == "note":
+        assert "replyToName" in seen["text"]
+        assert (seen["command"] or "").startswith("export SOAPJMS_CONNECTION=stomp://")
+
+
+@pytest.mark.broker
 @pytest.mark.parametrize("broker", ["activemq", "artemis"])
 def test_replies_that_nobody_takes(broker: str, request: pytest.FixtureRequest) -> None:
     """So many that ActiveMQ Classic looks no further are found, and a few are not; nothing is taken."""

@@ -188,9 +188,18 @@ class TestReplies(OnEachBroker):
         "reply_to", [None, topic("news"), queue("ActiveMQ.Advisory.Queue"), queue("a,ActiveMQ.DLQ")]
     )
     def test_forbidden(
-        self, connection: Connection, other: Connection, name: str, uri: str, reply_to: Destination | None
+        self,
+        connection: Connection,
+        other: Connection,
+        name: str,
+        uri: str,
+        reply_to: Destination | None,
+        caplog: pytest.LogCaptureFixture,
     ) -> None:
-        """A request that would have its answer written elsewhere is a dead letter; None stands for its own queue."""
+        """A request that would have its answer written elsewhere is a dead letter; None stands for its own queue.
+
+        The log says why, and which option would let it go there.
+        """
         message = request_message(name, reply_to or queue(name))
         with (
             Dispatcher(other, uri, greeter()) as dispatcher,
@@ -199,6 +208,9 @@ class TestReplies(OnEachBroker):
             connection.send(message).result(PATIENCE)
             assert letters.next().correlation_id == message.correlation_id
         assert dispatcher.counts == {"reply refused": 1, "rejected": 1}
+        said = [each.getMessage() for each in caplog.records if "must not be answered" in each.getMessage()]
+        assert said
+        assert ("reply_topics=True" in said[0]) is (reply_to == topic("news"))
 
     def test_fixed(self, connection: Connection, other: Connection, uri: str) -> None:
         """Replies come to the queue that `replyToName` names."""

@@ -273,6 +273,18 @@ def test_frames_of_artemis() -> None:
     assert from_frame({**common, "redelivered": "true"}, b"", ARTEMIS).redelivered is True
 
 
+@pytest.mark.parametrize("name", ["__HDR_MESSAGE_ID", "NATIVE_MESSAGE_ID"])
+def test_senders_id_of_artemis(name: str) -> None:
+    """What came over OpenWire or AMQP has its JMSMessageID in a property; it is that, and no property of anybody's."""
+    message = from_frame({"message-id": "26,34", name: "ID:vm-1:1:1:1:1", "mine": "1"}, b"", ARTEMIS)
+    assert message.message_id == "ID:vm-1:1:1:1:1"
+    assert [each.name for each in message.properties] == ["mine"]
+    assert from_frame({"message-id": "26,34", name: "no id"}, b"", ARTEMIS).message_id == "34"
+    assert from_frame({"message-id": "26,34", name: "ID:vm-1"}, b"").message_id == "26,34"
+    with pytest.raises(ValueError, match=name):
+        to_frame(message_to(queue("q"), properties=properties({name: "ID:1"})), ARTEMIS)
+
+
 @given(st.dictionaries(TEXTS.filter(bool), TEXTS), st.binary())
 def test_any_frame_of_artemis_makes_a_message(headers: dict[str, str], body: bytes) -> None:
     """A peer may send what it likes there too."""

@@ -211,7 +211,7 @@ class TestMessages(OnArtemis):
         assert connection.generation == 1
 
     def test_message_id_is_the_brokers_number(self, connection: StompConnection, name: str) -> None:
-        """The same at each delivery, so that releases can be counted; but no JMSMessageID."""
+        """The same at each delivery, so that releases can be counted; but no JMSMessageID, for what came over STOMP."""
         inbox = Inbox()
         connection.consume(queue(name), inbox)
         send(connection, message_to(queue(name)))

@@ -85,6 +85,15 @@ SCHEMA = {
 }
 
 
+@pytest.mark.parametrize("start", [b"\0Sp\xd0\0\0\0\x07", b"\0Sr\xd1", b"\0Sw\xa1\x03<a>"])
+def test_a_whole_amqp_message_is_named(start: bytes) -> None:
+    """What makes a broker hand one over, whatever section it begins with."""
+    with pytest.raises(ValueError, match=r"a whole AMQP message.*transport.transformer=jms"):
+        xml.parse(start)
+    with pytest.raises(ValueError, match=r"^not well-formed XML: "):
+        xml.parse(b"\0S" + start[3:])
+
+
 class TestSchema:
     """Validation: `xml.Schema`."""
 

@@ -27,6 +27,8 @@ class Dialect:
             them for lasting ones.
         unannotated: kinds of destination of which a message does not say that its own is one. (Where a message to a
             temporary queue that is gone does, Artemis makes a lasting queue of that name, which nobody empties.)
+        id_property: the property that tells the JMSMessageID as its sender knows it, of what came by another protocol;
+            none for no such.
         selectors: a consumer may have one.
         tells_gone: a message to a temporary destination that is gone is refused; else it vanishes.
         returns_rejected: a rejected message is delivered again at once, until its queue has had enough of it; so there
@@ -43,6 +45,7 @@ class Dialect:
     tells_gone: bool = True
     returns_rejected: bool = False
     shown: str | None = None
+    id_property: str | None = None
     selectors: bool = True
 
 
@@ -69,6 +72,7 @@ ARTEMIS: Final = Dialect(
     unannotated=frozenset({DestinationKind.TEMPORARY_QUEUE, DestinationKind.TEMPORARY_TOPIC}),
     tells_gone=False,
     shown="x-opt-ORIG-",
+    id_property="__HDR_MESSAGE_ID",  # of what came over OpenWire
 )
 
 QPID: Final = Dialect(name="qpid", returns_rejected=True)

@@ -218,18 +218,19 @@ def _arrived(found: list[Found], dialect: Dialect, source: Destination | None) -
     message_type, body = _content(found, _row(MESSAGE_TYPES, annotations.get(TYPE_ANNOTATION)), _at(stated, 6, str))
     delivered = _number(header, 4, UINTS) or 0
     created = _number(stated, 9, LONGS)
+    application = _map(found, Section.APPLICATION_PROPERTIES)
     return Arrived(
         Message(
             message_type=message_type,
             body=body,
             properties=Properties(
                 (
-                    *_jms_properties(stated, _map(found, Section.APPLICATION_PROPERTIES)),
+                    *_jms_properties(stated, application, dialect.id_property),
                     *_shown(annotations, dialect.shown),
                 )
             ),
             destination=_destination(_at(stated, 2, str), annotations.get(DESTINATION_ANNOTATION), dialect, source),
-            message_id=ids.message_id(_at(stated, 0, object)),
+            message_id=_id_of_sender(application, dialect) or ids.message_id(_at(stated, 0, object)),
             correlation_id=ids.correlation_id(_at(stated, 5, object)),
             reply_to=_destination(_at(stated, 4, str), annotations.get(REPLY_TO_ANNOTATION), dialect, None),
             delivery_mode=DeliveryMode.PERSISTENT if _at(header, 0, bool) else DeliveryMode.NON_PERSISTENT,
@@ -288,10 +289,15 @@ def _expiration(absolute: int | None, time_to_live: int | None, created: int | N
     return None if created is None else created + time_to_live
 
 
-def _jms_properties(stated: list[Any], application: Mapping[Any, Any]) -> Iterable[Property]:
+def _id_of_sender(application: Mapping[Any, Any], dialect: Dialect) -> str | None:
+    value = None if dialect.id_property is None else application.get(dialect.id_property)
+    return value if isinstance(value, str) and value.startswith(ids.JMS_PREFIX) else None
+
+
+def _jms_properties(stated: list[Any], application: Mapping[Any, Any], hidden: str | None) -> Iterable[Property]:
     for name, value in application.items():
         typed = from_amqp(value)
-        if not isinstance(name, str) or name in IN_SECTIONS:
+        if not isinstance(name, str) or name in IN_SECTIONS or name == hidden:
             continue
         if typed is not None and typed.type is not PropertyType.BYTES:
             yield Property(name, *typed)

@@ -52,6 +52,7 @@ class Dialect:
         renamed: how MESSAGE spells properties that SEND spells otherwise.
         is_bytes: whether a MESSAGE with a body is a BytesMessage; else it is a TextMessage.
         id_is_pair: `message-id` is that of the consumer and of the message, with a comma between.
+        id_headers: headers of MESSAGE that tell the JMSMessageID as its sender knows it, before `message-id` does.
         accepts_earlier: an ACK in mode `client` makes room for all that it covers; else only for its own message.
         accepts_in_transactions: an ACK may be part of a transaction.
         stable_message_id: a redelivered message keeps its `message-id`, also when the broker starts anew.
@@ -86,6 +87,7 @@ class Dialect:
     renamed: Mapping[str, str]
     is_bytes: Callable[[Mapping[str, str]], bool]
     id_is_pair: bool
+    id_headers: tuple[str, ...]
     accepts_earlier: bool
     accepts_in_transactions: bool
     stable_message_id: bool
@@ -149,6 +151,7 @@ ACTIVEMQ_CLASSIC: Final = Dialect(
     renamed={},
     is_bytes=_has_length,
     id_is_pair=False,
+    id_headers=(),
     accepts_earlier=True,
     accepts_in_transactions=True,
     stable_message_id=True,
@@ -162,6 +165,10 @@ ACTIVEMQ_CLASSIC: Final = Dialect(
     subscribe_error_has_receipt=True,
     confirms_leave=True,
 )
+
+SENDERS_IDS: Final = ("__HDR_MESSAGE_ID", "NATIVE_MESSAGE_ID")
+"""Where Artemis tells the JMSMessageID of what came over OpenWire, and over AMQP; of what came over its own it does
+not."""
 
 ARTEMIS: Final = Dialect(
     name="artemis",
@@ -198,11 +205,12 @@ ARTEMIS: Final = Dialect(
         "JMSTimestamp": "AMQTimestamp",
     },
     # It makes properties of headers that are about the frame, and hands them to the receiver.
-    message_headers=MESSAGE_HEADERS | {"destination-type", "receipt", "transaction", "__AMQ_CID"},
-    reserved=RESERVED | {"destination-type", "AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_TIME", "__AMQ_CID"},
+    message_headers=MESSAGE_HEADERS | {"destination-type", "receipt", "transaction", "__AMQ_CID", *SENDERS_IDS},
+    reserved=RESERVED | {"destination-type", "AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_TIME", "__AMQ_CID", *SENDERS_IDS},
     renamed={"_AMQ_GROUP_ID": "JMSXGroupID"},
     is_bytes=_has_length_first,
     id_is_pair=True,
+    id_headers=SENDERS_IDS,
     accepts_earlier=False,
     accepts_in_transactions=False,
     stable_message_id=False,

@@ -144,6 +144,9 @@ def _content(headers: Mapping[str, str], body: bytes, dialect: Dialect) -> tuple
 
 
 def _message_id(headers: Mapping[str, str], dialect: Dialect) -> str | None:
+    for name in dialect.id_headers:
+        if headers.get(name, "").startswith("ID:"):
+            return headers[name]
     value = headers.get("message-id")
     return value.rpartition(",")[2] if value is not None and dialect.id_is_pair else value
 

@@ -2,7 +2,8 @@
 
 A check returns what it found; what is wrong comes with the command that mends it and the page of the docs that says
 more. Whatever rests on something that failed is not tried. `model.py` has the words, `machine.py` looks at this
-machine, `ways.py` knows the schemes of URLs, `broker.py` looks at the address and the broker.
+machine, `ways.py` knows the schemes of URLs, `broker.py` looks at the address and the broker, `others.py`
+at what clients over other protocols make of us.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from soapjms.doctor.broker import (
 )
 from soapjms.doctor.machine import check_extras, check_folder, check_java, check_python
 from soapjms.doctor.model import Finding, Outcome, Patient, Seen, skipped
+from soapjms.doctor.others import check_others
 from soapjms.protocol.uri import visible
 
 __all__ = ["CHECKS", "Check", "Finding", "Outcome", "Patient", "examine"]
@@ -47,6 +49,7 @@ CHECKS: Final = (
     Check("reply queue", check_replies, "docs/connections.md#what-a-caller-sees", ("login", "address")),
     Check("round trip", check_round_trip, "docs/connections.md#a-silent-network", ("login",)),
     Check("clock", check_clock, "docs/serving.md#what-is-not-run", ("round trip",)),
+    Check("other clients", check_others, "docs/amqp.md#what-differs", ("round trip",)),
 )
 
 

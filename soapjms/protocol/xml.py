@@ -50,6 +50,15 @@ def _deeper_than(depth: int) -> etree.XPath:
     return etree.XPath(f"boolean({'/*' * (depth + 1)})")
 
 
+_AMQP: Final = re.compile(rb"\0S[p-x]")
+"""How a section of an AMQP message begins."""
+
+WHOLE_AMQP: Final = (
+    "not well-formed XML, but a whole AMQP message: ActiveMQ makes this of what came over AMQP, unless that connector "
+    "has transport.transformer=jms"
+)
+
+
 def parse(document: bytes | str, charset: str | None = None, limits: Limits = DEFAULT_LIMITS) -> etree._Element:
     """Parse an XML document that may be hostile; its elements know their lines (`sourceline`).
 
@@ -83,6 +92,8 @@ def parse(document: bytes | str, charset: str | None = None, limits: Limits = DE
         if error.code == etree.ErrorTypes.ERR_NO_MEMORY:  # which lxml calls an unknown error of the document
             raise MemoryError(f"there is not memory enough to parse {len(octets)} octets of XML") from None
         check_depth(octets, limits)
+        if _AMQP.match(octets):
+            raise ValueError(WHOLE_AMQP) from None
         raise ValueError(f"not well-formed XML: {named(error)}") from None
     if len(octets) > 7 * limits.depth + 3 and _deeper_than(limits.depth)(root):  # a level takes 7 octets or more
         raise too_deep(limits)

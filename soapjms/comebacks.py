@@ -1,0 +1,155 @@
+"""Answers to clients that were gone just after the connection was made again, and may be back in a moment.
+
+When a broker starts anew, everybody connects again, in any order. A client whose temporary destination keeps its name,
+as that of a Java client does over OpenWire, may make it again after its answer was to go there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from math import inf
+from threading import Lock
+from time import monotonic
+from typing import Any, Final, NamedTuple
+
+from brokers.completion import Completion
+from brokers.connection import Connection
+from brokers.deadlines import Deadlines
+from brokers.errors import BrokerError, ClosedError, DestinationGoneError, SendFailedError
+from soapjms.finished import Finished
+
+log = logging.getLogger("soapjms.dispatcher")
+
+RECENT: Final = 30.0
+"""Seconds after the connection was made again in which a client that is gone may not be back yet."""
+
+PATIENCE: Final = 15.0
+"""Seconds for which an answer is tried again."""
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 1.0
+"""Seconds between two tries; each pause is twice as long as the one before."""
+
+MOST: Final = 1000
+"""Answers that wait at a time."""
+
+MOST_OCTETS: Final = 64 << 20
+"""Octets that their bodies have together."""
+
+SEND_TIMEOUT: Final = 1.0
+
+
+class Waiting(NamedTuple):
+    """An answer that waits: what it belongs to, until when, and the seconds to its next try."""
+
+    finished: Finished
+    until: float
+    pause: float
+
+
+class Comebacks:
+    """Sends answers again whose client was gone, each by itself, on a thread of its own. Thread-safe.
+
+    Their requests are accepted already: what waits here is lost with the process.
+
+    Args:
+        connection: to the broker.
+        on_end: told of each answer that was taken, and what became of it: None if the broker has it now, else why not.
+    """
+
+    def __init__(self, connection: Connection, on_end: Callable[[Finished, SendFailedError | None], None]) -> None:
+        self._connection = connection
+        self._on_end = on_end
+        self._lock = Lock()
+        self._generation, self._made_again = connection.generation, -inf
+        self._waiting: dict[int, Waiting] = {}  # by the id of what is finished
+        self._octets = 0
+        self._is_closed = False
+        self._deadlines = Deadlines("soapjms-comebacks")
+
+    def note_connected(self) -> None:
+        """Take note that the connection was made again, if it was: an answer may be refused before that is told."""
+        generation = self._connection.generation
+        if generation != self._generation:
+            self._generation, self._made_again = generation, monotonic()
+
+    def take(self, finished: Finished) -> bool:
+        """Have an answer tried again whose client was gone; False if there is no reason to, or no room."""
+        self.note_connected()
+        if monotonic() > self._made_again + RECENT:
+            return False
+        size = _size(finished)
+        with self._lock:
+            if self._is_closed or len(self._waiting) >= MOST or self._octets + size > MOST_OCTETS:
+                return False
+            self._octets += size
+            waiting = Waiting(finished, monotonic() + PATIENCE, FIRST_PAUSE)
+            self._waiting[id(finished)] = waiting
+        try:
+            self._plan(waiting)
+        except RuntimeError:  # there is no thread to be had
+            self._forget(finished)
+            return False
+        return True
+
+    def close(self) -> None:
+        """Try nothing again any more; what still waits is not delivered."""
+        with self._lock:
+            self._is_closed = True
+            left = list(self._waiting.values())
+        self._deadlines.close()
+        for each in left:
+            self._end(each.finished, DestinationGoneError("its client was not back when the dispatcher was closed"))
+
+    def _plan(self, waiting: Waiting) -> None:
+        self._deadlines.call_at(monotonic() + waiting.pause, partial(self._try, waiting))
+
+    def _try(self, waiting: Waiting) -> None:
+        try:
+            self._send(waiting.finished).add_done_callback(partial(self._heard, waiting))
+        except (BrokerError, ValueError) as error:
+            self._conclude(waiting, error)
+
+    def _send(self, finished: Finished) -> Completion[Any]:
+        """Send an answer so that the broker says whether it takes it, which of some it only does in a transaction."""
+        assert finished.response is not None
+        if not self._connection.capabilities.transactions:
+            return self._connection.send(finished.response, timeout=SEND_TIMEOUT)
+        transaction = self._connection.begin()
+        transaction.send(finished.response)
+        return transaction.commit()
+
+    def _heard(self, waiting: Waiting, sending: Future[Any]) -> None:
+        error = sending.exception()
+        if error is None and isinstance(refused := sending.result(), tuple) and refused:  # of a transaction
+            error = refused[0].error
+        self._conclude(waiting, error)
+
+    def _conclude(self, waiting: Waiting, error: BaseException | None) -> None:
+        """End with an answer, or plan its next try; one whose connection was lost may arrive twice."""
+        is_over = isinstance(error, ClosedError | ValueError) or monotonic() + waiting.pause > waiting.until
+        is_refused = isinstance(error, SendFailedError) and not isinstance(error, DestinationGoneError)
+        if error is not None and not is_over and not is_refused and not self._is_closed:
+            self._plan(waiting._replace(pause=min(LONGEST_PAUSE, waiting.pause * 2)))
+            return
+        known = error if error is None or isinstance(error, SendFailedError) else SendFailedError(f"{error}")
+        self._end(waiting.finished, known)
+
+    def _end(self, finished: Finished, error: SendFailedError | None) -> None:
+        if self._forget(finished):
+            self._on_end(finished, error)
+
+    def _forget(self, finished: Finished) -> bool:
+        """Let go of an answer; False if that was done before."""
+        with self._lock:
+            if self._waiting.pop(id(finished), None) is None:
+                return False
+            self._octets -= _size(finished)
+            return True
+
+
+def _size(finished: Finished) -> int:
+    body = None if finished.response is None else finished.response.body
+    return len(body) if isinstance(body, str | bytes | memoryview) else 0

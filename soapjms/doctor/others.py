@@ -1,0 +1,80 @@
+"""A check of what clients that speak another protocol make of our messages, and of our temporary queues."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import ExitStack
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Final
+
+from brokers.connection import Connection, Delivery
+from brokers.errors import BrokerError
+from brokers.message import DeliveryMode, Message, MessageType
+from soapjms.doctor.model import Outcome, Patient, Seen, ok, skipped
+from soapjms.doctor.ways import WAYS, schemes_of
+
+WHOLE: Final = {True: "JMS_AMQP_NATIVE = TRUE", False: "JMS_AMQP_NATIVE IS NULL"}
+"""Selectors of ActiveMQ Classic for messages over AMQP that it keeps whole, and that it makes messages of JMS of."""
+
+UNMAPPED: Final = (
+    "the broker's AMQP connector lacks transport.transformer=jms (over WebSocket wireFormat.transformer=jms): Java and "
+    'STOMP clients get a whole AMQP message as the body, and say "Couldn\'t parse stream" or that it is no XML'
+)
+ADD_TRANSFORMER: Final = """sed -i 's#"amqp://[^"?]*?#&transport.transformer=jms\\&amp;#' conf/activemq.xml"""
+
+DELETED: Final = (
+    "a Java service over OpenWire, as CXF's, takes our temporary queues for deleted, since Artemis tells it of none "
+    "made over AMQP: give the client a replyToName, or reach the broker over STOMP"
+)
+OVER_STOMP: Final = "export SOAPJMS_CONNECTION=stomp://USER:PASSWORD@HOST:61613"
+DELETED_PAGE: Final = "docs/interop.md#cxf-and-temporary-queues-on-artemis"
+
+
+def check_others(patient: Patient) -> Seen:
+    """Who speaks another protocol can read our messages, and answer to our temporary queues."""
+    connection = patient.connection
+    assert connection is not None
+    over_amqp = all(WAYS[each].extra == "amqp" for each in schemes_of(patient))
+    match connection.capabilities.dialect if over_amqp else None:
+        case "activemq":
+            return _look_at_connector(connection, patient.timeout)
+        case "artemis" if patient.replies is None:
+            return Seen(Outcome.NOTE, DELETED, OVER_STOMP, DELETED_PAGE)
+    return skipped("nothing is known to be in the way of clients over other protocols")
+
+
+def _look_at_connector(connection: Connection, timeout: float) -> Seen:
+    try:
+        is_whole = _is_whole(connection, timeout)
+    except (BrokerError, FutureTimeoutError, Empty) as error:
+        return skipped(f"it was not seen what the AMQP connector makes of messages: {str(error) or 'nothing came'}")
+    if is_whole:
+        return Seen(Outcome.FAILED, UNMAPPED, ADD_TRANSFORMER)
+    return ok("the broker's AMQP connector makes messages of JMS of ours")
+
+
+def _is_whole(connection: Connection, timeout: float) -> bool:
+    """Send a message to a temporary queue, and see by which selector it is found."""
+    found: SimpleQueue[bool] = SimpleQueue()
+
+    def note(is_whole: bool, delivery: Delivery) -> None:
+        found.put(is_whole)
+
+    destination = connection.temporary()
+    message = Message(
+        message_type=MessageType.BYTES,
+        body=b"",
+        destination=destination,
+        delivery_mode=DeliveryMode.NON_PERSISTENT,
+        expiration=round((time.time() + timeout) * 1000),
+    )
+    with ExitStack() as consumers:
+        for is_whole, selector in WHOLE.items():
+            taken = partial(note, is_whole)
+            consumers.enter_context(connection.consume(destination, taken, auto_accept=True, selector=selector))
+        connection.send(message, timeout=timeout).result(timeout)
+        is_kept = found.get(timeout=timeout)
+    connection.end_temporary(destination)
+    return is_kept

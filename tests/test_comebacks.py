@@ -1,0 +1,168 @@
+"""Answers to clients that are gone just after the service's connection was made again, and come back a moment later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from calling_kit import PATIENCE, arrivals, envelope, eventually, fresh, greeter, request_message, text_of
+from proxy_kit import Proxy
+
+import soapjms
+from brokers import Connection, Destination, queue
+from brokers.amqp.provider import Listener
+from brokers.embedded import Broker
+from brokers.embedded.connection import EmbeddedConnection
+from soapjms import Client, Dispatcher, comebacks
+from soapjms.observing import Begun, Ended, Observation, Observer, Outcome
+
+BOTH = pytest.mark.parametrize("transactional", [True, False])
+
+
+@pytest.fixture
+def broker() -> Broker:
+    """Make a broker of the test's own."""
+    return Broker(fresh("broker"))
+
+
+@pytest.fixture
+def proxy(broker: Broker) -> Iterator[Proxy]:
+    """Stand between that broker and the service."""
+    with Listener(broker, port=0) as listener, Proxy("127.0.0.1", listener.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def other(proxy: Proxy) -> Iterator[Connection]:
+    """The service's connection."""
+    with soapjms.connect(f"amqp://127.0.0.1:{proxy.port}") as connection:
+        yield connection
+
+
+@pytest.fixture
+def client(broker: Broker) -> Iterator[EmbeddedConnection]:
+    """The connection of a client that stays."""
+    with broker.connect() as connection:
+        yield connection
+
+
+def made_again(connection: Connection, proxy: Proxy) -> None:
+    """Have the connection lost and made again."""
+    before = connection.generation
+    proxy.cut()
+    eventually(lambda: connection.generation > before, "it was made again")
+    connection.wait_connected(30)
+
+
+def ended_temporary(client: EmbeddedConnection) -> Destination:
+    """Return a temporary queue of a client that ended, as with its connection."""
+    destination = client.temporary()
+    client.end_temporary(destination)
+    return destination
+
+
+def make_again(client: EmbeddedConnection, destination: Destination) -> None:
+    """Make a temporary queue again under its name, as clients over OpenWire do: those of this broker cannot."""
+    core, place = client._core, client.place
+    with core._lock:
+        place.temporaries[core._nodes.add(destination, place, place)] = None
+
+
+class Seen(Observer, Observation):
+    """Writes down how requests end."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[Outcome] = []
+
+    def begun(self, begun: Begun) -> Observation:
+        return self
+
+    def ended(self, ended: Ended) -> None:
+        self.outcomes.append(ended.outcome)
+
+
+@BOTH
+def test_client_that_comes_back(
+    broker: Broker, other: Connection, proxy: Proxy, client: EmbeddedConnection, transactional: bool
+) -> None:
+    """The answer reaches the temporary queue that it makes again; others are not held up meanwhile."""
+    name = fresh()
+    with Dispatcher(other, f"jms:queue:{name}", greeter(), transactional=transactional) as dispatcher:
+        made_again(other, proxy)
+        client.send(request_message(name, missing := ended_temporary(client), body=envelope("Ann"))).result(PATIENCE)
+        eventually(lambda: dispatcher.counts["client awaited"] == 1, "it waits")
+        with Client(client, f"jms:queue:{name}", replies="shared", properties={"replyToName": fresh()}) as staying:
+            assert text_of(staying.call(envelope("Bob"), timeout=PATIENCE)) == "Hello Bob"
+        eventually(lambda: broker.depth(queue(name)) == 0, "both requests were accepted")
+        make_again(client, missing)
+        with arrivals(client, missing) as answers:
+            assert b"Hello Ann" in answers.next().body
+        eventually(lambda: dispatcher.counts["answered"] == 2, "it was counted")
+        assert dispatcher.counts["client gone"] == 0
+
+
+@BOTH
+def test_client_that_stays_away(
+    other: Connection, proxy: Proxy, client: EmbeddedConnection, transactional: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is given up after some seconds, and its request was accepted long before."""
+    monkeypatch.setattr(comebacks, "PATIENCE", 0.5)
+    name, seen = fresh(), Seen()
+    ours = f"jms:queue:{name}"
+    with Dispatcher(other, ours, greeter(), transactional=transactional, observer=seen) as dispatcher:
+        made_again(other, proxy)
+        client.send(request_message(name, ended_temporary(client), body=envelope())).result(PATIENCE)
+        eventually(lambda: dispatcher.counts["client gone"] == 1, "it was given up")
+        assert (dispatcher.counts["client awaited"], dispatcher.counts["answered"]) == (1, 0)
+    assert seen.outcomes == [Outcome.UNDELIVERED]
+
+
+@pytest.mark.parametrize(("option", "value"), [("RECENT", -1.0), ("MOST", 0), ("MOST_OCTETS", 10)])
+def test_not_later_and_not_too_many(
+    other: Connection,
+    proxy: Proxy,
+    client: EmbeddedConnection,
+    option: str,
+    value: float,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Once the connection is there for a while a client that is gone stays so; nor does without end wait."""
+    monkeypatch.setattr(comebacks, option, value)
+    name = fresh()
+    with Dispatcher(other, f"jms:queue:{name}", greeter()) as dispatcher:
+        made_again(other, proxy)
+        client.send(request_message(name, ended_temporary(client), body=envelope())).result(PATIENCE)
+        eventually(lambda: dispatcher.counts["client gone"] == 1, "nothing waits")
+        assert dispatcher.counts["client awaited"] == 0
+
+
+def test_first_connection(other: Connection, client: EmbeddedConnection) -> None:
+    """Who was gone when the service began does not come back."""
+    name = fresh()
+    with Dispatcher(other, f"jms:queue:{name}", greeter()) as dispatcher:
+        client.send(request_message(name, ended_temporary(client), body=envelope())).result(PATIENCE)
+        eventually(lambda: dispatcher.counts["client gone"] == 1, "nothing waits")
+        assert dispatcher.counts["client awaited"] == 0
+
+
+def test_closed(other: Connection, proxy: Proxy, client: EmbeddedConnection) -> None:
+    """What waits when the dispatcher is closed is not delivered, and that takes no time."""
+    name = fresh()
+    with Dispatcher(other, f"jms:queue:{name}", greeter()) as dispatcher:
+        made_again(other, proxy)
+        client.send(request_message(name, ended_temporary(client), body=envelope())).result(PATIENCE)
+        eventually(lambda: dispatcher.counts["client awaited"] == 1, "it waits")
+    assert dispatcher.counts["client gone"] == 1
+
+
+def test_connection_that_is_lost_again(other: Connection, proxy: Proxy, client: EmbeddedConnection) -> None:
+    """It is tried on once the connection is there again."""
+    name = fresh()
+    with Dispatcher(other, f"jms:queue:{name}", greeter()) as dispatcher:
+        made_again(other, proxy)
+        client.send(request_message(name, missing := ended_temporary(client), body=envelope("Ann"))).result(PATIENCE)
+        eventually(lambda: dispatcher.counts["client awaited"] == 1, "it waits")
+        made_again(other, proxy)
+        make_again(client, missing)
+        with arrivals(client, missing) as answers:
+            assert b"Hello Ann" in answers.next().body

@@ -1,0 +1,314 @@
+"""Apache CXF, live: its client calls our service, and our client its, on both brokers and over both protocols of ours.
+
+A core of cases is in `make test`; `make soak` has all that there are: CXF's own connection over OpenWire, the protocol
+of Artemis itself and AMQP, each kind of destination, of message and of reply. What fails for a fault of CXF's or of a
+broker's is an expected failure with its reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import product
+from typing import Any, Final, NamedTuple
+
+import pytest
+from calling_kit import PATIENCE, SOAP_11, SOAP_12, eventually, fresh
+from cxf_kit import Answer, Cxf, answer_in, echo_service, request_of, start_cxf, uri_of
+from real_brokers import RealBroker
+
+import soapjms
+from brokers import Connection, MessageType
+from soapjms import CallTimeoutError, Client, Dispatcher, SoapVersion
+from soapjms.protocol.errors import SoapFaultError
+from soapjms.protocol.names import REC_NAMESPACE
+
+pytestmark = pytest.mark.broker
+
+WAYS: Final = [("activemq", "stomp"), ("activemq", "amqp"), ("artemis", "stomp"), ("artemis", "amqp")]
+"""A broker, and our protocol there."""
+
+CXF_WAYS: Final = {"activemq": ("openwire", "amqp"), "artemis": ("openwire", "core", "amqp")}
+"""The protocols of CXF's own connection; the first is in the core of cases."""
+
+FUTILE: Final = 2.0
+"""Seconds that a call waits for an answer that will not come."""
+
+TEXT: Final = "Zoë <&> \u2713"
+KINDS: Final = {"bytes": MessageType.BYTES, "text": MessageType.TEXT}
+
+
+class Case(NamedTuple):
+    """One way to call.
+
+    Attributes:
+        broker: the name of its fixture.
+        protocol: ours.
+        over: the protocol of CXF's connection.
+        version: of SOAP.
+        kind: of message.
+        replies: where they go: `temporary`, `exclusive` (ours: one for each call), `named`, `topic`, or `no id`: to a
+            temporary queue, for a client without correlation ids.
+        more: `gzip`, or `non-persistent`.
+        destination: `queue` or `topic`.
+    """
+
+    broker: str
+    protocol: str
+    over: str
+    version: SoapVersion
+    kind: str = "bytes"
+    replies: str = "temporary"
+    more: str = ""
+    destination: str = "queue"
+
+    def __str__(self) -> str:
+        return "-".join(str(each) for each in self if each).replace(" ", "_")
+
+
+PLAIN: Final = Case("activemq", "stomp", "openwire", SOAP_11)
+
+
+def core(replies: tuple[str, ...]) -> list[Case]:
+    """List the cases of the core: each feature by itself, everywhere."""
+    return [
+        case
+        for (broker, protocol), version in product(WAYS, (SOAP_11, SOAP_12))
+        for plain in [Case(broker, protocol, CXF_WAYS[broker][0], version)]
+        for case in (
+            *(plain._replace(replies=each) for each in replies),
+            plain._replace(kind="text"),
+            plain._replace(more="gzip"),
+            plain._replace(destination="topic"),
+        )
+    ]
+
+
+def every(replies: tuple[str, ...]) -> list[Case]:
+    """List all there are. Text is not compressed: CXF cannot. Where nothing works one case shows it."""
+    found = [
+        Case(broker, protocol, over, version, *rest)
+        for broker, protocol in WAYS
+        for over in CXF_WAYS[broker]
+        for version, *rest in product(
+            (SOAP_11, SOAP_12), KINDS, replies, ("", "gzip", "non-persistent"), ("queue", "topic")
+        )
+        if not (rest[0] == "text" and rest[2] == "gzip")
+    ]
+    return [case for case in found if case[:3] != UNPARSED_WAYS or case[3:] == PLAIN[3:]]
+
+
+class Foreign(NamedTuple):
+    """A fault of CXF's or of a broker's that a case meets.
+
+    Attributes:
+        reason: what it is.
+        error: what the test fails with.
+    """
+
+    reason: str
+    error: type[Exception]
+
+
+DELETED: Final = Foreign(
+    "Artemis tells who is there over OpenWire of no temporary queue made over AMQP: CXF takes it for deleted",
+    CallTimeoutError,
+)
+UNTOLD: Final = Foreign(
+    "Artemis tells no STOMP client the JMSMessageID of what came over its core protocol", AssertionError
+)
+
+
+UNPARSED: Final = Foreign(
+    "ActiveMQ ends the connection of a STOMP client that accepts a message with the JMSMessageID of Qpid JMS, ...:1-1, "
+    "with a NumberFormatException",
+    Exception,
+)
+UNPARSED_WAYS: Final = ("activemq", "stomp", "amqp")
+
+
+def at_their_service(case: Case) -> Foreign | None:
+    """Return why CXF's service does not answer our client."""
+    ways = case.broker, case.protocol, case.over
+    if ways == UNPARSED_WAYS:
+        return UNPARSED
+    return DELETED if ways == ("artemis", "amqp", "openwire") and case.replies in ("temporary", "exclusive") else None
+
+
+def at_their_client(case: Case) -> Foreign | None:
+    """Return why CXF's client is not answered."""
+    if case[:3] == UNPARSED_WAYS:
+        return UNPARSED
+    return UNTOLD if case[:3] == ("artemis", "stomp", "core") and case.replies == "no id" else None
+
+
+def cases(*replies: str, foreign: Callable[[Case], Foreign | None]) -> Any:
+    """Parametrize a test by all cases; those beyond the core are for `make soak`.
+
+    Args:
+        replies: what of these there is.
+        foreign: tells of a case what fault it meets that is not ours; of those one for each version is in the core.
+    """
+    few, found = core(replies), list[Any]()
+    for case in dict.fromkeys((*few, *every(replies))):
+        fault, marks = foreign(case), list[Any]()
+        if fault is not None:
+            marks.append(pytest.mark.xfail(strict=True, raises=fault.error, reason=fault.reason))
+        if case not in few or (fault is not None and case[4:] != PLAIN[4:]):
+            marks.append(pytest.mark.soak)
+        found.append(pytest.param(case, marks=marks, id=str(case)))
+    return pytest.mark.parametrize("case", found)
+
+
+@pytest.fixture(scope="module")
+def cxf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cxf]:
+    """Run CXF for all tests here."""
+    with start_cxf(tmp_path_factory.mktemp("cxf")) as running:
+        yield running
+
+
+@pytest.fixture
+def broker(case: Case, request: pytest.FixtureRequest) -> RealBroker:
+    """Run the broker of the case."""
+    found: RealBroker = request.getfixturevalue(case.broker)
+    return found
+
+
+@pytest.fixture
+def connection(case: Case, broker: RealBroker) -> Iterator[Connection]:
+    """Connect to it by the protocol of the case."""
+    with soapjms.connect(getattr(broker, f"{case.protocol}_url")) as connection:
+        yield connection
+
+
+class TestTheirClient:
+    """CXF's client calls our service."""
+
+    @cases("temporary", "no id", "named", "topic", foreign=at_their_client)
+    def test_all(self, cxf: Cxf, broker: RealBroker, connection: Connection, case: Case) -> None:
+        """Each operation, with text, an empty text and none; one-way; faults: declared, failed, and of the binding."""
+        name = fresh("cxf")
+        uri = uri_of(broker, name, case.destination, case.over, **client_options(case, name))
+        service, heard = echo_service(case.version)
+        more = {"gzip": "true"} if case.more == "gzip" else {}
+
+        def call(operation: str, text: str | None = "", **options: str) -> Answer:
+            return cxf.call(uri, operation, text, case.version, **more, **options)
+
+        ours = f"jms:{case.destination}:{name}"
+        with Dispatcher(connection, ours, service, reply_topics=case.replies == "topic", workers=1) as dispatcher:
+            assert [call("greetMe", each) for each in (TEXT, "", None)] == [ok(TEXT), ok(""), Answer("null", ())]
+            assert call("testFault", "broken") == Answer("declared", ("42", "broken"))
+            call("pingMe", TEXT)
+            call("pingMe", "")
+            eventually(lambda: sorted(map(str, heard)) == ["", TEXT], "it was heard")
+            assert call("pingCount") == ok("2")
+            assert call("greetMe", "fail") == Answer("fault", failed_in(case.version))
+            assert call("greetMe", "a", bindingVersion="0.3") == Answer("fault", refused_in(case.version))
+        assert dispatcher.counts["answered"] == 7, dict(dispatcher.counts)
+
+
+def ok(text: str) -> Answer:
+    """Make the answer that holds a text."""
+    return Answer("ok", (text,))
+
+
+def client_options(case: Case, name: str) -> dict[str, str | int]:
+    """Return the parameters of CXF's URI that make its client that of the case."""
+    options: dict[str, str | int] = {"receiveTimeout": round(1000 * (FUTILE if at_their_client(case) else PATIENCE))}
+    if case.kind == "text":
+        options["messageType"] = "text"
+    if case.more == "non-persistent":
+        options |= {"deliveryMode": "NON_PERSISTENT", "priority": 7, "timeToLive": 60_000}
+    match case.replies:
+        case "no id":
+            options["useConduitIdSelector"] = "false"
+        case "named":
+            options["replyToName"] = f"{name}.replies"
+        case "topic":
+            options["topicReplyToName"] = f"{name}.replies"
+    return options
+
+
+def failed_in(version: SoapVersion) -> tuple[str, ...]:
+    """Return what CXF makes of the fault for a function that failed: code, subcodes, reason, detail."""
+    code = "Server" if version is SOAP_11 else "Receiver"
+    return f"{{{version.namespace}}}{code}", "", "the service failed", ""
+
+
+def refused_in(version: SoapVersion) -> tuple[str, ...]:
+    """Return likewise of the fault of the binding for a version that there is not."""
+    subcode = f"{{{REC_NAMESPACE}}}unrecognizedBindingVersion"
+    codes = (subcode, "") if version is SOAP_11 else (f"{{{version.namespace}}}Sender", subcode)
+    return *codes, "SOAPJMS_bindingVersion is '0.3', not 1.0", ""
+
+
+class TestTheirService:
+    """Our client calls CXF's service."""
+
+    @cases("temporary", "exclusive", "named", "topic", foreign=at_their_service)
+    def test_all(self, cxf: Cxf, broker: RealBroker, connection: Connection, case: Case) -> None:
+        """Each operation, with text, an empty text and none; one-way; faults: declared, and of what failed."""
+        name, zipped = fresh("cxf"), ("gzip",) if case.more == "gzip" else ()
+        with (
+            cxf.service(uri_of(broker, name, case.destination, case.over), case.version, *zipped) as service,
+            our_client(connection, name, case) as client,
+        ):
+            assert [greeting(client, case, each) for each in (TEXT, "", None)] == [TEXT, "", None]
+            with pytest.raises(SoapFaultError, match="declared") as caught:
+                client.call(request_of(case.version, "testFault", "broken")).raise_for_fault()
+            assert "".join(caught.value.detail.itertext()) == "42broken"
+            for text in (TEXT, ""):
+                client.send(request_of(case.version, "pingMe", text))
+            eventually(lambda: sorted(cxf.heard(service)) == ["", TEXT], "it was heard")
+            assert answer_in(client.call(request_of(case.version, "pingCount"))) == "2"
+            with pytest.raises(SoapFaultError, match="as it was asked to"):
+                client.call(request_of(case.version, "greetMe", "fail")).raise_for_fault()
+        assert client.counts == {}
+
+
+def greeting(client: Client, case: Case, text: str | None) -> str | None:
+    """Call `greetMe`, and return what came, in a message of the kind that was sent."""
+    response = client.call(request_of(case.version, "greetMe", text))
+    assert response.message.message_type is KINDS[case.kind]
+    assert response.findings() == ()
+    return answer_in(response)
+
+
+def our_client(connection: Connection, name: str, case: Case) -> Client:
+    """Make the client of a case."""
+    properties: dict[str, Any] = {}
+    if case.more == "gzip":
+        properties["contentEncoding"] = "gzip"
+    if case.more == "non-persistent":
+        properties |= {"deliveryMode": "NON_PERSISTENT", "priority": 7, "timeToLive": 60_000}
+    if case.replies in ("named", "topic"):
+        properties["replyToName" if case.replies == "named" else "topicReplyToName"] = f"{name}.replies"
+    return Client(
+        connection,
+        f"jms:{case.destination}:{name}",
+        properties=properties,
+        message_type=KINDS[case.kind],
+        replies="exclusive" if case.replies == "exclusive" else None,
+        timeout=FUTILE if at_their_service(case) else PATIENCE,
+    )
+
+
+@pytest.mark.parametrize("case", [Case("artemis", "amqp", "openwire", SOAP_11)], ids=str)
+class TestTemporaryQueuesOnArtemis:
+    """Where CXF's service takes our temporary queue for deleted; a named queue for replies helps, too, as above."""
+
+    def test_without_advisories(self, cxf: Cxf, broker: RealBroker, connection: Connection, case: Case) -> None:
+        """A connection factory that looks for no advisories does not miss any."""
+        name = fresh("cxf")
+        url = f"{broker.openwire_url}?jms.watchTopicAdvisories=false"
+        with cxf.service(uri_of(broker, name, jndiURL=url)), our_client(connection, name, case) as client:
+            client.timeout = PATIENCE
+            assert answer_in(client.call(request_of(SOAP_11, "greetMe", TEXT))) == TEXT
+
+    def test_what_it_says(self, cxf: Cxf, broker: RealBroker, connection: Connection, case: Case) -> None:
+        """CXF's log has the reason; the caller's error is a time-out."""
+        name, before = fresh("cxf"), len(cxf.log.read_text("utf-8", "replace"))
+        client = our_client(connection, name, case)
+        with cxf.service(uri_of(broker, name)), client, pytest.raises(CallTimeoutError):
+            client.call(request_of(SOAP_11, "greetMe", TEXT))
+        assert "Cannot publish to a deleted Destination" in cxf.log.read_text("utf-8", "replace")[before:]
