@@ -31,6 +31,7 @@ CREATE TABLE soapjms_responses (number INTEGER PRIMARY KEY, head TEXT NOT NULL, 
 CLAIMS: Final = """
 CREATE TABLE soapjms_version (version INTEGER NOT NULL);
 CREATE TABLE soapjms_owners (owner TEXT PRIMARY KEY, until REAL NOT NULL);
+CREATE TABLE soapjms_opened (time REAL NOT NULL, clock REAL NOT NULL);
 CREATE TABLE soapjms_requests (
     number INTEGER PRIMARY KEY, key BLOB NOT NULL UNIQUE, owner TEXT, starts INTEGER NOT NULL,
     deaths INTEGER NOT NULL, failures INTEGER NOT NULL, touched REAL NOT NULL, octets INTEGER,
@@ -41,7 +42,8 @@ CREATE TABLE soapjms_responses (number INTEGER PRIMARY KEY, head TEXT NOT NULL, 
 """The second file. `owner` is who works on it, NULL for nobody; `starts` tells one beginning from the next; `octets` is
 the size of the response, NULL until the request is finished here; `writes` is when its owner began a transaction in the
 first file, NULL if it did not, and `pid` and `name` are its process and what it calls the request. `until` is another
-with each sign of life, and nothing else is read of it. An arrival is a delivery of a request whose body nobody has got
+with each sign of life, and nothing else is read of it. What is said of the time when the file was opened last is
+`storetime`'s. An arrival is a delivery of a request whose body nobody has got
 through yet."""
 
 FROM_VERSION_1: Final = """
@@ -310,6 +312,20 @@ class Ledger(File):
     """Who works on what, and what was finished without a transaction of its service: the second file."""
 
     TABLES = CLAIMS
+
+    # Time
+
+    def opened(self) -> tuple[float, float] | None:
+        """Return the time when the file was opened last, and the latest that the clock said then; None at first."""
+        found: tuple[float, float] | None = self._connection.execute(
+            "SELECT time, clock FROM soapjms_opened"
+        ).fetchone()
+        return found
+
+    def note_opened(self, time: float, clock: float) -> None:
+        """Note both."""
+        self._connection.execute("DELETE FROM soapjms_opened")
+        self._connection.execute("INSERT INTO soapjms_opened VALUES (?, ?)", (time, clock))
 
     # Requests
 

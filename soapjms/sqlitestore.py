@@ -151,7 +151,9 @@ class SqliteStore(Store):
             if results.version() == 1:
                 results.move_claims(self.path, ledger, clock())
             newest = max(results.newest(), ledger.newest())
-            self._clock = FileTime(clock, steady, keep=self._keep, newest=newest)
+            self._clock = FileTime(clock, steady, keep=self._keep, newest=newest, opened=ledger.opened())
+            with self._writing():
+                ledger.note_opened(self._clock(), self._clock.clock)
             self._show_life()
         except BaseException as error:
             for each in files:

@@ -52,21 +52,37 @@ class Life:
 class FileTime:
     """The time of a file, in seconds: it never steps, whatever becomes of the clock of the machine.
 
-    It goes on from the newest entry, so that it is about the same for all who share the file. What the clock of the
-    machine says counts once, when the file is opened, and up to half the time that entries are kept: of a clock that is
-    wrong by years no entry vanishes that is not old.
+    It goes on from the newest entry, so that it is about the same for all who share the file. The clock of the machine
+    counts when the file is opened, for what went by since it was opened before, and up to half the time that entries
+    are kept: a clock that is wrong by years counts once, and no entry vanishes that is not old.
 
     Args:
         clock: seconds since 1970, which may step.
         steady: seconds that go by, without steps.
         keep: seconds that entries are kept.
         newest: when the newest entry was made; 0 if there is none.
+        opened: this time when the file was opened before, and the latest that the clock ever said then; None if that is
+            not known.
+
+    Attributes:
+        clock: the latest that the clock ever said when the file was opened, for the next time.
     """
 
-    def __init__(self, clock: Callable[[], float], steady: Callable[[], float], *, keep: float, newest: float) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        steady: Callable[[], float],
+        *,
+        keep: float,
+        newest: float,
+        opened: tuple[float, float] | None = None,
+    ) -> None:
         self._steady = steady
         now = clock()
-        self._offset = (min(max(now, newest), newest + keep * MAX_LEAP) if newest else now) - steady()
+        self.clock = now if opened is None else max(now, opened[1])
+        then, said = opened or (newest, newest)
+        latest = max(newest, then)
+        self._offset = (min(max(latest, then + now - said), latest + keep * MAX_LEAP) if latest else now) - steady()
 
     def __call__(self) -> float:
         """Return the time."""

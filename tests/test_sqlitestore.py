@@ -753,6 +753,34 @@ class TestCleaningUp:
             steady.seconds += 1001
             assert store.sweep() == 2
 
+    @pytest.mark.parametrize("flaps", [False, True], ids=["stays wrong", "right and wrong in turn"])
+    def test_wrong_at_each_start(self, path: Path, flaps: bool) -> None:
+        """A wrong clock counts once, however often the file is opened: what was answered minutes ago is known."""
+        clock, steady = Clock(), Clock()
+        clock.seconds = right = 2e9
+        with SqliteStore(path, keep=1000, clock=clock, steady=steady) as store:
+            begun(store, b"0").finish(RESPONSE)
+        for start in range(1, 9):
+            clock.seconds = right + (0 if flaps and start % 2 else 365 * 86_400)
+            with SqliteStore(path, keep=1000, clock=clock, steady=steady) as store:
+                assert store.sweep() == 0
+                assert all(isinstance(store.begin(b"%d" % before), Answered) for before in range(start))
+                begun(store, b"%d" % start).finish(RESPONSE)
+
+    def test_time_while_nobody_has_it_open(self, path: Path) -> None:
+        """It goes on by the clock, up to half of what entries are kept."""
+        clock, steady = Clock(), Clock()
+        clock.seconds = 2e9
+        with SqliteStore(path, keep=1000, clock=clock, steady=steady) as store:
+            begun(store).finish(RESPONSE)
+        for away in (400, 400):
+            clock.seconds += away
+            with SqliteStore(path, keep=1000, clock=clock, steady=steady) as store:
+                assert store.sweep() == 0
+        clock.seconds += 400
+        with SqliteStore(path, keep=1000, clock=clock, steady=steady) as store:
+            assert store.sweep() == 1
+
     def test_time_of_a_file(self) -> None:
         """Who began with a clock that was wrong catches up with the others."""
         clock = Clock()
