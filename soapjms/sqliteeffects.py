@@ -26,9 +26,9 @@ INTERRUPTION: Final = 0.05
 NOT_THE_FUNCTIONS: Final = frozenset(
     {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
     | {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_PROTOCOL}
-    | {sqlite3.SQLITE_INTERRUPT}
 )
-"""Codes of what the file could not do. Not SQLITE_LOCKED: nobody but the function itself is in its way then."""
+"""Codes of what the file could not do. Not SQLITE_LOCKED, as nobody but the function itself is in its way then, and not
+SQLITE_INTERRUPT, as it interrupts itself: who is broken off hears that its time is over."""
 
 NOT_YOURS: Final = (
     "{} on request.transaction: it is committed together with the request once the function returned, and rolled back "
@@ -236,17 +236,21 @@ class Effects:
 
     # While a service has it
 
-    def is_late(self, now: float) -> bool:
-        """Say whether a service has had it for too long."""
-        return now > self.connection.span.until
+    def late(self, now: float) -> Span | None:
+        """Return the transaction, if a service has had it for too long."""
+        span = self.connection.span
+        return span if now > span.until else None
 
-    def break_off(self) -> bool:
+    def break_off(self, span: Span) -> bool:
         """Undo what a service wrote, though its function goes on, and close; False if it ended just now.
 
         A statement of it is interrupted. Its next one raises UsageError. On a thread of its own: a statement that
         cannot be interrupted, as it waits for a function of Python, is waited for.
+
+        Args:
+            span: the transaction that is meant; by now there may be another.
         """
-        connection, span = self.connection, self.connection.span
+        connection = self.connection
         span.ended = TOO_LONG.format(self._timeout)
         while not connection.turn.acquire(timeout=INTERRUPTION):
             if connection.span is span:

@@ -255,8 +255,9 @@ class SqliteStore(Store):
             self._holder = holder
             effects.lend(time.monotonic())
             if self._watch is None:
-                self._watch = Thread(target=self._break_off, name="soapjms-store-watch", daemon=True)
-                self._watch.start()
+                watch = Thread(target=self._break_off, name="soapjms-store-watch", daemon=True)
+                watch.start()
+                self._watch = watch
         except BaseException:
             self._end_turn()
             raise
@@ -404,12 +405,16 @@ class SqliteStore(Store):
         """Take its transaction from a function that has it for too long, on a thread of its own."""
         while not self._is_free.wait(min(LOOK, self._transaction_timeout / 10)):
             effects, holder = self._effects, self._holder
-            if effects is None or holder is None or not effects.is_late(time.monotonic()):
+            late = None if effects is None or holder is None else effects.late(time.monotonic())
+            if effects is None or late is None:
                 continue
             log.error("%s for too long: it is rolled back", self._held_by())
-            if effects.break_off():
-                self._effects = None
-                self._leave_turn()
+            try:
+                if effects.break_off(late):
+                    self._effects = None
+                    self._leave_turn()
+            except Exception:  # the next one that is late wants to be ended too
+                log.exception("%s: a transaction could not be ended", self.path)
 
     def _require(self, path: Path) -> None:
         """Refuse to write to a file that nobody will find again: all of it would be lost with this process.

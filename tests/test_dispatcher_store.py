@@ -431,6 +431,24 @@ class TestFailingStore(WithStore):
             assert (dispatcher.counts["failed"], dispatcher.counts["rejected"]) == (0, 0)
         assert greeted(path) == ["Ann"]
 
+    def test_interrupts_itself(self, client: Client, other: Connection, path: Path) -> None:
+        """A function that breaks off its own statement has failed: that is no fault of the file."""
+        service, runs = Service(), list[str]()
+
+        @service.operation(GREET)
+        def greet(request: Request) -> None:
+            runs.append("run")
+            write(request)
+            request.transaction.set_progress_handler(lambda: 1, 1)
+            request.transaction.execute("SELECT count(*) FROM greeted, greeted").fetchone()
+
+        with Dispatcher(other, URI, service, store=path) as dispatcher:
+            fault = client.call(envelope("Ann")).fault
+            assert fault is not None
+            assert fault.reason == "the service failed"
+            assert (dispatcher.counts["failed"], dispatcher.counts["store failed"]) == (1, 0)
+        assert runs == ["run"]
+
     @pytest.mark.parametrize("is_replaced", [False, True])
     def test_removed_file(
         self, client: Client, other: Connection, service: Service, path: Path, is_replaced: bool

@@ -718,6 +718,26 @@ class TestFailures:
             claim.finish(None)
 
 
+class TestLate:
+    """Whose time is over, while another transaction begins."""
+
+    def test_only_who_was_late(self, path: Path) -> None:
+        """One that begins as a late one is about to be ended, keeps what it writes."""
+        with SqliteStore(path, transaction_timeout=0.2) as store:
+            late, following = begun(store, b"late"), begun(store, b"following")
+            late.transaction.execute("CREATE TABLE t (a)")
+            effects = store._effects
+            assert effects is not None
+            span = effects.late(time.monotonic() + 1)
+            assert span is not None
+            late.finish(None)
+            following.transaction.execute("INSERT INTO t VALUES (1)")
+            assert store._effects is effects
+            assert not effects.break_off(span)
+            following.finish(None)
+        assert rows(path, "SELECT a FROM t") == [(1,)]
+
+
 class TestCleaningUp:
     """What is too old or too much goes."""
 
