@@ -9,12 +9,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import Future
 from pathlib import Path
 from threading import Lock, Thread
 from types import MappingProxyType, TracebackType
 from typing import Final, Self
 
-from brokers.connection import Connection, ConnectionState, Consumer, Delivery
+from brokers.connection import Connection, ConnectionState, Consumer, Delivery, SendResult
 from brokers.errors import ClosedError
 from brokers.message import Destination, Message, queue
 from brokers.naming import Names
@@ -318,11 +319,14 @@ class Dispatcher:
                 self._observers.subscriptions_changed(change, problem if change < 0 else "")
 
     def _on_refused(self, message: Message, reason: str) -> None:
-        """Take note of a request that nobody read, as it is above the limit: it is a dead letter of the broker's."""
+        """Answer a request that nobody read, as it is above the limit: it is a dead letter of the broker's."""
         self._committer.tally.add("too large")
         log.warning("a request became a dead letter, JMSCorrelationID %r: %s", message.correlation_id, reason)
         if self._observers is not None:
             self._observers.received(message, redelivered=bool(message.redelivered)).end(Outcome.DEAD_LETTER)
+        response = self._worker.unread(message, f"the request was not read: {reason}")[1]
+        if response is not None:
+            self._connection.send(response, timeout=DEFAULT_TIMEOUT).add_done_callback(_note_unsent)
 
     def __enter__(self) -> Self:
         return self.start()
@@ -370,3 +374,9 @@ def dead_letter_queue(name: str | None, requests: Destination) -> Destination | 
     if not isinstance(name, str) or not name or name == requests.name:
         raise UsageError(f"dead_letters is {name!r}; it is the name of a queue, and not of the one that is served")
     return queue(require_carried("dead_letters", name))
+
+
+def _note_unsent(sending: Future[SendResult]) -> None:
+    error = sending.exception()
+    if error is not None:
+        log.warning("the sender of a request that was not read could not be told: %s", error)

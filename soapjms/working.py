@@ -28,7 +28,7 @@ from soapjms.observing import Observed
 from soapjms.observing import Outcome as Ending
 from soapjms.policy import Then, Unfinished
 from soapjms.protocol.assertions import Setting
-from soapjms.protocol.envelope import as_envelope
+from soapjms.protocol.envelope import Blame, as_envelope, build_fault
 from soapjms.protocol.errors import OvertakenError, StoreError, UsageError
 from soapjms.protocol.record import Direction, Node
 from soapjms.protocol.responding import RequestAccepted, RequestRefused, RespondingNode
@@ -179,14 +179,24 @@ class Worker:
             uncopied: somebody tried to bury it before and died of that, so no copy is made of its body now.
         """
         self._tally.add("poison")
-        message, node = delivery.message, RespondingNode(self._setting)
+        node, response = self.unread(delivery.message)
+        return Finished(delivery, node, response, dead=POISONOUS.format(deliveries - 1), uncopied=uncopied)
+
+    def unread(self, message: Message, why: str = "") -> tuple[RespondingNode, Message | None]:
+        """Answer a request whose body is not read: a fault, None for who gets none.
+
+        Args:
+            message: the request, with any body or none.
+            why: what its sender is told; empty if the service failed, of which nobody is told more.
+        """
+        node = RespondingNode(self._setting)
         event = node.receive(replace(message, message_type=MessageType.BYTES, body=b""))
         assert isinstance(event, RequestRefused)  # as it has no body
-        refusal = None if event.one_way else self._replies.refusal(message)
-        response = None
-        if not event.one_way and refusal is None:
-            response = node.respond(service_failed(as_envelope(event.fault).version))
-        return Finished(delivery, node, response, dead=POISONOUS.format(deliveries - 1), uncopied=uncopied)
+        if event.one_way or self._replies.refusal(message) is not None:
+            return node, None
+        version = as_envelope(event.fault).version
+        fault = build_fault(version, why, blame=Blame.SENDER) if why else service_failed(version)
+        return node, node.respond(fault)
 
     def _read(self, delivery: Delivery, observed: Observed | None, key: bytes | None) -> Finished | Job:
         """Read a request: what is to be run, or what became of it already."""

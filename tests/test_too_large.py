@@ -75,7 +75,7 @@ class TestDispatcher:
     def test_refused(
         self, broker: RealBroker, other: Connection, transactional: bool, is_stored: bool, tmp_path: Path
     ) -> None:
-        """As often as there are workers, and more: all go on and are ready; each such request is a dead letter."""
+        """As often as there are workers, and more: callers are told, all go on, each such request is a dead letter."""
         name = fresh()
         letters = dead_letters(broker, name)
         before = broker.counters().messages.get(letters, 0)
@@ -88,7 +88,13 @@ class TestDispatcher:
             Client(other, f"jms:queue:{name}", timeout=PATIENCE) as client,
         ):
             for number in range(WORKERS + 2):
-                other.send(large(name, 3 * LIMIT)).result(PATIENCE)
+                if number % 2:
+                    other.send(large(name, 3 * LIMIT)).result(PATIENCE)
+                else:
+                    fault = client.call(envelope("x" * 3 * LIMIT)).fault
+                    assert fault is not None
+                    assert fault.reason.startswith("the request was not read: ")
+                    assert f"{LIMIT}" in fault.reason
                 assert text_of(client.call(envelope(f"{number}"))) == f"Hello {number}"
             eventually(lambda: dispatcher.counts["too large"] == WORKERS + 2, "all were refused")
             eventually(
