@@ -258,7 +258,7 @@ class Capture:
         waiting = self._log.waiting
         try:
             self.counts["recorded"] += self._log.flush(keep=keep)
-        except OSError as error:
+        except (OSError, MemoryError) as error:
             if keep and self.problem is None:
                 log.warning(
                     "nothing can be written to %s; what comes waits in memory and is dropped once that is full; it is "
@@ -267,7 +267,7 @@ class Capture:
                     FLUSH,
                     error,
                 )
-            self.problem = error.strerror or str(error)
+            self.problem = getattr(error, "strerror", None) or str(error) or "there is not memory enough"
             lost = 0 if keep else waiting
             self.counts["failed"] += lost
             return lost

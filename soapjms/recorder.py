@@ -165,10 +165,11 @@ class Recorder:
 
     def close(self) -> None:
         """Write what is still to be written and close the file. Idempotent."""
-        self.flush()
-        with self._lock:
+        with self._lock:  # or a message that came in between would be lost
+            lost, problem = self._flush()
             self._closed.set()
             self._log.close()
+        self._tell(lost, problem)
         atexit.unregister(self.close)
 
     def __enter__(self) -> Self:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sqlite3
 import ssl
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -31,6 +32,7 @@ from brokers.smqp.client import (
     TopicChange,
 )
 from brokers.smqp.client.client import SERVER_PORT
+from brokers.smqp.client.inbox import InboxState
 from brokers.smqp.content import Section
 from brokers.smqp.dialect import LENIENT
 from brokers.smqp.errors import RefusedError
@@ -364,6 +366,28 @@ def test_what_waited_comes_first(server: Running) -> None:
         client.subscribe("/t", inbox)
         go_on.set()
         assert inbox.data(3) == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("fails", ["read", "given"])
+def test_an_inbox_that_fails_for_a_moment(server: Running, monkeypatch: pytest.MonkeyPatch, fails: str) -> None:
+    """As on a full disk: what it could not do is tried again, and each message is handed over once."""
+    inbox, failures = Inbox(), iter(range(2))
+    with connected(server.address) as client:
+        client.subscribe("/t", inbox)
+        kept = client._hearing._inbox
+        working = getattr(kept, fails)
+
+        def failing(smuid: str) -> Any:
+            if next(failures, None) is not None:
+                raise sqlite3.OperationalError("database or disk is full")
+            return working(smuid)
+
+        monkeypatch.setattr(kept, fails, failing)
+        client.publish("/t", "0")
+        assert inbox.data(1) == [b"0"]
+        eventually(lambda: next(failures, None) is None and not kept.waiting(InboxState.READY))
+        client.publish("/t", "1")
+        assert inbox.data(1) == [b"1"]
 
 
 def test_an_inbox_outlives_the_program(server: Running, tmp_path: Path) -> None:

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import logging
 import queue
+import sqlite3
 from collections.abc import Callable
 from functools import partial
 from threading import Lock, Thread, current_thread
+from time import monotonic
 from typing import Final
 
+from brokers.deadlines import Deadlines
 from brokers.smqp.client.inbox import Inbox, InboxState
 from brokers.smqp.client.received import Received
 from brokers.smqp.commands import Kind
@@ -24,6 +27,9 @@ from brokers.smqp.topics import covers, fold
 log = logging.getLogger(__name__)
 
 OnMessage = Callable[[Received], None]
+PAUSE_SECONDS: Final = 1.0
+"""Before what the inbox could not do is tried again."""
+
 CALLBACK_FAILED: Final = "a callback failed for %s"
 
 
@@ -43,6 +49,7 @@ class Handing:
         self._callbacks: dict[str, OnMessage] = {}  # of them, those whose turn has come
         self._unclaimed: list[str] = []
         self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._deadlines = Deadlines("smqp inbox")
         self._thread = Thread(target=self._run, name="smqp callbacks", daemon=True)
         for smuid in inbox.waiting(InboxState.READY):
             self.message(smuid)
@@ -71,6 +78,7 @@ class Handing:
 
     def close(self) -> None:
         """Hand over what came before, then nothing more, and close the inbox; a callback does not wait for that."""
+        self._deadlines.close()
         self._tasks.put(None)
         if current_thread() is not self._thread:
             self._thread.join()
@@ -93,7 +101,11 @@ class Handing:
             self._give(smuid)
 
     def _give(self, smuid: str) -> None:
-        found = self._inbox.read(smuid)
+        try:
+            found = self._inbox.read(smuid)
+        except sqlite3.Error as error:  # as on a disk that is full or fails
+            self._try_later(partial(self._give, smuid), error)
+            return
         if found is None:
             return
         topic, octets = found
@@ -104,7 +116,17 @@ class Handing:
             on_message(Received(topic, read_content(octets, self._dialect, self._limits)))
         except Exception:
             log.exception(CALLBACK_FAILED, smuid)
-        self._inbox.given(smuid)
+        self._note_given(smuid)
+
+    def _note_given(self, smuid: str) -> None:
+        try:
+            self._inbox.given(smuid)
+        except sqlite3.Error as error:  # until it is noted, another program would hand the message over again
+            self._try_later(partial(self._note_given, smuid), error)
+
+    def _try_later(self, task: Callable[[], None], error: sqlite3.Error) -> None:
+        log.warning("the inbox cannot be used, which is tried again in %g s: %s", PAUSE_SECONDS, error)
+        self._deadlines.call_at(monotonic() + PAUSE_SECONDS, partial(self._tasks.put, task))
 
     def _claimed(self, smuid: str, topic: str) -> OnMessage | None:
         """Find the callback of the most exact pattern; without one the message waits."""
