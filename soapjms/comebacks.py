@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from functools import partial
 from math import inf
 from threading import Lock
@@ -118,11 +118,15 @@ class Comebacks:
         if not self._connection.capabilities.transactions:
             return self._connection.send(finished.response, timeout=SEND_TIMEOUT)
         transaction = self._connection.begin()
-        transaction.send(finished.response)
+        try:
+            transaction.send(finished.response)
+        except BaseException:
+            transaction.abort()
+            raise
         return transaction.commit()
 
     def _heard(self, waiting: Waiting, sending: Future[Any]) -> None:
-        error = sending.exception()
+        error = CancelledError() if sending.cancelled() else sending.exception()
         if error is None and isinstance(refused := sending.result(), tuple) and refused:  # of a transaction
             error = refused[0].error
         self._conclude(waiting, error)

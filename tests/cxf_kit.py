@@ -57,7 +57,8 @@ class Cxf:
         self._process = process
         self._numbers, self._lock = count(1), Lock()
         self._asked: dict[str, Future[list[str]]] = {}
-        Thread(target=self._read, name="cxf", daemon=True).start()
+        self.reader = Thread(target=self._read, name="cxf", daemon=True)
+        self.reader.start()
 
     def submit(self, *words: str) -> Future[list[str]]:
         """Have it do something, as its program says; the future has the words of the answer."""
@@ -112,9 +113,13 @@ class Cxf:
         """Return what came to a service one way."""
         return self.ask("heard", service)[1:]
 
-    def leave(self, uri: str, version: SoapVersion = SoapVersion.SOAP_11, *more: str) -> None:
-        """End the client of a URI, with its connection."""
-        self.ask("leave", VERSIONS[version], uri, *more)
+    @contextmanager
+    def client(self, uri: str, version: SoapVersion, *more: str) -> Iterator[None]:
+        """Call a URI within; its client ends after that, with its connection, which takes a while that nobody waits."""
+        try:
+            yield
+        finally:
+            self.submit("leave", VERSIONS[version], uri, *more)
 
     def _read(self) -> None:
         assert self._process.stdout is not None
@@ -145,15 +150,19 @@ def start_cxf(folder: Path) -> Iterator[Cxf]:
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, encoding="utf-8"
         )
-    try:
-        assert process.stdout is not None
-        if process.stdout.readline() != "ready\n":
-            raise BrokerStartError(f"CXF did not start:\n{tail(log.read_text('utf-8', 'replace'))}")
-        yield Cxf(process, log)
-    finally:
-        process.terminate()
-        with process:  # which closes its pipes, and waits for its end
-            pass
+    with process:  # which closes its pipes at last
+        try:
+            assert process.stdout is not None
+            if process.stdout.readline() != "ready\n":
+                raise BrokerStartError(f"CXF did not start:\n{tail(log.read_text('utf-8', 'replace'))}")
+            running = Cxf(process, log)
+            try:
+                yield running
+            finally:
+                process.terminate()
+                running.reader.join()  # which reads to the end of a pipe that is not to be closed under it
+        finally:
+            process.terminate()
 
 
 def uri_of(broker: RealBroker, name: str, kind: str = "queue", over: str = "openwire", **options: str | int) -> str:
