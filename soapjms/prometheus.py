@@ -86,6 +86,20 @@ class _Families:
             registry=registry,
             multiprocess_mode="livesum",
         )
+        self.live = Gauge(
+            "soapjms_service_live",
+            "Dispatchers that could still serve when they were last asked.",
+            ("destination",),
+            registry=registry,
+            multiprocess_mode="livesum",
+        )
+        self.workers = Gauge(
+            "soapjms_service_workers",
+            "Workers of dispatchers, each of which wants a subscription.",
+            ("destination",),
+            registry=registry,
+            multiprocess_mode="livesum",
+        )
         self.stalled = Gauge(
             "soapjms_service_stalled_seconds",
             "For how long nothing was finished, though something is under way.",
@@ -172,9 +186,12 @@ class Metrics(Observer):
         self._families.subscriptions.labels(str(place.destination)).inc(change)
 
     def health_checked(self, place: Place, health: Health) -> None:
-        """Show whether it is ready, and since when it stalls."""
-        self._families.ready.labels(str(place.destination)).set(health.ready)
-        self._families.stalled.labels(str(place.destination)).set(health.stalled)
+        """Show whether it is ready and live, how many workers it has, and since when it stalls."""
+        where, families = str(place.destination), self._families
+        families.ready.labels(where).set(health.ready)
+        families.live.labels(where).set(health.live)
+        families.workers.labels(where).set(health.workers)
+        families.stalled.labels(where).set(health.stalled)
 
 
 # For `soapjms serve --metrics`

@@ -478,6 +478,7 @@ class SqliteStore(Store):
     # Looking after the file, on a thread of its own
 
     def _show_life(self) -> None:
+        self._require_file(self.path)
         with self._writing() as ledger:
             ledger.show_life(self._owner, self._clock() + (self._life.signs + 1) / 1_000_000)  # another each time
             self._life.look(ledger.signs())

@@ -595,7 +595,10 @@ class TestTooLong(WithStore):
     """A function that has a transaction and does not return."""
 
     @pytest.mark.parametrize("goes_on", ["writes", "returns", "raises"])
-    def test_rolled_back(self, client: Client, other: Connection, path: Path, goes_on: str) -> None:
+    @pytest.mark.parametrize("transactional", [True, False], ids=["transactions", "without"])
+    def test_rolled_back(
+        self, client: Client, other: Connection, path: Path, goes_on: str, transactional: bool
+    ) -> None:
         """Others go on meanwhile, and write once its time is over; should it go on, it failed, by its policy."""
         is_writing, may_go_on = Event(), Event()
         service = Service(policy=Policy(then="dead-letter"))
@@ -622,7 +625,7 @@ class TestTooLong(WithStore):
 
         with (
             SqliteStore(path, transaction_timeout=1) as store,
-            Dispatcher(other, URI, service, store=store) as dispatcher,
+            Dispatcher(other, URI, service, store=store, transactional=transactional) as dispatcher,
         ):
             future = client.submit(envelope("Ann"))
             assert is_writing.wait(PATIENCE)

@@ -96,7 +96,7 @@ class Scene(Peers):
 
         @contextmanager
         def started(service: Service, connection: Connection = other, **options: Any) -> Iterator[Dispatcher]:
-            store = SqliteStore(tmp_path / "requests.db") if column.is_stored else None
+            store = SqliteStore(tmp_path / "requests.db", clock=lambda: time.time()) if column.is_stored else None
             with Dispatcher(
                 connection, URI, service, store=store, transactional=column.transactional, **options
             ) as dispatcher:
@@ -284,11 +284,40 @@ class TestMachine(Scene):
             assert text_of(future.result(PATIENCE)) == "Hello Ann"
             assert dispatcher.counts["out of memory"] == 2
 
+    def test_never_enough_memory(
+        self,
+        client: Client,
+        serve: Callable[..., Any],
+        runs: list[str],
+        broker: Broker,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """It is a dead letter after `max_deliveries`, and its caller has a fault."""
+
+        def parse(document: bytes, *rest: Any) -> Any:
+            if b"Ann" in document:
+                raise MemoryError
+            return xml.parse(document, *rest)
+
+        monkeypatch.setattr("soapjms.protocol.reading.parse", parse)
+        with serve(greeter(runs), max_deliveries=3) as dispatcher:
+            fault = client.call(envelope("Ann")).fault
+            assert fault is not None
+            eventually(lambda: broker.depth(DEAD) == 1, "it is a dead letter")
+            assert dispatcher.counts["out of memory"] == 3
+            assert text_of(client.call(envelope("Bob"))) == "Hello Bob"
+
     @pytest.mark.parametrize("step", [-HOUR, HOUR])
     def test_clock(
-        self, client: Client, serve: Callable[..., Any], runs: list[str], step: float, monkeypatch: pytest.MonkeyPatch
+        self,
+        client: Client,
+        serve: Callable[..., Any],
+        runs: list[str],
+        step: float,
+        broker: Broker,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        """It is set while a request is worked on: that is answered once, and so is the next."""
+        """It is set while a request is worked on: that is answered once, and so is what waits for the next start."""
         begun, go_on, seconds, nanoseconds = Event(), Event(), time.time, time.time_ns
 
         def work(name: str) -> None:
@@ -302,7 +331,9 @@ class TestMachine(Scene):
             monkeypatch.setattr("time.time_ns", lambda: nanoseconds() + int(step * 1e9))
             go_on.set()
             assert text_of(future.result(PATIENCE)) == "Hello Ann"
-            assert text_of(client.call(envelope("Bob"))) == "Hello Bob"
+        future = client.submit(envelope("Bob"))
+        with broker.connect() as connection, serve(greeter(runs), connection):
+            assert text_of(future.result(PATIENCE)) == "Hello Bob"
         assert runs == ["Ann", "Bob"]
 
 
@@ -448,6 +479,14 @@ def check_answers(futures: dict[str, Future[Response]], name: str) -> None:
     )
 
 
+class Late:
+    """Pauses before subscriptions are made again that are long enough to be seen."""
+
+    def pause(self, failed: int, *, is_silent: bool) -> float:
+        """Return the same pause each time."""
+        return 3.0
+
+
 def answered(client: Client, future: Future[Response]) -> str | None:
     """Return the answer; where it is not known whether there will be one, that of a second try."""
     error = future.exception(PATIENCE)
@@ -519,8 +558,11 @@ class TestRealBrokers:
             check_answers(columns.ask("Bob"), "Bob")
 
     @pytest.mark.parametrize("protocol", ["stomp", "amqp"])
-    def test_queue_is_deleted(self, artemis: RealBroker, tmp_path: Path, protocol: str) -> None:
+    def test_queue_is_deleted(
+        self, artemis: RealBroker, tmp_path: Path, protocol: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """Not ready meanwhile; soon each serves again."""
+        monkeypatch.setattr("brokers.sessions.RENEWAL", Late())
         url = getattr(artemis, f"{protocol}_url")
         with (
             connect(url) as connection,
@@ -530,6 +572,7 @@ class TestRealBrokers:
             check_answers(columns.ask("Ann"), "Ann")
             for dispatcher in columns.dispatchers.values():
                 artemis.delete_queue(dispatcher.destination.name or "")
+                eventually(lambda: not dispatcher.health().ready, "it is not ready")  # noqa: B023 - called at once
             for dispatcher in columns.dispatchers.values():
                 eventually(lambda: dispatcher.health().ready, "it is ready")  # noqa: B023 - called at once
             check_answers(columns.ask("Bob"), "Bob")
