@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from queue import SimpleQueue
 from threading import Event
 from typing import Any
 
@@ -19,6 +20,8 @@ from real_brokers import ChildBroker, RealBroker
 
 import brokers
 from brokers import Connection, topic
+from brokers.stomp.consumer import StompConsumer, StompDelivery
+from brokers.stomp.link import Link
 from brokers.stomp.roll import ENDED, read_advisory
 from soapjms import Client, Dispatcher
 from soapjms.prometheus import Metrics
@@ -225,6 +228,32 @@ def test_after_a_reconnect(impatient: RealBroker) -> None:
         connection._link.drop()  # type: ignore[attr-defined]
         eventually(lambda: connection.generation == 2, "it is connected again")
         eventually(lambda: ended.count(ENDED) > 1, "it is told")
+
+
+@pytest.mark.broker
+def test_what_is_due_in_a_reconnect(impatient: RealBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message whose time to go back comes while consumers are made to go on spoils no numbers of the new session."""
+    got, told = SimpleQueue[brokers.Delivery](), list[tuple[int, str]]()
+    name = f"idle.{fresh()}"
+    with brokers.connect(impatient.stomp_url) as connection:
+        connection.consume(brokers.queue(f"other.{fresh()}"), lambda delivery: None)
+        consumer = connection.consume(
+            brokers.queue(name), got.put, on_problem=lambda why: told.append((connection.generation, why))
+        )
+        body = brokers.Message(message_type=brokers.MessageType.TEXT, body="x", destination=brokers.queue(name))
+        connection.send(body).result(PATIENCE)
+        held = got.get(timeout=PATIENCE)
+        assert isinstance(held, StompDelivery)
+        assert isinstance(consumer, StompConsumer)
+        go_on = consumer.go_on
+
+        def go_on_after_that(link: Link, generation: int) -> None:
+            consumer._give_back(held.arrival)
+            go_on(link, generation)
+
+        monkeypatch.setattr(consumer, "go_on", go_on_after_that)
+        connection._link.drop()  # type: ignore[attr-defined]
+        eventually(lambda: (2, ENDED) in told, "it is told in the new session")
 
 
 class TestReadAdvisory:
