@@ -131,13 +131,13 @@ class StompConnection(LastingConnection[Link, StompConsumer]):
         home = None if self._annexes is None else self._annexes.home(wishes.destination)
         return StompConsumer(wishes, on_delivery, owner=self, shared=self._shared, home=home)
 
-    def _enrol(self, subscription: Subscription, source: Destination, doubt: Callable[[str], None]) -> None:
+    def _enrol(self, subscription: Subscription, wishes: Wishes, doubt: Callable[[str], None]) -> None:
         """Have a subscription's end told where the broker writes nothing of it; with the link's `writing` held."""
         link = subscription.link
         if link.dialect.has_advisories and link.is_up:
             if link.roll is None:
                 link.roll = Roll(link, self.new_id, self.later)
-            link.roll.enrol(subscription, source, doubt)
+            link.roll.enrol(subscription, wishes.destination, doubt, is_watched=wishes.on_problem is not None)
 
     def _make_temporary(self, link: Link, kind: DestinationKind, *, fresh: bool, ends: bool) -> Destination:
         address = f"{link.dialect.own_prefixes[kind]}{self._mark}-{token_hex(16)}"

@@ -192,7 +192,7 @@ class Shared(NamedTuple):
     releases: Releases
     later: Later
     on_close: Callable[[StompConsumer], None]
-    enrol: Callable[[Subscription, Destination, Callable[[str], None]], None]
+    enrol: Callable[[Subscription, Wishes, Callable[[str], None]], None]
 
 
 class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
@@ -282,7 +282,7 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
         """Take note that SUBSCRIBE is written next. With the link's `writing` held."""
         subscription.is_begun = True
         if self.home is None:
-            self._shared.enrol(subscription, self._destination, partial(self._doubt, subscription))
+            self._shared.enrol(subscription, self.wishes, partial(self._doubt, subscription))
 
     def _end_if_there(self, subscription: Subscription) -> None:
         """End a subscription that the broker may have ended; what was held went back with it, or does now."""
