@@ -34,7 +34,7 @@ class Deadline:
 
 
 class Deadlines:
-    """Calls functions at their deadlines, on one thread that starts with the first of them.
+    """Calls functions at their deadlines, on one thread that starts with the first of them, or before.
 
     A function must not block. An exception that leaves it is logged. `name` is the thread's.
     """
@@ -52,6 +52,22 @@ class Deadlines:
         """Count what is kept, with what was forgotten and is still to be swept."""
         return len(self._heap)
 
+    def start(self) -> None:
+        """Start the thread, if it is not there and this is not closed: then `call_at` never lacks it.
+
+        Raises:
+            RuntimeError: there is none to be had.
+        """
+        with self._changed:
+            if not self._closed:
+                self._be_started()
+
+    def _be_started(self) -> None:
+        if self._thread is None:
+            thread = Thread(target=self._run, name=self._name, daemon=True)
+            thread.start()
+            self._thread = thread
+
     def call_at(self, seconds: float, function: Callable[[], None]) -> Deadline:
         """Call `function` when the monotonic clock shows `seconds`; never once this is closed.
 
@@ -63,10 +79,7 @@ class Deadlines:
             if self._closed:
                 deadline.function = None
                 return deadline
-            if self._thread is None:
-                thread = Thread(target=self._run, name=self._name, daemon=True)
-                thread.start()
-                self._thread = thread
+            self._be_started()
             heapq.heappush(self._heap, deadline)
             if self._heap[0] is deadline:
                 self._changed.notify()

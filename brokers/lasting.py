@@ -40,6 +40,9 @@ ATTEMPT_SHARE: Final = 0.25
 FAREWELL_SHARE: Final = 0.25
 """The part of `close`'s deadline that is kept for taking leave of the broker."""
 
+WANT: Final = 1.0
+"""Seconds after which who found no thread looks for one again."""
+
 T = TypeVar("T")
 
 
@@ -134,7 +137,7 @@ class LastingConnection(Connection, Generic[SessionT, ConsumerT]):
         Raises:
             UnsupportedError: a `durable_name`, and the connection has no client id; a selector that the broker lacks.
             StaleDestinationError: a temporary destination that this generation of the connection did not make.
-            BrokerError: the broker refused, as it does a selector that it cannot read.
+            BrokerError: the broker refused, as it does a selector that it cannot read; or no thread is to be had.
             ValueError: a `prefetch` below 1, or a `durable_name` for anything but a topic.
         """
         wishes = Wishes(
@@ -151,7 +154,7 @@ class LastingConnection(Connection, Generic[SessionT, ConsumerT]):
         wishes.check(self.capabilities)
         if destination.kind.is_temporary:
             self._require_own(destination)
-        link = self._usable(to_begin=True)
+        link = self._session_to_consume(destination)
         consumer = self._consumer(wishes, on_delivery)
         with self._lock:
             is_late, generation = self._is_closing or link is not self._link, self._generation
@@ -165,6 +168,15 @@ class LastingConnection(Connection, Generic[SessionT, ConsumerT]):
             consumer.close()
             raise
         return consumer
+
+    def _session_to_consume(self, destination: Destination) -> SessionT:
+        """Return the session, and have the thread that calls what is due: else `later` might fail to get it."""
+        link = self._usable(to_begin=True)
+        try:
+            self._deadlines.start()
+        except RuntimeError as error:
+            raise BrokerError(f"{destination} is not consumed from: {error}") from error
+        return link
 
     def unsubscribe(self, topic: Destination, durable_name: str) -> None:
         """End a durable subscription of this client id. ActiveMQ Classic refuses over STOMP if there is none.
@@ -316,8 +328,19 @@ class LastingConnection(Connection, Generic[SessionT, ConsumerT]):
         return link, generation
 
     def later(self, seconds: float, function: Callable[[], None]) -> None:
-        """Run `function` after so many seconds, where it may block; not at all once this is closed."""
-        self._deadlines.call_at(monotonic() + seconds, partial(self._crew.submit, function))
+        """Run `function` after so many seconds, where it may block; not at all once this is closed.
+
+        Where no thread is to be had for it, it runs once there is one.
+        """
+        self._deadlines.call_at(monotonic() + seconds, partial(self._hand_on, function))
+
+    def _hand_on(self, function: Callable[[], None]) -> None:
+        """Have the crew do what is due; while it has no thread, later."""
+        try:
+            self._crew.submit(function)
+        except RuntimeError as error:
+            log.warning("%s: what is due waits: %s", self._name, error)
+            self.later(WANT, function)
 
     def tell(self, function: Callable[[], object]) -> None:
         """Call `function` on the executor."""

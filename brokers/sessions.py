@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from brokers.connection import Consumer, Delivery, OnDelivery
 from brokers.crew import Crew, Turns, at_once
 from brokers.endpoints import Opening
-from brokers.errors import BrokerError, ClosedError, ConnectionLostError, NoAnswerError
+from brokers.errors import ClosedError, ConnectionLostError, NoAnswerError
 from brokers.reconnect import Reconnect
 from brokers.wishes import Wishes
 
@@ -22,6 +22,11 @@ log = logging.getLogger(__name__)
 
 RENEWAL: Final = Reconnect()
 """Pauses before each attempt to make a subscription again that the broker ended."""
+
+
+def why_of(error: Exception) -> str:
+    """Say what an error says, or at least its name."""
+    return f"{error}" or repr(error)
 
 
 class Session(Opening, Protocol):
@@ -47,7 +52,10 @@ class Owner(Protocol):
         """Return the session and its generation; raise a BrokerError if there is none, or the connection is closed."""
 
     def later(self, seconds: float, function: Callable[[], None]) -> None:
-        """Run a function after some seconds, where it may block; not at all once the connection is closed."""
+        """Run a function after some seconds, where it may block; not at all once the connection is closed.
+
+        Where no thread is to be had it runs once there is one.
+        """
 
     def forget(self, consumer: Any) -> None:
         """Have no other session make this consumer go on."""
@@ -119,10 +127,10 @@ class LastingConsumer(Consumer, Generic[SessionT, ArrivalT, DeliveryT]):
             self._attempt(session, generation)
         except NoAnswerError:
             raise
-        except BrokerError as error:
+        except Exception as error:  # a redirect may time out, or find no thread
             if not session.is_up:
                 raise
-            self._note_ended(f"{error}")
+            self._note_ended(why_of(error))
 
     def end_for_good(self, why: str) -> None:
         """Note that the subscription has ended and cannot be made again."""
@@ -156,20 +164,17 @@ class LastingConsumer(Consumer, Generic[SessionT, ArrivalT, DeliveryT]):
                 self._news.put(problem)
 
     def _plan(self, failed: int, why: str) -> None:
-        try:
-            self.owner.later(RENEWAL.pause(failed, is_silent=False), partial(self._try_again, failed, why))
-        except RuntimeError as error:
-            log.error("there will be no consumer of %s: %s", self.wishes.destination, error)
+        self.owner.later(RENEWAL.pause(failed, is_silent=False), partial(self._try_again, failed, why))
 
     def _try_again(self, failed: int, before: str) -> None:
-        """Make one attempt, which may block, and plan the next one."""
+        """Make one attempt, which may block, and plan the next one, whatever became of it."""
         why = before
         try:
             self._attempt(*self.owner.usable_session())
         except ClosedError:
             return
-        except BrokerError as error:
-            why = f"{error}"
+        except Exception as error:  # the next attempt may fare better, as after a time-out or for want of memory
+            why = why_of(error)
             level = logging.DEBUG if why == before or isinstance(error, ConnectionLostError) else logging.WARNING
             log.log(level, "no consumer of %s yet: %s", self.wishes.destination, why)
         if self._problem and not self._is_stopped:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import SimpleQueue
 from threading import Event
 from typing import Any
 
@@ -15,10 +18,13 @@ from calling_kit import PATIENCE, envelope, eventually, fresh, greeter, text_of
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
+from proxy_kit import Proxy, Way
 from real_brokers import ChildBroker, RealBroker
 
 import brokers
 from brokers import Connection, topic
+from brokers.stomp.consumer import StompConsumer, StompDelivery
+from brokers.stomp.link import Link
 from brokers.stomp.roll import ENDED, read_advisory
 from soapjms import Client, Dispatcher
 from soapjms.prometheus import Metrics
@@ -212,7 +218,7 @@ def serves_untold(url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytes
         assert text_of(client.call(envelope("two"))) == "Hello two"
         assert (connection.generation, asking.generation) == (1, 1)
         assert caplog.text.count(MUTE) == 1
-        assert not [each for each in caplog.records if each.levelno > logging.INFO]
+        assert all(MUTE in each.message for each in caplog.records if each.levelno > logging.INFO)
 
 
 @pytest.mark.broker
@@ -225,6 +231,92 @@ def test_after_a_reconnect(impatient: RealBroker) -> None:
         connection._link.drop()  # type: ignore[attr-defined]
         eventually(lambda: connection.generation == 2, "it is connected again")
         eventually(lambda: ended.count(ENDED) > 1, "it is told")
+
+
+@pytest.mark.broker
+def test_what_is_due_in_a_reconnect(impatient: RealBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message whose time to go back comes while consumers are made to go on spoils no numbers of the new session."""
+    got, told = SimpleQueue[brokers.Delivery](), list[tuple[int, str]]()
+    name = f"idle.{fresh()}"
+    with brokers.connect(impatient.stomp_url) as connection:
+        connection.consume(brokers.queue(f"other.{fresh()}"), lambda delivery: None)
+        consumer = connection.consume(
+            brokers.queue(name), got.put, on_problem=lambda why: told.append((connection.generation, why))
+        )
+        body = brokers.Message(message_type=brokers.MessageType.TEXT, body="x", destination=brokers.queue(name))
+        connection.send(body).result(PATIENCE)
+        held = got.get(timeout=PATIENCE)
+        assert isinstance(held, StompDelivery)
+        assert isinstance(consumer, StompConsumer)
+        go_on = consumer.go_on
+
+        def go_on_after_that(link: Link, generation: int) -> None:
+            consumer._give_back(held.arrival)
+            go_on(link, generation)
+
+        monkeypatch.setattr(consumer, "go_on", go_on_after_that)
+        connection._link.drop()  # type: ignore[attr-defined]
+        eventually(lambda: (2, ENDED) in told, "it is told in the new session")
+
+
+@pytest.mark.broker
+class TestSilence:
+    """Where nothing is told, or late."""
+
+    @pytest.mark.parametrize("is_watched", [True, False])
+    def test_heard_late(
+        self,
+        impatient: RealBroker,
+        is_watched: bool,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        """A broker that was slow to tell, as one that was paused: from then on all is told; a warning where it counts.
+
+        And what is not told of one destination takes nothing from another.
+        """
+        caplog.set_level(logging.INFO)
+        monkeypatch.setattr("brokers.stomp.roll.PATIENCE", 0.3)
+        late, before, told = f"idle.{fresh()}", f"idle.{fresh()}", {"late": list[str](), "before": list[str]()}
+        with (
+            Proxy(impatient.host, impatient.ports.stomp) as proxy,
+            brokers.connect(proxy.stomp_url) as connection,
+            ThreadPoolExecutor(1) as pool,
+        ):
+            connection.consume(brokers.queue(before), lambda delivery: None, on_problem=told["before"].append)
+            proxy.silence(Way.DOWN)
+            asked = pool.submit(
+                connection.consume,
+                brokers.queue(late),
+                lambda delivery: None,
+                on_problem=told["late"].append if is_watched else None,
+            )
+            eventually(lambda: f"{MUTE}, on ActiveMQ.Advisory.Consumer.Queue.{late}" in caplog.text, "it is missed")
+            (record,) = [each for each in caplog.records if MUTE in each.message]
+            assert record.levelno == (logging.WARNING if is_watched else logging.INFO)
+            proxy.speak()
+            asked.result(PATIENCE)
+            eventually(lambda: "after all" in caplog.text, "it was heard")
+            eventually(lambda: ENDED in told["before"], "the other one is told")
+            eventually(lambda: not is_watched or ENDED in told["late"], "it is told")
+            assert connection.generation == 1
+
+    def test_own_name_unknown(
+        self, impatient: RealBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """What is told of others, whose numbers may be the same, is not taken for ours: the log says that it is so."""
+        monkeypatch.setattr("brokers.stomp.roll.PATIENCE", 0.5)
+        monkeypatch.setattr("brokers.stomp.roll.SENDER", re.compile("(un)readable"))
+        name, told = fresh(), list[str]()
+        with (
+            brokers.connect(f"{impatient.stomp_url}?clientId={fresh()}") as connection,
+            brokers.connect(impatient.stomp_url) as stranger,
+            connection.consume(brokers.queue(name), lambda delivery: None, on_problem=told.append),
+        ):
+            for _ in range(4):
+                stranger.consume(brokers.queue(name), lambda delivery: None).close()
+            eventually(lambda: "it is not known what the broker calls this session" in caplog.text, "it is known")
+            assert told == []
 
 
 class TestReadAdvisory:

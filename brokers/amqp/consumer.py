@@ -25,7 +25,7 @@ from brokers.crew import Crew
 from brokers.deadlines import Later
 from brokers.errors import BrokerError, ConnectionLostError
 from brokers.message import DestinationKind, Message
-from brokers.sessions import LastingConsumer, Owner
+from brokers.sessions import LastingConsumer, Owner, why_of
 from brokers.wishes import Wishes
 
 log = logging.getLogger(__name__)
@@ -249,17 +249,17 @@ class AmqpConsumer(LastingConsumer[AmqpSession, Arrival, AmqpDelivery]):
         if inlet is not self._inlet:
             return
         if isinstance(error, RedirectedError) and not self._is_closed:
-            with suppress(RuntimeError):  # the connection was closed meanwhile
+            with suppress(RuntimeError):  # the connection was closed meanwhile, or has no thread
                 self._shared.crew.submit(partial(self._follow, error))
-            return
+                return
         self._note_ended(f"{error}")
 
     def _follow(self, error: RedirectedError) -> None:
         """Go where the broker sends us that let us in at first; may block."""
         try:
             self._go(error)
-        except (BrokerError, TimeoutError) as failed:
-            self._note_ended(f"{error}" if failed is error else f"{error}; there: {failed}")
+        except Exception as failed:  # whatever it is, the next attempt may fare better
+            self._note_ended(f"{error}" if failed is error else f"{error}; there: {why_of(failed)}")
 
     def _go(self, error: RedirectedError) -> None:
         """Subscribe elsewhere, and have nothing more to do with this connection. Spec: WS-26, WS-27."""

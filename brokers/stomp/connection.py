@@ -49,7 +49,6 @@ class StompConnection(LastingConnection[Link, StompConsumer]):
         self.names = Names()
         self._shared = Shared(self.new_id, timeout, self._crew, Releases(), self.later, self.forget, self._enrol)
         self._annexes: Annexes | None = None
-        self._roll: tuple[Link, Roll] | None = None
         self._spare: list[tuple[Link, Destination]] = []  # temporary ones that the broker still has
         self._mark = token_hex(8)  # in the address of each temporary destination of this connection
         self._written: Completion[SendResult] = self.completion()  # of every send that waits for no answer
@@ -132,13 +131,13 @@ class StompConnection(LastingConnection[Link, StompConsumer]):
         home = None if self._annexes is None else self._annexes.home(wishes.destination)
         return StompConsumer(wishes, on_delivery, owner=self, shared=self._shared, home=home)
 
-    def _enrol(self, subscription: Subscription, source: Destination, doubt: Callable[[str], None]) -> None:
+    def _enrol(self, subscription: Subscription, wishes: Wishes, doubt: Callable[[str], None]) -> None:
         """Have a subscription's end told where the broker writes nothing of it; with the link's `writing` held."""
         link = subscription.link
-        if link.dialect.has_advisories:
-            if self._roll is None or self._roll[0] is not link:
-                self._roll = link, Roll(link, self.new_id, self.later)
-            self._roll[1].enrol(subscription, source, doubt)
+        if link.dialect.has_advisories and link.is_up:
+            if link.roll is None:
+                link.roll = Roll(link, self.new_id, self.later)
+            link.roll.enrol(subscription, wishes.destination, doubt, is_watched=wishes.on_problem is not None)
 
     def _make_temporary(self, link: Link, kind: DestinationKind, *, fresh: bool, ends: bool) -> Destination:
         address = f"{link.dialect.own_prefixes[kind]}{self._mark}-{token_hex(16)}"

@@ -192,7 +192,7 @@ class Shared(NamedTuple):
     releases: Releases
     later: Later
     on_close: Callable[[StompConsumer], None]
-    enrol: Callable[[Subscription, Destination, Callable[[str], None]], None]
+    enrol: Callable[[Subscription, Wishes, Callable[[str], None]], None]
 
 
 class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
@@ -282,7 +282,7 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
         """Take note that SUBSCRIBE is written next. With the link's `writing` held."""
         subscription.is_begun = True
         if self.home is None:
-            self._shared.enrol(subscription, self._destination, partial(self._doubt, subscription))
+            self._shared.enrol(subscription, self.wishes, partial(self._doubt, subscription))
 
     def _end_if_there(self, subscription: Subscription) -> None:
         """End a subscription that the broker may have ended; what was held went back with it, or does now."""
@@ -409,7 +409,7 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
         self._shared.later(seconds, partial(self._give_back, arrival))
 
     def _give_back(self, arrival: Arrival) -> None:
-        """Have a message delivered again, if it did not go back with its subscription meanwhile.
+        """Have a message delivered again, if it did not go back meanwhile.
 
         A topic's copy is this subscription's own and would be lost with it, so that is put before the consumer again.
         """
@@ -418,7 +418,8 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
             return
         before = arrival.subscription
         with before.link.writing:
-            if self._is_stopped or not before.is_live or before is not self._subscription:
+            is_there = before.is_live and before.link.is_up  # else it went back with its subscription, or session
+            if self._is_stopped or not is_there or before is not self._subscription:
                 return
             farewell = self.end()
             subscription = self._replace(before, before.link, before.generation)

@@ -144,12 +144,14 @@ class Link:
         server: what the broker calls itself.
         session: what it calls this session, empty if it does not say.
         dialect: how that broker speaks.
+        roll: the `Roll` of its subscriptions, once there is one; with `writing` held.
     """
 
     def __init__(self, login: Login, on_end: Callable[[Link], None]) -> None:
         self.server = ""
         self.session = ""
         self.dialect: Dialect = ACTIVEMQ_CLASSIC
+        self.roll: Any = None
         self.login = login
         self._on_end = on_end
         self._state = Lock()

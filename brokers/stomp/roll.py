@@ -5,9 +5,10 @@ STOMP client. But it tells all who listen to the advisory topic of a destination
 the name of their session and a number: the first SUBSCRIBE of a session is 1. So a session listens there, one more
 subscription for each destination that it consumes from, and knows its own.
 
-Where nothing is heard of a subscription that was made, nothing will be: advisories are switched off, the user may not
-read them, or the broker lacks the library that writes them down for STOMP (jettison). Then it is left alone until there
-is another session.
+Where nothing is heard of a subscription that was made, the log says that nothing is told: advisories are switched off,
+the user may not read them, the broker lacks the library that writes them down for STOMP (jettison), or it does not say
+what it calls this session. That is so for each destination by itself, and until something is heard after all, as of a
+broker that was paused.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import json
 import logging
 import re
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -39,7 +40,7 @@ PATTERN: Final = re.compile(r"[*>,?]")
 """What is in a name that means several destinations, or holds options: of those the broker tells in another way."""
 
 PATIENCE: Final = 10.0
-"""Seconds after which what is not heard by then is not told at all."""
+"""Seconds after which what is not heard by then may not be told at all."""
 
 PREFETCH: Final = 1000
 """Advisories that may be on the way. They are taken as they come."""
@@ -50,11 +51,38 @@ SENDER: Final = re.compile(r"(ID:.+):-1:1:\d+")
 ENDED: Final = "the broker says that it ended the consumer, as it may where consumers are slow"
 
 
+@dataclass(slots=True, eq=False)
+class Place:
+    """A destination whose advisories are listened to.
+
+    Attributes:
+        name: of the topic where they are.
+        is_heard: something was heard there of a subscription of ours.
+        silence: why nothing is told there, as the log has it; empty where something may be.
+        is_watched: somebody wants to know of the end of a subscription.
+    """
+
+    name: str
+    is_heard: bool = False
+    silence: str = ""
+    is_watched: bool = False
+
+
 class Enrolled(NamedTuple):
     """A subscription, and who is told why it has ended; by the thread that reads, so that must not block."""
 
     subscription: Subscription
+    place: Place
     doubt: Callable[[str], None]
+
+
+class Advisory(NamedTuple):
+    """What was heard where: ConsumerInfo or RemoveInfo, the session that it is about, and the number there."""
+
+    place: Place
+    what: str
+    session: str
+    number: int
 
 
 class Roll:
@@ -72,38 +100,77 @@ class Roll:
         self._later = later
         self._count = 0  # of all that this session ever subscribed to
         self._enrolled: dict[int, Enrolled] = {}
-        self._heard: dict[str, bool] = {}  # by the destination: whether anything of ours was
-        self._listening: list[str] = []
-        self._is_deaf = not link.session  # ActiveMQ always has one
+        self._places: dict[str, Place] = {}
         self._own = link.session if link.login.client_id is None else ""
+        self._early: list[Advisory] = []  # what was heard before our own name was
+        self._why_nameless = "it is not known what the broker calls this session"
 
-    def enrol(self, subscription: Subscription, source: Destination, doubt: Callable[[str], None]) -> None:
-        """Take note of a SUBSCRIBE that is written next, so that its end is told."""
+    def enrol(
+        self, subscription: Subscription, source: Destination, doubt: Callable[[str], None], *, is_watched: bool
+    ) -> None:
+        """Take note of a SUBSCRIBE that is written next, so that its end is told.
+
+        Args:
+            subscription: is about to begin.
+            source: its destination.
+            doubt: told why it has ended.
+            is_watched: it is a warning where that cannot be told.
+        """
         name, prefix = source.name or "", ADVISORIES.get(source.kind)
-        if prefix is not None and not self._is_deaf and not PATTERN.search(name):
-            if not self._own and not self._heard:
-                self._ask_own_name()
-            if name not in self._heard:
-                self._heard[name] = False
-                self._listen(topic(prefix + name), partial(self._note, name), PREFETCH)
-                self._plan(PATIENCE, partial(self._give_up_unless_heard, name))
-            self._enrolled[self._count + 1] = Enrolled(subscription, doubt)
+        if prefix is not None and self._link.session and not PATTERN.search(name):  # ActiveMQ always names a session
+            place = self._place(prefix + name)
+            if place.silence:
+                self._forget_ended(place)
+            if is_watched and not place.is_watched:
+                place.is_watched = True
+                if place.silence:
+                    self._say_silent(place)
+            self._enrolled[self._count + 1] = Enrolled(subscription, place, doubt)
         self._count += 1
 
-    def _listen(self, source: Destination, receive: Callable[[Mapping[str, str], bytes], None], prefetch: int) -> None:
+    def _place(self, name: str) -> Place:
+        if not self._own and not self._places:
+            self._ask_own_name()
+        place = self._places.get(name)
+        if place is None:
+            place = self._places[name] = Place(name)
+            self._listen(topic(name), partial(self._note, place), PREFETCH, partial(self._fall_silent, place))
+            self._later(PATIENCE, partial(self._require_heard, place))
+        return place
+
+    def _forget_ended(self, place: Place) -> None:
+        """Let go of what ended by our will: where nothing is told, the broker does not confirm that."""
+        gone = [
+            number for number, each in self._enrolled.items() if each.place is place and not each.subscription.is_live
+        ]
+        for number in gone:
+            del self._enrolled[number]
+
+    def _listen(
+        self,
+        source: Destination,
+        receive: Callable[[Mapping[str, str], bytes], None],
+        prefetch: int,
+        refuse: Callable[[str], None],
+    ) -> None:
         self._count += 1
         subscription, receipt = self._new_id("roll"), self._new_id(SUBSCRIBE)
         address = spell(source, self._link.dialect)
-        self._listening.append(subscription)
         self._link.route(subscription, Route(address, receive, lambda _: None))
         headers = {"id": subscription, "ack": "auto", "destination": address, "receipt": receipt}
         headers[self._link.dialect.prefetch_header] = str(prefetch)
-        self._link.request(pack("SUBSCRIBE", headers), {receipt: self._note_answer})
+
+        def note_answer(error: BrokerError | None) -> None:
+            if error is not None and self._link.is_up:
+                self._link.unroute(subscription)
+                refuse(f"{error}")
+
+        self._link.request(pack("SUBSCRIBE", headers), {receipt: note_answer})
 
     def _ask_own_name(self) -> None:
         """Learn what the broker calls this session, where CONNECTED tells the client id instead: from a message."""
         source = Destination(DestinationKind.TEMPORARY_QUEUE, None, address=f"/temp-queue/{self._new_id('roll')}")
-        self._listen(source, self._note_own_name, 1)
+        self._listen(source, self._note_own_name, 1, self._note_nameless)
         self._link.write(pack("SEND", {"destination": source.address or ""}, b"?"))
 
     # What the thread that reads calls.
@@ -111,47 +178,49 @@ class Roll:
     def _note_own_name(self, headers: Mapping[str, str], body: bytes) -> None:
         found = SENDER.fullmatch(headers.get("message-id", ""))
         self._own = "" if found is None else found[1]
+        early, self._early = self._early, []
+        for each in early:
+            self._hear(each)
 
-    def _note_answer(self, error: BrokerError | None) -> None:
-        if error is not None and self._link.is_up:
-            self._give_up(f"{error}")
+    def _note_nameless(self, why: str) -> None:
+        self._why_nameless = f"{self._why_nameless}: {why}"
 
-    def _note(self, name: str, headers: Mapping[str, str], body: bytes) -> None:
+    def _note(self, place: Place, headers: Mapping[str, str], body: bytes) -> None:
         """Read an advisory: somebody subscribed, or a subscription has ended."""
-        what, session, number = read_advisory(body)
-        if self._own not in ("", session):
+        self._hear(Advisory(place, *read_advisory(body)))
+
+    def _hear(self, advisory: Advisory) -> None:
+        place, what, session, number = advisory
+        if not self._own:  # it is learned in a moment; until then a number may be anybody's
+            if len(self._early) < PREFETCH:
+                self._early.append(advisory)
             return
-        self._heard[name] |= number in self._enrolled
-        if not self._own:  # it is learned in a moment
+        enrolled = self._enrolled.get(number)
+        if session != self._own or enrolled is None:
             return
-        if what == "RemoveInfo" and (ended := self._enrolled.pop(number, None)) is not None:
-            ended.doubt(ENDED)
+        place.is_heard = True
+        if place.silence:
+            place.silence = ""
+            log.warning("%s tells whether it ends consumers after all: on %s", self._link, place.name)
+        if what == "RemoveInfo":
+            del self._enrolled[number]
+            enrolled.doubt(ENDED)
 
-    def _give_up_unless_heard(self, name: str) -> None:
-        if not self._heard[name] and self._link.is_up:
-            self._give_up(f"nothing was heard of the consumers of {name}")
+    def _fall_silent(self, place: Place, why: str) -> None:
+        if not place.silence:
+            place.silence = why
+            self._say_silent(place)
 
-    def _give_up(self, why: str) -> None:
-        if self._is_deaf:
-            return
-        self._is_deaf = True
-        self._enrolled.clear()
-        log.info("%s does not tell whether it ends consumers: %s", self._link, why)
-        self._plan(0, self._stop)
+    def _say_silent(self, place: Place) -> None:
+        level = logging.WARNING if place.is_watched else logging.INFO
+        log.log(level, "%s does not tell whether it ends consumers, on %s: %s", self._link, place.name, place.silence)
 
-    def _plan(self, seconds: float, function: Callable[[], None]) -> None:
-        with suppress(RuntimeError):  # the connection was closed meanwhile
-            self._later(seconds, function)
+    # What is called later, by another thread.
 
-    def _stop(self) -> None:
-        """Listen no more; on another thread."""
+    def _require_heard(self, place: Place) -> None:
         with self._link.writing:
-            for subscription in self._listening:
-                self._link.unroute(subscription)
-                receipt = self._new_id("receipt")
-                self._link.request(
-                    pack("UNSUBSCRIBE", {"id": subscription, "receipt": receipt}), {receipt: lambda _: None}
-                )
+            if not place.is_heard and self._link.is_up:
+                self._fall_silent(place, "nothing was heard of our consumers" if self._own else self._why_nameless)
 
 
 def read_advisory(body: bytes) -> tuple[str, str, int]:

@@ -1,0 +1,78 @@
+"""brokers.sessions: a subscription that was ended is made again, whatever an attempt fails of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from amqp_kit import PATIENCE, Peer
+from calling_kit import eventually
+from limits_kit import no_more_threads
+from proton import Condition, symbol
+
+import brokers
+from brokers import BrokerError, queue
+from brokers.amqp.branches import Branches
+
+
+def end(peer: Peer) -> None:
+    """Have the peer end the newest link of a consumer of `q`, and say nothing of another place."""
+
+    def close() -> None:
+        name = next(each.name for each in reversed(peer.attached) if each.address == "q" and not each.is_sender)
+        peer.links[name].condition = Condition("amqp:internal-error", "ended")
+        peer.links[name].close()
+
+    peer.do(close)
+
+
+def addresses(peer: Peer) -> list[str | None]:
+    """List what clients attached to."""
+    return [each.address for each in peer.attached]
+
+
+@pytest.mark.parametrize("error", [TimeoutError(), MemoryError(), RuntimeError("can't start new thread")])
+@pytest.mark.parametrize("is_lost", [False, True], ids=["link", "connection"])
+def test_redirect_that_fails_once(error: Exception, is_lost: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next attempt follows it; the connection is none the worse, and meanwhile the consumer has a problem."""
+    told, failing, original = list[str](), [error], Branches.to
+
+    def to(branches: Branches, login: Any, info: Any) -> Any:
+        if failing:
+            raise failing.pop()
+        return original(branches, login, info)
+
+    monkeypatch.setattr(Branches, "to", to)
+    with Peer() as goal, Peer() as peer, brokers.connect(peer.url, timeout=PATIENCE) as connection:
+        info = {symbol("network-host"): "127.0.0.1", symbol("port"): goal.port, symbol("address"): "there"}
+        consumer = connection.consume(queue("q"), lambda delivery: None, on_problem=told.append)
+        peer.refuses["q"] = Condition("amqp:link:redirect", "moved", info)
+        if is_lost:
+            peer.cut()
+        else:
+            end(peer)
+        eventually(lambda: addresses(goal) == ["there"], "it was followed")
+        eventually(lambda: consumer.problem == "" and told[-1:] == [""], "all is well")
+        assert told[0]
+        assert connection.generation == 1 + is_lost
+
+
+def test_no_thread_that_makes_it_again(caplog: pytest.LogCaptureFixture) -> None:
+    """It is made again once there is one."""
+    with Peer() as peer, brokers.connect(peer.url, timeout=PATIENCE) as connection:
+        consumer = connection.consume(queue("q"), lambda delivery: None)
+        with no_more_threads():
+            end(peer)
+            eventually(lambda: "what is due waits" in caplog.text, "there is no thread")
+            assert consumer.problem
+        eventually(lambda: addresses(peer) == ["q", "q"] and not consumer.problem, "there is another")
+
+
+def test_no_thread_for_what_is_due() -> None:
+    """Who would not hear of the end of a subscription gets none."""
+    with Peer() as peer, brokers.connect(peer.url, timeout=PATIENCE) as connection:
+        with no_more_threads(), pytest.raises(BrokerError, match="is not consumed from: can't start new thread"):
+            connection.consume(queue("q"), lambda delivery: None)
+        with connection.consume(queue("q"), lambda delivery: None) as consumer:
+            assert addresses(peer) == ["q"]
+            assert not consumer.problem
