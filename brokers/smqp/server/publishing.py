@@ -16,7 +16,7 @@ from brokers.smqp.ids import Cmuid, Smuid, parse_cmuid, parse_smuid
 from brokers.smqp.replies import Code, listing, plain
 from brokers.smqp.server.core import Core
 from brokers.smqp.server.directory import FOREVER, Topic
-from brokers.smqp.server.looking import find_lasting, find_topic, need, refuse_trash
+from brokers.smqp.server.looking import find_lasting, find_topic, need, need_own, refuse_trash
 from brokers.smqp.server.messages import KEPT, State, Stored
 from brokers.smqp.server.rights import Right
 from brokers.smqp.server.session import Answer, Session
@@ -190,6 +190,7 @@ def republish(core: Core, session: Session, heard: Heard) -> Answer:
     refuse_trash(command.topic)
     topic = core.directory.actual(find_lasting(core, command.topic))
     need(core, session, command.topic, Right.PUBLISH)
+    need_own(core, session, topic.path)
     message = core.messages.get(command.smuid)
     if message is None or message.topic != topic.number:
         raise RefusedError(Code.NOT_ACCEPTABLE, f"{topic.path} has no message {command.smuid}")
