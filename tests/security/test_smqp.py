@@ -6,7 +6,7 @@ import tracemalloc
 from collections.abc import Iterator
 
 import pytest
-from smqp_kit import CREATED, Raw, Running, eventually, running
+from smqp_kit import CREATED, Raw, Running, eventually, publication, running
 
 from brokers.smqp.server import Right
 
@@ -185,3 +185,29 @@ def test_what_nobody_may_see_is_not_announced(market: Running) -> None:
     victim.data("CREATE TOPIC /queue/closed/plan")
     victim.data("SUB MESSAGE /queue/closed/plan")
     assert attacker.notify.is_silent()
+
+
+def test_replies_are_to_messages_of_the_topic_where_one_may_reply() -> None:
+    """The message named is looked up: at the topic named, with the Cmuid named. So no right at one topic, or where
+    nothing is, leads to the login topics of others."""
+    with running() as server:
+        server.accounts("alice", "mallory")
+        server.topics("/open", "/closed")
+        server.grant("mallory", "/closed", Right.NONE)
+        alice, mallory = server.client("alice"), server.client("mallory", listen=False)
+        alice.data("SUB MESSAGE /accounts/alice")
+        closed, opened = alice.publish("/closed", "C1"), alice.publish("/open", "O1")
+        mallory.publish("/open", "M1")
+
+        def reply(topic: str, smuid: int, cmuid: str) -> int:
+            ids = f"Smuid: mq.example/{smuid}", f"Cmuid: {cmuid}"
+            return mallory.code(*publication(f"PUB REPLY {topic} {topic[1:]}{smuid}", *ids, data="forged"))
+
+        assert reply("/open", closed, "alice/alice0001/C1") == 404
+        assert reply("/open", 99, "alice/alice0001/X") == 404
+        assert reply("/open", opened, "alice/alice0001/C1") == 404
+        assert reply("/open", opened + 1, "alice/alice0001/O1") == 404
+        assert reply("/closed", closed, "alice/alice0001/C1") == 401
+        assert alice.notify.is_silent()
+        assert reply("/open", opened, "alice/alice0001/O1") == 200
+        assert alice.received()[-1] == "forged"
