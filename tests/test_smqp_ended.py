@@ -27,7 +27,7 @@ OPTIONS = ClientOptions(check=0.05, renew=(0.02, 0.1))
 def server() -> Iterator[Running]:
     """Run a server of one's own, prepared for JMS, with an account that may remove any topic."""
     with running() as server:
-        server.accounts("admin")
+        server.accounts("admin", is_admin=True)
         yield server
 
 

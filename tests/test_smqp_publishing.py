@@ -106,8 +106,9 @@ def test_SM_048_SM_135_SM_136_replies_go_back_and_forth(server: Running) -> None
 
 
 def test_SM_135_a_reply_needs_the_original(server: Running) -> None:
-    """Its Smuid and Cmuid; an account that is there, on this server; the right to reply."""
+    """Its Smuid and Cmuid; an account that is there, on this server; the right to reply; the message itself."""
     client = server.client("bob", listen=False)
+    server.client("alice", listen=False).publish("/t", "A1")
     smuid, cmuid = "Smuid: mq.example/1", "Cmuid: alice/alice0001/A1"
     for attributes in ((), (smuid,), (cmuid,), (smuid, "Cmuid: alice")):
         assert client.code(*publication("PUB REPLY /t R1", *attributes)) == 400
@@ -116,7 +117,7 @@ def test_SM_135_a_reply_needs_the_original(server: Running) -> None:
     assert client.code(*publication("PUB REPLY /none R1", smuid, cmuid)) == 404
     assert client.code(*publication("PUB REPLY /t R1", smuid, cmuid)) == 200
     assert client.code(*publication("PUB REPLY /t R1", smuid, cmuid)) == 200  # the same again
-    assert server.server.engine.core.database.row("SELECT COUNT(*) FROM messages")[0] == 1
+    assert server.server.engine.core.database.row("SELECT COUNT(*) FROM messages")[0] == 2
 
 
 def test_SM_138_SM_139_SM_141_messages_are_published_again() -> None:

@@ -28,6 +28,8 @@ from brokers.message import Destination, DestinationKind, Message
 log = logging.getLogger(__name__)
 
 Clock: TypeAlias = Callable[[], int]
+UNGUESSABLE: Final = 16
+"""Octets of chance in the name of a temporary destination."""
 
 
 class Core:
@@ -66,13 +68,13 @@ class Core:
             place.temporaries.clear()
 
     def temporary(self, kind: DestinationKind, owner: Place) -> Destination:
-        """Make a temporary destination of a connection.
+        """Make a temporary destination of a connection. Nobody guesses its name: who is told it may send there.
 
         Raises:
             BrokerError: there are too many destinations.
         """
         with self._lock:
-            destination = Destination(kind, f"{self.id}-temporary-{next(self._numbers)}")
+            destination = Destination(kind, f"{self.id}-temporary-{token_hex(UNGUESSABLE)}")
             owner.temporaries[self._nodes.add(destination, owner, owner)] = None
             return destination
 

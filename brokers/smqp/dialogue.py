@@ -29,6 +29,7 @@ from brokers.smqp.replies import Code, Reply, ReplyLines, WrongReplyError
 from brokers.smqp.words import text_of
 
 MAX_NOTICE_ATTRIBUTES: Final = 16
+PASSED_OVER: Final = RefusedError(Code.UNAUTHORIZED, "messages are not taken from who is not logged in")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +46,15 @@ class Heard:
 
 
 class CommandReader:
-    """Turns octets into what was heard, one at a time; empty lines between commands are passed over."""
+    """Turns octets into what was heard, one at a time; empty lines between commands are passed over.
+
+    Attributes:
+        takes_messages: what follows a command is read; else it is passed over to its end, and nothing of it is kept:
+            `Heard.content` is None then.
+    """
 
     def __init__(self, limits: Limits | None = None, dialect: Dialect = STRICT, *, tree: Branch = FROM_CLIENTS) -> None:
+        self.takes_messages = True
         self._limits = limits or Limits()
         self._dialect = dialect
         self._tree = tree
@@ -115,7 +122,8 @@ class CommandReader:
         except RefusedError as error:
             self._refusal = error
         if kind in WITH_MESSAGE:
-            self._message = MessageReader(self._octets, self._limits, self._dialect)
+            refusal = None if self.takes_messages else PASSED_OVER
+            self._message = MessageReader(self._octets, self._limits, self._dialect, refusal)
         elif kind in WITH_ATTRIBUTES:
             self._block = []
         else:
@@ -130,7 +138,7 @@ class CommandReader:
         self._message = None
         if isinstance(outcome, Content):
             return Heard(self._command, outcome, refusal=self._refusal)
-        return Heard(self._command, refusal=self._refusal or outcome)
+        return Heard(self._command, refusal=self._refusal or (None if outcome is PASSED_OVER else outcome))
 
     def _after_block(self) -> Heard | None:
         assert self._block is not None

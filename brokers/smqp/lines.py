@@ -36,11 +36,15 @@ class Octets:
 
     def feed(self, data: bytes) -> None:
         """Add octets."""
+        self._let_go()
+        self._held += data
+
+    def _let_go(self) -> None:
+        """Free what was taken out."""
         if self._at:
             del self._held[: self._at]
             self._searched = max(0, self._searched - self._at)
             self._at = 0
-        self._held += data
 
     def line(self) -> bytes | None:
         """Take a line without its end; None if it is not whole yet.
@@ -55,6 +59,7 @@ class Octets:
                 self._is_skipping = True
                 del self._held[: len(self._held) - 1]  # the last octet may be the first of the line's end
                 self._at = self._searched = 0
+            self._let_go()
             return None
         line = bytes(memoryview(self._held)[self._at : found]) if not self._is_skipping else b""
         too_long = self._is_skipping or found - self._at > self._max_line
@@ -68,6 +73,8 @@ class Octets:
         """Take what is there, up to `limit` octets."""
         taken = bytes(memoryview(self._held)[self._at : self._at + limit])
         self._at += len(taken)
+        if self._at == len(self._held):
+            self._let_go()
         return taken
 
     def peek(self) -> bytes:

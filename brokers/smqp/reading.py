@@ -33,6 +33,7 @@ from brokers.smqp.lines import MAX_LINE, Octets, TooLongError
 from brokers.smqp.replies import Code
 from brokers.smqp.words import bad, text_of
 
+LENGTH: Final = "content-length"
 UNREADABLE: Final = "X-Unreadable: yes"
 """Stands in for a line that was refused, so that reading goes on."""
 
@@ -48,16 +49,28 @@ class Limits:
 
 
 class MessageReader:
-    """Reads one message; `outcome` is set once its end was reached: the message, or why it is refused."""
+    """Reads one message; `outcome` is set once its end was reached: the message, or why it is refused.
 
-    def __init__(self, octets: Octets, limits: Limits, dialect: Dialect = STRICT) -> None:
+    Of a message that is refused nothing is kept but what tells where it ends.
+
+    Args:
+        octets: where it comes from.
+        limits: what it may have.
+        dialect: how it is read.
+        refusal: why it is refused, whatever it says; None to see.
+    """
+
+    def __init__(
+        self, octets: Octets, limits: Limits, dialect: Dialect = STRICT, refusal: RefusedError | None = None
+    ) -> None:
         self.outcome: Content | RefusedError | None = None
         self._octets = octets
         self._limits = limits
         self._dialect = dialect
-        self._refusal: RefusedError | None = None
+        self._refusal = refusal
         self._step: Callable[[], bool] = self._header
         self._lines: list[Attribute] = []
+        self._line_count = 0
         self._header_attributes: Attributes | None = None
         self._sections: list[Section] = []
         self._section_attributes = Attributes()
@@ -80,7 +93,7 @@ class MessageReader:
         if line is None:
             return False
         if line == "":
-            self._step = self._between if self._lines else self._header  # one may stand before the first attribute
+            self._step = self._between if self._line_count else self._header  # one may stand before the first attribute
         elif line == ".":
             self._finish()
         elif BEGINS_DATA.match(line):
@@ -154,7 +167,8 @@ class MessageReader:
         line = self._raw_line()
         if line is None:
             return False
-        self._data += line
+        if self._refusal is None:
+            self._data += line
         self._keep_section()
         self._step = self._after_section
         return True
@@ -197,24 +211,31 @@ class MessageReader:
             return UNREADABLE.encode()
 
     def _add(self, line: str) -> None:
-        if len(self._lines) >= MAX_ATTRIBUTES:
+        self._line_count += 1
+        if self._line_count > MAX_ATTRIBUTES:
             self._refuse(RefusedError(Code.RESOURCE_TOO_LARGE, f"more than {MAX_ATTRIBUTES} attributes"))
-            return
         self._attribute_octets += len(line)
         if self._attribute_octets > self._limits.attributes:
             self._refuse(RefusedError(Code.ENTITY_TOO_LARGE, f"attributes of over {self._limits.attributes} octets"))
-            return
         try:
-            self._lines.append(parse_line(line))
+            attribute = parse_line(line)
         except RefusedError as error:
             self._refuse(error)
+        else:
+            if self._refusal is None or self._tells_the_length(attribute):
+                self._lines.append(attribute)
+
+    def _tells_the_length(self, attribute: Attribute) -> bool:
+        """Say whether that is the first Content-Length, which is needed even of what is refused."""
+        is_length = attribute.name.lower() == LENGTH
+        return is_length and all(each.name.lower() != LENGTH for each in self._lines)
 
     def _keep_header(self) -> None:
         if self._header_attributes is None:
             self._header_attributes = self._checked(is_header=True)
 
     def _checked(self, *, is_header: bool) -> Attributes:
-        lines, self._lines = self._lines, []
+        lines, self._lines, self._line_count = self._lines, [], 0
         try:
             return checked(lines, HEADER if is_header else DATA, self._dialect)
         except RefusedError as error:
@@ -252,6 +273,7 @@ class MessageReader:
         """Note the first thing that is wrong; what was gathered is not needed any more."""
         if self._refusal is None:
             self._refusal = error
+            self._lines = [each for each in self._lines if each.name.lower() == LENGTH]
             self._sections.clear()
             self._data = bytearray()
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from math import inf
+from secrets import token_hex
 from threading import Lock
 from time import monotonic, time
 from typing import Final
-from uuid import uuid4
 
 from brokers.callbacks import Callbacks
 from brokers.completion import Completion
@@ -68,6 +68,8 @@ CAPABILITIES: Final = Capabilities(
     selectors=False,
     durable_topics=False,
 )
+UNGUESSABLE: Final = 16
+"""Octets of the name of a temporary destination: who is told it may send there."""
 MAX_DELIVERIES: Final = 5
 """How often a message is delivered before it becomes a dead letter; one fewer than the server tries by default."""
 
@@ -271,7 +273,7 @@ class SmqpConnection(Connection):
             BrokerError: the server does not make one.
         """
         self._require_open()
-        destination = Destination(temporary_kind(kind), uuid4().hex)
+        destination = Destination(temporary_kind(kind), token_hex(UNGUESSABLE))
         topic = topic_of(destination)
         generation = self.generation
         self._create(topic)

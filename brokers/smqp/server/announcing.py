@@ -28,9 +28,13 @@ class Announcements:
         self._core = core
 
     def listeners(self, path: str) -> list[Session]:
-        """List the sessions that are to be told of changes of a topic."""
+        """List the sessions that are to be told of changes of a topic, of those that may see it."""
         wanted = self._core.subscriptions.who(Resource.TOPIC, [path])
-        return [session for each in wanted for session in self._core.sessions_of(each.account)]
+        return [session for each in wanted for session in self._seeing(each.account, path)]
+
+    def _seeing(self, account: int, path: str) -> list[Session]:
+        """List the sessions of an account that may see a topic."""
+        return [each for each in self._core.sessions_of(account) if self._core.may_see(each, path)]
 
     def topic(self, listeners: list[Session], path: str, action: str) -> None:
         """Tell sessions that something was done to a topic."""
@@ -51,7 +55,7 @@ class Announcements:
         names = [topic.path, *(link.path for link in self._core.directory.links(topic))]
         for wanted in self._core.subscriptions.who(Resource.SUBSCRIBER, names):
             command = format_command(Command(kind=Notice.SUBSCRIBERS, topic=wanted.name))
-            for session in self._core.sessions_of(wanted.account):
+            for session in self._seeing(wanted.account, topic.path):
                 session.channel.tell(command + f"Count: {count}\r\n\r\n".encode())
 
     def timeout(self, timeout: Timeout) -> None:

@@ -12,8 +12,16 @@ from brokers.smqp.dialogue import Heard
 from brokers.smqp.errors import RefusedError
 from brokers.smqp.replies import Code, listing, plain
 from brokers.smqp.server.core import Core
-from brokers.smqp.server.directory import Topic, TopicKind, all_paths
-from brokers.smqp.server.looking import find_lasting, find_topic, need, need_ordinary, refuse_trash
+from brokers.smqp.server.directory import Owner, Topic, TopicKind, all_paths
+from brokers.smqp.server.looking import (
+    find_lasting,
+    find_topic,
+    need,
+    need_ordinary,
+    need_own,
+    refuse_temporary,
+    refuse_trash,
+)
 from brokers.smqp.server.messages import KEPT
 from brokers.smqp.server.rights import Right
 from brokers.smqp.server.session import Answer, Session
@@ -31,16 +39,30 @@ def create(core: Core, session: Session, heard: Heard) -> Answer:
     target = None if command.target is None else _target(core, session, command)
     if core.directory.find(command.topic) is not None:
         raise RefusedError(Code.CONFLICT, f"there is a topic {command.topic}")
-    topic = make_path(core, command.topic, target=target, keywords=command.keywords or ())
-    if core.is_temporary(topic):
-        session.temporaries.append(topic.number)
+    if core.becomes_temporary(command.topic):
+        _make_temporary(core, session, command)
+    else:
+        make_path(core, command.topic, target=target, keywords=command.keywords or ())
     return OK
+
+
+def _make_temporary(core: Core, session: Session, command: Command) -> None:
+    """Create a topic that is the session's own, before anybody is told of it."""
+    refuse_temporary(core, *([] if command.target is None else [command.topic]))
+    core.directory.owners[fold(command.topic)] = Owner(session.owner.number, session.number)
+    try:
+        topic = make_path(core, command.topic, keywords=command.keywords or ())
+    except BaseException:
+        del core.directory.owners[fold(command.topic)]
+        raise
+    session.temporaries.append(topic.number)
 
 
 def _target(core: Core, session: Session, command: Command) -> int:
     """Find what a virtual topic is to lead to."""
     assert command.target is not None
     refuse_trash(command.target)
+    refuse_temporary(core, command.target)
     if fold(command.target) == fold(command.topic):
         raise RefusedError(Code.CONFLICT, "a virtual topic leads to another than itself")
     target = find_lasting(core, command.target)
@@ -91,6 +113,8 @@ def _check_parent(core: Core, above: Topic | None, *, is_login: bool) -> None:
         raise RefusedError(Code.NOT_ALLOWED, f"{above.path} is virtual, and has no topics below it")
     if above is not None and above.is_login and not is_login:
         raise RefusedError(Code.NOT_ALLOWED, f"what is below {above.path} belongs to accounts")
+    if above is not None and core.directory.owner(above.path) is not None:
+        raise RefusedError(Code.NOT_ALLOWED, f"{above.path} is temporary, and has no topics below it")
     if above is not None and above.is_removing:
         raise RefusedError(Code.NOT_FOUND, f"{above.path} is being removed")
     if len(core.directory) >= core.options.max_topics and not is_login:
@@ -129,6 +153,7 @@ def rename(core: Core, session: Session, heard: Heard) -> Answer:
     need(core, session, topic.path, Right.TOPICS)
     need(core, session, command.target, Right.TOPICS)
     need_ordinary(topic)
+    refuse_temporary(core, topic.path, command.target)
     if core.directory.find(command.target) is not None or is_below(fold(command.target), topic.folded):
         raise RefusedError(Code.CONFLICT, f"{command.target} is there, or below what it is to replace")
     path = _place(core, command.target)
@@ -171,6 +196,7 @@ def remove_message(core: Core, session: Session, heard: Heard) -> Answer:
     refuse_trash(command.topic)
     topic = core.directory.actual(find_lasting(core, command.topic))
     need(core, session, topic.path, Right.PUBLISH)
+    need_own(core, session, topic.path)
     message = core.messages.get(command.smuid)
     if message is None or message.topic != topic.number or message.state not in KEPT:
         raise RefusedError(Code.NOT_ACCEPTABLE, f"{topic.path} has no message {command.smuid}")

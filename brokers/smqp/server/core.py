@@ -174,6 +174,28 @@ class Core:
         above = parent(parent(topic.folded))
         return topic.kind is not TopicKind.TOPIC and above == TEMPORARY
 
+    def becomes_temporary(self, path: str) -> bool:
+        """Say whether a topic of this path would end with the session that creates it."""
+        above = self.directory.find(parent(path))
+        return above is not None and above.kind is not TopicKind.TOPIC and parent(above.folded) == TEMPORARY
+
+    def may_see(self, session: Session, path: str) -> bool:
+        """Say whether a session may find a topic without having been told its name.
+
+        It may if its account has any right there; a temporary topic is seen by the session that created it.
+        """
+        owner = self.directory.owner(path)
+        if owner is not None and not session.owner.is_admin:
+            return owner.session == session.number
+        return self.rights.of(session.owner, path) is not Right.NONE
+
+    def _hears(self, session: Session, topic: Topic) -> bool:
+        """Say whether a session itself subscribed to a topic; no wildcard covers what it cannot see."""
+        is_named = topic.folded in session.interests
+        return (is_named or (session.is_interested(topic.folded) and self.may_see(session, topic.path))) and (
+            self.rights.allows(session.owner, topic, Right.SUBSCRIBE)
+        )
+
     # Messages
 
     def publish(self, message: Stored) -> int:
@@ -237,13 +259,7 @@ class Core:
         return account is not None and self.rights.allows(account, topic, Right.SUBSCRIBE)
 
     def _interested(self, topic: Topic) -> list[Session]:
-        return [
-            session
-            for session in self.sessions.values()
-            if session.is_ready
-            and session.is_interested(topic.folded)
-            and self.rights.allows(session.owner, topic, Right.SUBSCRIBE)
-        ]
+        return [session for session in self.sessions.values() if session.is_ready and self._hears(session, topic)]
 
     def wake_queue(self, topic: Topic) -> None:
         """Look soon whether somebody can take what waits in a queue."""
@@ -263,11 +279,8 @@ class Core:
         """Say what a session gets next: its own, else what waits in its queues."""
         item = self.deliveries.next_for(session.number)
         if item is None and session.interests:
-            queues = [
-                topic.number
-                for topic in self.directory.all_of(TopicKind.QUEUE)
-                if session.is_interested(topic.folded) and self.rights.allows(session.owner, topic, Right.SUBSCRIBE)
-            ]
+            every = self.directory.all_of(TopicKind.QUEUE)
+            queues = [topic.number for topic in every if self._hears(session, topic)]
             item = self.deliveries.next_of_queues(queues)
         return item
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from brokers.smqp.server.database import Database
 from brokers.smqp.topics import ROOT, child, covers, fold, parent
@@ -66,17 +66,30 @@ class Topic:
     max_octets: int | None = None
 
 
+class Owner(NamedTuple):
+    """Whose a temporary topic is: of an account, and of the session that created it."""
+
+    account: int
+    session: int
+
+
 COLUMNS: Final = tuple("id" if each.name == "number" else each.name for each in fields(Topic))
 PARAMETERS: Final = ("timeout", "retry_timeout", "max_retries", "max_messages", "max_message", "max_octets", "kind")
 """What an administrator may set of a topic (SM-242)."""
 
 
 class Directory:
-    """The topics. `version` counts their changes."""
+    """The topics.
+
+    Attributes:
+        version: counts their changes.
+        owners: of the temporary ones, by path without case. They are in no file, as they end with their sessions.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self.version = 0
+        self.owners: dict[str, Owner] = {}
         self._by_path: dict[str, Topic] = {}
         self._by_number: dict[int, Topic] = {}
         self._children: dict[str, set[str]] = {}
@@ -99,6 +112,10 @@ class Directory:
     def find(self, path: str) -> Topic | None:
         """Find a topic by its path, in any case; virtual ones too."""
         return self._by_path.get(fold(path))
+
+    def owner(self, path: str) -> Owner | None:
+        """Say whose a temporary topic is; None for any other."""
+        return self.owners.get(fold(path))
 
     def get(self, number: int) -> Topic:
         """Return a topic by its number."""
@@ -173,6 +190,7 @@ class Directory:
         """Remove a topic that has no children and no links to it."""
         self._database.execute("DELETE FROM topics WHERE id = ?", topic.number)
         self._unindex(topic)
+        self.owners.pop(topic.folded, None)
         self.version += 1
 
     def rename(self, topic: Topic, path: str) -> Topic:

@@ -38,7 +38,7 @@ from brokers.smqp.server.actions import (
 )
 from brokers.smqp.server.administration import Administration
 from brokers.smqp.server.database import Database
-from brokers.smqp.server.engine import Engine
+from brokers.smqp.server.engine import LOGGED_IN, Engine
 from brokers.smqp.server.links import Link, Peer
 from brokers.smqp.server.options import SERVER_PORT, Options
 from brokers.smqp.server.protocols import CommandProtocol, NotifyProtocol
@@ -75,6 +75,7 @@ class Server:
         self._hashers = ThreadPoolExecutor(HASHERS, "smqp password")
         self._listeners: list[asyncio.Server] = []
         self._tls: ssl.SSLContext | None = None
+        self.buffer: Final = memoryview(bytearray(LOGGED_IN))
         self._commands: dict[int, CommandProtocol] = {}
         self._notifies: dict[tuple[int, int], NotifyProtocol] = {}
         self._connecting: dict[tuple[int, int], asyncio.Task[None]] = {}

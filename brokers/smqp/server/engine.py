@@ -71,6 +71,10 @@ HANDLERS: Final[Mapping[Kind, Handler]] = {
     Kind.QUIT: settings.noop,
 }
 FOR_STRANGERS: Final = frozenset({Kind.LOGIN, Kind.PASSWORD, Kind.NOOP, Kind.QUIT})
+LOGGED_IN: Final = 256 * 1024
+"""Octets that are read at once from a client that is logged in."""
+STRANGER: Final = 4 * 1024
+"""The same, from one that is not."""
 LONGEST_WAIT: Final = 60.0
 """Seconds until the engine wants to look at the clock again at the latest."""
 
@@ -110,6 +114,7 @@ class Engine:
             self.core.do(Close(self._last))
             return self._last
         reader = CommandReader(options.limits, options.dialect)
+        reader.takes_messages = False  # until somebody is logged in
         session = Session(self._last, address, reader, is_secure=is_secure)
         session.channel = Channel(self.core, session)
         session.finish = lambda answer: self._finish(session, answer)
@@ -121,6 +126,11 @@ class Engine:
         """Say whether no octets of a client are to be read now; `Resume` says when they are again."""
         session = self.core.sessions.get(number)
         return session is not None and (session.is_busy or session.is_full)
+
+    def room(self, number: int) -> int:
+        """Say how many octets of a client to read at once: of a stranger few, as they may have to be held."""
+        session = self.core.sessions.get(number)
+        return LOGGED_IN if session is not None and session.is_ready else STRANGER
 
     def is_full(self, number: int) -> bool:
         """Say whether `drained` is to be called once all that was written went out."""

@@ -99,6 +99,7 @@ def _enter(core: Core, session: Session, account: Account) -> Answer:
     session.account = account
     session.guid = core.accounts.next_guid(account)
     session.stage = Stage.READY
+    session.reader.takes_messages = True
     session.failures = 0
     core.enter(session)
     lines = [f"Topic: {core.directory.get(account.topic).path}"]

@@ -39,8 +39,8 @@ def find_lasting(core: Core, path: str) -> Topic:
 
 
 def is_visible(core: Core, session: Session, topic: Topic) -> bool:
-    """Say whether a login may do anything at all with a topic."""
-    return core.rights.of(session.owner, topic.path) is not Right.NONE
+    """Say whether a login is shown a topic: one where it may do something, and no other session's temporary one."""
+    return core.may_see(session, topic.path)
 
 
 def need(core: Core, session: Session, path: str, right: Right) -> None:
@@ -51,6 +51,27 @@ def need(core: Core, session: Session, path: str, right: Right) -> None:
     """
     if right not in core.rights.of(session.owner, path):
         raise RefusedError(Code.UNAUTHORIZED, f"{session.owner.name} has not the right {right.name} at {path}")
+
+
+def refuse_temporary(core: Core, *paths: str) -> None:
+    """Refuse what cannot be done with temporary topics: they keep their name, their owner, and are led to by none.
+
+    Raises:
+        RefusedError: 405.
+    """
+    for path in paths:
+        if core.directory.owner(path) is not None or core.becomes_temporary(path):
+            raise RefusedError(Code.NOT_ALLOWED, f"{path} is temporary")
+
+
+def need_own(core: Core, session: Session, path: str) -> None:
+    """See that a temporary topic is the login's own.
+
+    Raises:
+        RefusedError: 401.
+    """
+    if core.directory.owner(path) is not None:
+        need(core, session, path, Right.SUBSCRIBE)
 
 
 def refuse_trash(path: str) -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from brokers.smqp.server.driver import Server
 
 
-class _Connection(asyncio.Protocol):
+class _Connection(asyncio.BaseProtocol):
     """What both have: writing, and reading only while what was written goes out."""
 
     transport: Any = None
@@ -72,7 +72,7 @@ class _Connection(asyncio.Protocol):
             self.transport.resume_reading()
 
 
-class CommandProtocol(_Connection):
+class CommandProtocol(_Connection, asyncio.BufferedProtocol):
     """A client's command connection."""
 
     def __init__(self, server: Server, *, is_secure: bool) -> None:
@@ -88,9 +88,13 @@ class CommandProtocol(_Connection):
         self._server.entered(self)
         self._server.flush_soon()
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Say where to put what is read: all connections of a server share one place, as they take turns."""
+        return self._server.buffer[: self._server.engine.room(self.number)]
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Hand octets to the engine."""
-        self._server.engine.received(self.number, data)
+        self._server.engine.received(self.number, bytes(self._server.buffer[:nbytes]))
         if self._server.engine.is_busy(self.number):
             self.pause()
         self._server.flush_soon()
@@ -113,7 +117,7 @@ class CommandProtocol(_Connection):
             super().resume()
 
 
-class NotifyProtocol(_Connection):
+class NotifyProtocol(_Connection, asyncio.Protocol):
     """A connection that the server made to a client."""
 
     def __init__(self, server: Server, session: int, attempt: int, *, is_secure: bool) -> None:

@@ -14,9 +14,10 @@ from brokers.smqp.dialogue import Heard
 from brokers.smqp.errors import RefusedError
 from brokers.smqp.ids import Cmuid, Smuid, parse_cmuid, parse_smuid
 from brokers.smqp.replies import Code, listing, plain
+from brokers.smqp.server.accounts import Account
 from brokers.smqp.server.core import Core
 from brokers.smqp.server.directory import FOREVER, Topic
-from brokers.smqp.server.looking import find_lasting, find_topic, need, refuse_trash
+from brokers.smqp.server.looking import find_lasting, find_topic, need, need_own, refuse_trash
 from brokers.smqp.server.messages import KEPT, State, Stored
 from brokers.smqp.server.rights import Right
 from brokers.smqp.server.session import Answer, Session
@@ -166,14 +167,12 @@ def reply(core: Core, session: Session, heard: Heard) -> Answer:
     asked, of = parse_smuid(attributes.text("Smuid")), parse_cmuid(attributes.text("Cmuid"))
     path = command.topic.removeprefix(asked.host)
     refuse_trash(path)
-    find_topic(core, parse_topic(path, core.options.dialect))
+    asked_at = core.directory.actual(find_topic(core, parse_topic(path, core.options.dialect)))
     need(core, session, path, Right.REPLY)
-    publisher = core.accounts.find(of.account) if asked.host == core.options.context else None
-    if publisher is None:
-        raise RefusedError(Code.NOT_FOUND, f"no account of this server published {asked}")
     known = _known(core, session, command, None)
     if known is not None:
         return _taken(command, known)
+    publisher = _publisher(core, asked_at, asked, of)
     topic = core.directory.get(publisher.topic)
     _check(core, topic, content)
     first = Attributes([Attribute("X-In-Reply-To-Smuid", str(asked)), Attribute("X-In-Reply-To-Cmuid", str(of))])
@@ -183,6 +182,19 @@ def reply(core: Core, session: Session, heard: Heard) -> Answer:
     return _taken(command, core.publish(message))
 
 
+def _publisher(core: Core, topic: Topic, asked: Smuid, of: Cmuid) -> Account:
+    """Return whose message is replied to: it is looked up, as the right to reply is one to replies to what is there.
+
+    Raises:
+        RefusedError: 404.
+    """
+    message = core.messages.get(asked.number) if asked.host == core.options.context else None
+    account = None if message is None or message.account is None else core.accounts.get(message.account)
+    if message is None or account is None or (message.topic, message.cmuid) != (topic.number, str(of)):
+        raise RefusedError(Code.NOT_FOUND, f"{topic.path} has no message {asked} that an account published as {of}")
+    return account
+
+
 def republish(core: Core, session: Session, heard: Heard) -> Answer:
     """Take a message out of Trash, and send it to all who are subscribed now."""
     assert heard.command is not None
@@ -190,6 +202,7 @@ def republish(core: Core, session: Session, heard: Heard) -> Answer:
     refuse_trash(command.topic)
     topic = core.directory.actual(find_lasting(core, command.topic))
     need(core, session, command.topic, Right.PUBLISH)
+    need_own(core, session, topic.path)
     message = core.messages.get(command.smuid)
     if message is None or message.topic != topic.number:
         raise RefusedError(Code.NOT_ACCEPTABLE, f"{topic.path} has no message {command.smuid}")

@@ -31,6 +31,10 @@ class Right(IntFlag):
     ALL = 63
 
 
+OWN: Final = Right.SUBSCRIBE | Right.TOPICS
+"""What an account may do with the temporary topics that it created."""
+
+
 class Rights:
     """The entries; one that is missing is the parent's, and without any nothing is allowed.
 
@@ -62,9 +66,18 @@ class Rights:
         self._entries = {key: rights for key, rights in self._entries.items() if key[0] != topic}
 
     def of(self, account: Account, path: str) -> Right:
-        """Say what an account may do at a path, which need not exist."""
+        """Say what an account may do at a path, which need not exist.
+
+        A temporary topic is its owner's, whatever is granted above it: others may publish there at most.
+        """
         if account.is_admin:
             return Right.ALL
+        granted, owner = self._granted(account, path), self._directory.owner(path)
+        if owner is None:
+            return granted
+        return granted | OWN if owner.account == account.number else granted & Right.PUBLISH
+
+    def _granted(self, account: Account, path: str) -> Right:
         while path not in ("/", ""):
             topic = self._directory.find(path)
             found = None if topic is None else self._entry(topic.number, account)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 HIGH_WATER: Final = 256 * 1024
 """Octets of answers after which a client has to read before it is answered further."""
+STRANGER_HIGH_WATER: Final = 4 * 1024
+"""The same, of who is not logged in."""
 
 
 class Stage(StrEnum):
@@ -87,7 +89,7 @@ class Session:
     @property
     def is_full(self) -> bool:
         """Whether so much is to be written to the client that no further command is read before that went out."""
-        return self.unsent > HIGH_WATER
+        return self.unsent > (HIGH_WATER if self.is_ready else STRANGER_HIGH_WATER)
 
     @property
     def owner(self) -> Account:

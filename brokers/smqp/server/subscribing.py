@@ -14,7 +14,7 @@ from brokers.smqp.errors import RefusedError
 from brokers.smqp.replies import Code, listing, plain
 from brokers.smqp.server.core import Core
 from brokers.smqp.server.directory import Topic, TopicKind
-from brokers.smqp.server.looking import find_lasting, find_topic, need, refuse_trash
+from brokers.smqp.server.looking import find_lasting, find_topic, is_visible, need, refuse_trash
 from brokers.smqp.server.rights import Right
 from brokers.smqp.server.session import Answer, Session
 from brokers.smqp.server.subscriptions import Resource
@@ -71,7 +71,9 @@ def _subscribable(core: Core, session: Session, pattern: str, resource: Resource
     found = [
         topic
         for topic in core.directory.matching(pattern, below, itself=resource is Resource.TOPIC)
-        if not topic.is_removing and core.rights.allows(session.owner, topic, Right.SUBSCRIBE)
+        if not topic.is_removing
+        and is_visible(core, session, topic)
+        and core.rights.allows(session.owner, topic, Right.SUBSCRIBE)
     ]
     if not found:
         need(core, session, below, Right.SUBSCRIBE)

@@ -1,0 +1,213 @@
+"""The SMQP server under attack: by who is not logged in, and by accounts that want more than their rights."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Iterator
+
+import pytest
+from smqp_kit import CREATED, Raw, Running, eventually, publication, running
+
+from brokers.smqp.server import Right
+
+MEBIBYTE = 1 << 20
+
+
+def announced(command: str, octets: int) -> str:
+    """Begin a message with so many octets of data, none of which is there yet."""
+    return f"{command}\r\n{CREATED}\r\n\r\nContent-Type: x/y\r\nContent-Length: {octets}\r\n\r\n"
+
+
+def settled(clients: list[Raw]) -> None:
+    """Wait until all that was sent was read."""
+    for client in clients:
+        client.send("\r\n.\r\nNOOP\r\n")
+    for client in clients:
+        while client.reply() != ["200 OK"]:
+            pass
+
+
+def test_nothing_of_a_stranger_is_kept() -> None:
+    """Six connections that announce a message of 15 MiB before a login cost no memory: all of it is passed over."""
+    with running() as server:
+        server.accounts("alice")
+        server.topics("/t")
+        strangers = [server.raw() for _ in range(6)]
+        block = b"x" * MEBIBYTE
+        tracemalloc.start()
+        try:
+            for stranger in strangers:
+                stranger.send(announced("PUB MESSAGE /t 1", 15 * MEBIBYTE))
+            for _ in range(15):
+                for stranger in strangers:
+                    stranger.send(block)
+            settled(strangers)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert peak < 2 * MEBIBYTE, peak
+        assert strangers[0].login("alice", listen=False).publish("/t", "1", data="x" * MEBIBYTE) == 1
+
+
+def test_attributes_of_a_stranger_are_not_kept() -> None:
+    """Nor is the header of a message, however many lines it has; it ends where it says, and what follows is read."""
+    with running() as server:
+        strangers = [server.raw() for _ in range(20)]
+        lines = "".join(f"X-{number}: {'x' * 4000}\r\n" for number in range(200))
+        tracemalloc.start()
+        try:
+            for stranger in strangers:
+                stranger.send("PUB MESSAGE /t 1\r\n" + lines)
+            for stranger in strangers:
+                stranger.send("\r\nContent-Type: x/y\r\nContent-Length: 5\r\n\r\n\r\n.\r\n\r\n.\r\nNOOP\r\n")
+                assert stranger.reply() == ["401 Unauthorized"]
+                assert stranger.reply() == ["200 OK"]
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert peak < 4 * MEBIBYTE, peak
+
+
+def test_a_stranger_that_does_not_read_is_not_read_from() -> None:
+    """Few answers wait for it, and few octets of what it sends."""
+    with running() as server:
+        stranger = server.raw()
+        stranger.socket.settimeout(0.5)
+        sent = 0
+        try:
+            while sent < 64 * MEBIBYTE:
+                sent += stranger.socket.send(b"NOOP\r\n" * 10_000)
+        except TimeoutError:
+            pass
+        (session,) = server.server.engine.core.sessions.values()
+        assert len(session.reader) <= 8 * 1024
+        assert session.unsent <= 8 * 1024
+
+
+@pytest.fixture
+def market() -> Iterator[Running]:
+    """Run a server for JMS, with a victim and an attacker that have the rights which `docs/smqp.md` shows."""
+    with running() as server:
+        server.accounts("victim", "attacker", rights=Right.NONE)
+        server.server.administer(lambda admin: admin.prepare_for_jms())
+        for name in ("victim", "attacker"):
+            for path in ("/queue", "/topic", "/temporary"):
+                server.grant(name, path, Right.ALL)
+        yield server
+
+
+TEMPORARY = "/temporary/queue/x1b2"
+
+
+def test_replies_are_for_who_asked(market: Running) -> None:
+    """A temporary queue is its session's: no other finds it, and no other account reads it, even knowing its name.
+    Whoever was told the name can send there, and its owner has that."""
+    victim, attacker = market.client("victim"), market.client("attacker")
+    victim.data(f"CREATE TOPIC {TEMPORARY}")
+    victim.data(f"SUB MESSAGE {TEMPORARY}")
+    for command in ("LIST TOPIC /temporary/queue", "FIND TOPIC /temporary/*", "FIND TOPIC /temporary/queue (X)"):
+        assert not [line for line in attacker.ask(command) if "x1b2" in line]
+        assert TEMPORARY in victim.data("LIST TOPIC /temporary/queue")
+    assert attacker.data("COUNT TOPIC /temporary/queue") == ["0"]
+    assert attacker.data("SUB MESSAGE /temporary/queue/*") == []
+    for command in (
+        "SUB MESSAGE",
+        "COUNT MESSAGE",
+        "COUNT SUB",
+        "REMOVE TOPIC",
+        "SUB TOPIC",
+        "SUB SUB",
+        "GET TOPIC KEY",
+    ):
+        assert attacker.code(f"{command} {TEMPORARY}") == 401, command
+    assert attacker.code(f"LIST MESSAGE {TEMPORARY}") == 404
+    for number in range(4):
+        sent = attacker.publish(TEMPORARY, str(number))
+        assert attacker.code(f"GET MESSAGE {TEMPORARY} {sent}") == 401
+        assert victim.smuid() == sent
+    assert attacker.notify.is_silent()
+
+
+def test_no_way_around_the_owner_of_a_temporary_topic(market: Running) -> None:
+    """No virtual topic leads there, none is below it, and it keeps its name; changes of it are not told to others."""
+    victim, attacker = market.client("victim"), market.client("attacker")
+    for resource in ("TOPIC", "SUB"):
+        attacker.data(f"SUB {resource} /temporary/*")
+        attacker.data(f"SUB {resource} /queue/*")
+    victim.data(f"CREATE TOPIC {TEMPORARY}")
+    victim.data(f"SUB MESSAGE {TEMPORARY}")
+    assert attacker.code(f"CREATE TOPIC /queue/v > {TEMPORARY}") == 405
+    assert attacker.code(f"CREATE TOPIC {TEMPORARY}/below") == 405
+    assert attacker.code(f"SET TOPIC NAME {TEMPORARY} /queue/mine") == 401
+    assert attacker.code(f"SET TOPIC KEYWORD {TEMPORARY} (X)") == 401
+    assert attacker.code(f"CREATE TOPIC {TEMPORARY}") == 401
+    assert victim.code(f"CREATE TOPIC {TEMPORARY}/below") == 405
+    assert victim.code(f"SET TOPIC NAME {TEMPORARY} /queue/mine") == 405
+    attacker.data("CREATE TOPIC /queue/mine")
+    assert attacker.notified()[0] == "NOTIFY TOPIC /queue/mine"
+    assert attacker.code("SET TOPIC NAME /queue/mine /temporary/queue/mine") == 405
+    victim.data(f"REMOVE TOPIC {TEMPORARY}")
+    assert attacker.notify.is_silent()
+
+
+def test_sessions_of_one_account_do_not_find_each_others_temporary_topics(market: Running) -> None:
+    """They can be told a name, as a consumer is by its connection; wildcards cover one's own alone."""
+    one, other = market.client("victim"), market.client("victim")
+    other.data("SUB MESSAGE /temporary/*")
+    one.data(f"CREATE TOPIC {TEMPORARY}")
+    assert other.data("LIST TOPIC /temporary/queue") == []
+    sent = market.client("attacker").publish(TEMPORARY, "1")
+    assert other.notify.is_silent()
+    other.data(f"SUB MESSAGE {TEMPORARY}")
+    assert other.smuid() == sent
+
+
+def test_narrow_rights_are_enough_for_temporary_topics(market: Running) -> None:
+    """Who may create and publish there can receive what comes to its own; the name is nobody's before and after."""
+    market.grant("victim", "/temporary", Right.TOPICS | Right.PUBLISH)
+    victim = market.client("victim")
+    victim.data(f"CREATE TOPIC {TEMPORARY}")
+    victim.data(f"SUB MESSAGE {TEMPORARY}")
+    assert victim.publish(TEMPORARY, "1") == victim.smuid()
+    victim.close()
+    eventually(lambda: not market.server.engine.core.directory.owners)
+    assert market.client("attacker").code(f"SUB MESSAGE {TEMPORARY}") == 404
+
+
+def test_what_nobody_may_see_is_not_announced(market: Running) -> None:
+    """A topic at which an account has no right is as if it were not there, also where it subscribed to those above."""
+    market.topics("/queue/closed")
+    attacker = market.client("attacker")
+    attacker.data("SUB TOPIC /queue/*")
+    attacker.data("SUB SUB /queue/*")
+    market.grant("attacker", "/queue/closed", Right.NONE)
+    victim = market.client("victim")
+    victim.data("CREATE TOPIC /queue/closed/plan")
+    victim.data("SUB MESSAGE /queue/closed/plan")
+    assert attacker.notify.is_silent()
+
+
+def test_replies_are_to_messages_of_the_topic_where_one_may_reply() -> None:
+    """The message named is looked up: at the topic named, with the Cmuid named. So no right at one topic, or where
+    nothing is, leads to the login topics of others."""
+    with running() as server:
+        server.accounts("alice", "mallory")
+        server.topics("/open", "/closed")
+        server.grant("mallory", "/closed", Right.NONE)
+        alice, mallory = server.client("alice"), server.client("mallory", listen=False)
+        alice.data("SUB MESSAGE /accounts/alice")
+        closed, opened = alice.publish("/closed", "C1"), alice.publish("/open", "O1")
+        mallory.publish("/open", "M1")
+
+        def reply(topic: str, smuid: int, cmuid: str) -> int:
+            ids = f"Smuid: mq.example/{smuid}", f"Cmuid: {cmuid}"
+            return mallory.code(*publication(f"PUB REPLY {topic} {topic[1:]}{smuid}", *ids, data="forged"))
+
+        assert reply("/open", closed, "alice/alice0001/C1") == 404
+        assert reply("/open", 99, "alice/alice0001/X") == 404
+        assert reply("/open", opened, "alice/alice0001/C1") == 404
+        assert reply("/open", opened + 1, "alice/alice0001/O1") == 404
+        assert reply("/closed", closed, "alice/alice0001/C1") == 401
+        assert alice.notify.is_silent()
+        assert reply("/open", opened, "alice/alice0001/O1") == 200
+        assert alice.received()[-1] == "forged"
