@@ -153,6 +153,21 @@ def test_a_fault_is_named(url: str, tmp_path: Path) -> None:
     assert ">Ann</who>" in fault["detail"]
 
 
+def test_a_body_that_the_broker_made(url: str, connection: Connection) -> None:
+    """What a Java service says of one has the likely cause beside it."""
+    service = soapjms.Service()
+
+    @service.operation("{urn:greeter}greetMe")
+    def greet(request: soapjms.Request) -> None:
+        raise soapjms.SoapFaultError("Couldn't parse stream.")
+
+    with soapjms.Dispatcher(connection, URI, service):
+        done = run("call", "--connection", url, "--uri", URI, stdin=envelope())
+    assert done.exit_code == 1
+    assert "hint if the request went to ActiveMQ over AMQP" in done.stderr
+    assert "transport.transformer=jms" in done.stderr
+
+
 def test_the_subcode_of_a_fault_of_the_binding(url: str, connection: Connection, file: Path) -> None:
     """It is the word that the specification has."""
     body = (

@@ -29,7 +29,7 @@ from soapjms.protocol.names import DEFAULT_PROFILE, PROFILES
 from soapjms.protocol.record import EPOCH, Record, to_members
 from soapjms.protocol.uri import visible
 from soapjms.protocol.wsdl import Port
-from soapjms.response import Response
+from soapjms.response import UNPARSED_HINT, Response
 
 FINDINGS: Final = 1
 UNKNOWN_TYPE: Final = "application/octet-stream"
@@ -240,6 +240,8 @@ def _lines(response: Response, saved: list[Path]) -> Iterator[str]:
         yield f"fault {said['subcode'] or said['code']}: {said['reason']}"
         for element in () if response.fault.detail is None else response.fault.detail:
             yield f"detail {serialize(element).decode()}"
+        if response.unparsed:
+            yield f"hint {UNPARSED_HINT}"
     for each in response.findings():
         yield f"{each.assertion} {each.level}: {each.reason}"
     for code, text in response.notes():

@@ -21,7 +21,7 @@ from soapjms.protocol.errors import InvalidAttachmentError, UsageError
 from soapjms.protocol.names import FailureReason, SoapVersion
 from soapjms.protocol.wsa import stated_action
 from soapjms.protocol.wsdl import Port
-from soapjms.response import Response
+from soapjms.response import UNPARSED_HINT, Response
 from soapjms.zeep.bare import is_bare, sendable, value_in
 from soapjms.zeep.checking import keep_empty, misfit
 from soapjms.zeep.enclosed import ARGUMENT, Enclosed, apart, packed
@@ -179,7 +179,10 @@ class JmsBinding:
         is_theirs, root = given is root, given  # else it is a plugin's, and so is what zeep says of it
         fault = _fault_in(root)
         if fault is not None:
-            raise JmsFaultError(fault, response)
+            fault_error = JmsFaultError(fault, response)
+            if response.unparsed:
+                fault_error.add_note(UNPARSED_HINT)
+            raise fault_error
         version = response.envelope.version
         if is_theirs and version is not self.version:
             raise _unfit(operation, f"its envelope is SOAP {version}, and the binding is of SOAP {self.version}")
