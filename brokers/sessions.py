@@ -234,6 +234,14 @@ class LastingConsumer(Consumer, Generic[SessionT, ArrivalT, DeliveryT]):
         if self.wishes.auto_accept:
             self._conclude(delivery)
 
+    def _release_unread(self, delivery: DeliveryT, octets: int) -> None:
+        """Give back what there is no memory for, of which only the head is there; what cannot go back is refused."""
+        if self.wishes.auto_accept:
+            self._refuse(delivery, f"it has {octets} octets, and there is no memory to read it")
+        else:
+            log.error("a message of %d octets goes back: there is no memory to read it", octets)
+            delivery.release()
+
     def _refuse(self, delivery: DeliveryT, reason: str) -> None:
         """Refuse what is above the limit, of which only the head is there, and tell who wants to know."""
         where, message = self.wishes.destination, delivery.message

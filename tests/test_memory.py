@@ -5,7 +5,11 @@ That there is none is told by functions that fail where memory is asked for; `te
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -35,6 +39,17 @@ def failing(original: Callable[..., Any], when: Callable[..., bool], times: int)
         return original(*arguments, **options)
 
     return function
+
+
+def fail_to_read(scheme: str, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have no memory for a marked body, so many times."""
+    function = {"stomp": "from_frame", "amqp": "from_amqp_message"}[scheme]
+    original = __import__(f"brokers.{scheme}.consumer", fromlist=[function]).__dict__[function]
+
+    def is_marked(first: Any, second: Any, *others: Any, with_body: bool = True) -> bool:
+        return with_body and any(isinstance(each, bytes | bytearray) and MARK in each for each in (first, second))
+
+    monkeypatch.setattr(f"brokers.{scheme}.consumer.{function}", failing(original, is_marked, times))
 
 
 def octets(body: bytes, name: str) -> Message:
@@ -80,14 +95,7 @@ class TestConsumers:
     ) -> None:
         """A message whose body cannot be had becomes a dead letter in the end; others are delivered meanwhile."""
         name = fresh()
-        function = {"stomp": "from_frame", "amqp": "from_amqp_message"}[scheme]
-        module = f"brokers.{scheme}.consumer.{function}"
-        original = __import__(f"brokers.{scheme}.consumer", fromlist=[function]).__dict__[function]
-
-        def is_marked(first: Any, second: Any, *others: Any, with_body: bool = True) -> bool:
-            return with_body and any(isinstance(each, bytes | bytearray) and MARK in each for each in (first, second))
-
-        monkeypatch.setattr(module, failing(original, is_marked, 6))
+        fail_to_read(scheme, 6, monkeypatch)
         with arrivals(connection, queue(name)) as found:
             connection.send(octets(MARK, name)).result(PATIENCE)
             connection.send(octets(b"next", name)).result(PATIENCE)
@@ -96,6 +104,24 @@ class TestConsumers:
         assert letter.body == MARK
         assert caplog.text.count("goes back: there is no memory to read it") == 6
         assert connection.generation == 1
+
+    def test_body_that_is_accepted_anyway(
+        self, scheme: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """What cannot go back is dropped, who asked for it is told why, and the next message comes."""
+        name, refused, got = fresh(), list[str](), SimpleQueue[Any]()
+        fail_to_read(scheme, 2, monkeypatch)
+        with connection.consume(
+            queue(name),
+            lambda delivery: got.put(delivery.message.body),
+            auto_accept=True,
+            on_refused=lambda message, reason: refused.append(reason),
+        ):
+            for body in (MARK, MARK, b"next"):
+                connection.send(octets(body, name)).result(PATIENCE)
+            assert got.get(timeout=PATIENCE) == b"next"
+        assert len(refused) == 2
+        assert all("octets, and there is no memory to read it" in each for each in refused)
 
     def test_neither_handed_on_nor_given_back(
         self, scheme: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
@@ -114,6 +140,58 @@ class TestConsumers:
         with connection.consume(queue(name), on_delivery):
             connection.send(octets(b"one", name)).result(PATIENCE)
             eventually(lambda: seen == [1, 2], "it came again")
+
+
+PROGRAM = """
+import resource, sys, threading
+from pathlib import Path
+import brokers
+
+def take(delivery):
+    if delivery.message.body == b"limit":
+        status = Path("/proc/self/status").read_text("utf-8")
+        (used,) = (int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmSize:"))
+        resource.setrlimit(resource.RLIMIT_AS, (used + (10 << 20),) * 2)
+    delivery.accept()
+    print(delivery.message.body.decode(), flush=True)
+
+threading.stack_size(1 << 18)
+with brokers.connect(sys.argv[1]) as connection, connection.consume(brokers.queue(sys.argv[2]), take, prefetch=2):
+    sys.stdin.read()
+    print("generation", connection.generation, flush=True)
+"""
+"""Takes messages; after one that says so it has 10 MiB more."""
+
+
+@pytest.mark.broker
+def test_larger_than_the_memory(activemq: RealBroker) -> None:
+    """Over AMQP what there is no room for, once it comes, is a dead letter in the end, and costs no connection.
+
+    Over STOMP its connection is lost each time, and nothing is promised.
+    """
+    name, size = fresh(), 16 << 20
+    arguments = [sys.executable, "-c", PROGRAM, activemq.amqp_url, name]
+    with (
+        soapjms.connect(activemq.amqp_url) as connection,
+        subprocess.Popen(
+            arguments,
+            env={**os.environ, "MALLOC_ARENA_MAX": "1"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as program,
+    ):
+        assert program.stdout is not None
+        connection.send(octets(b"limit", name)).result(PATIENCE)
+        assert program.stdout.readline() == "limit\n"
+        connection.send(octets(bytes(size), name)).result(PATIENCE)
+        connection.send(octets(b"next", name)).result(PATIENCE)
+        assert program.stdout.readline() == "next\n"
+        assert take_one(connection, queue(f"DLQ.{name}")).size == size
+        out, said = program.communicate("", PATIENCE)
+    assert out == "generation 1\n"
+    assert said.count("octets goes back: there is no memory to read it") == 6
 
 
 class TestDispatcher(Peers):

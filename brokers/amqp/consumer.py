@@ -288,6 +288,9 @@ class AmqpConsumer(LastingConsumer[AmqpSession, Arrival, AmqpDelivery]):
             head = from_amqp_head(arrival.octets, inlet.dialect, self.wishes.destination)
             self._refuse(AmqpDelivery(self, arrival, head), TOO_LARGE.format(arrival.size, inlet.limit))
             return
+        if len(arrival.octets) < arrival.size:
+            self._give_back_unread(arrival)
+            return
         delivery = self._read(arrival)
         arrival.octets = b""  # else they would be held, beside the body, as long as it is worked on
         if delivery is not None:
@@ -299,11 +302,14 @@ class AmqpConsumer(LastingConsumer[AmqpSession, Arrival, AmqpDelivery]):
         inlet, destination = arrival.inlet, self.wishes.destination
         with suppress(MemoryError):
             return AmqpDelivery(self, arrival, from_amqp_message(arrival.octets, inlet.dialect, destination))
-        unread = from_amqp_head(arrival.octets, inlet.dialect, destination)
-        arrival.octets = b""
-        log.error("a message of %d octets goes back: there is no memory to read it", arrival.size)
-        AmqpDelivery(self, arrival, unread).release()
+        self._give_back_unread(arrival)
         return None
+
+    def _give_back_unread(self, arrival: Arrival) -> None:
+        """Give back what there is no memory for; the broker counts that, and the last time it is a dead letter."""
+        unread = from_amqp_head(arrival.octets, arrival.inlet.dialect, self.wishes.destination)
+        arrival.octets = b""
+        self._release_unread(AmqpDelivery(self, arrival, unread), arrival.size)
 
     def _drop_session(self, arrival: Arrival) -> None:
         arrival.inlet.engine.drop()

@@ -46,7 +46,7 @@ HEAD: Final = 65_536
 class Arrival:
     """A message as it came, the link that it came by, and its number there. Who has read the octets lets them go.
 
-    Of one with more octets than the limit, `size`, only the first are here.
+    Of one with more octets than the limit, `size`, or than there was memory for, only the first are here.
     """
 
     inlet: Inlet
@@ -273,11 +273,18 @@ class Inlet:
         self._take(delivery, octets, size)
 
     def _keep(self, octets: bytes) -> None:
-        """Add to a message, or drop what its head is not needed for."""
+        """Add to a message; above the limit, or where there is no memory for it, keep its head.
+
+        Raises:
+            MemoryError: there is none for the head either.
+        """
+        is_whole = len(self._buffer) == self._size
         self._size += len(octets)
-        if self._size <= self.limit:
-            self._buffer += octets
-        elif len(self._buffer) < HEAD:
+        if is_whole and self._size <= self.limit:
+            with suppress(MemoryError):
+                self._buffer += octets
+                return
+        if is_whole and len(self._buffer) < HEAD:
             self._buffer += octets[: HEAD - len(self._buffer)]
         else:
             del self._buffer[HEAD:]

@@ -479,8 +479,7 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
         """Make a delivery of what arrived; None if there is no memory for its body, and it was given back."""
         with suppress(MemoryError):
             return StompDelivery(self, arrival)
-        log.error("a message of %d octets goes back: there is no memory to read it", len(arrival.body))
-        StompDelivery(self, arrival, with_body=False).release()
+        self._release_unread(StompDelivery(self, arrival, with_body=False), len(arrival.body))
         return None
 
     def _drop_session(self, arrival: Arrival) -> None:
