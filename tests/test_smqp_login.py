@@ -329,7 +329,7 @@ def test_a_password_is_compared_away_from_the_engine() -> None:
     number = hidden.accept("nowhere")
     hidden.received(number, b"LOGIN a CLEAR/1.0\r\nPASS a b\r\nNOOP\r\n")
     actions = hidden.flush()
-    assert [action for action in actions if isinstance(action, Check)] == [Check(number, "b", None)]
+    assert [action for action in actions if isinstance(action, Check)] == [Check(number, "b", None, "nowhere", "a")]
     assert hidden.is_busy(number)
     hidden.checked(number, False)
     assert not hidden.is_busy(number)

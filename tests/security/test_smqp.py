@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import socket
+import time
 import tracemalloc
 from collections.abc import Iterator
 
 import pytest
-from smqp_kit import CREATED, Raw, Running, eventually, publication, running
+from smqp_kit import CREATED, PATIENCE, Raw, Running, eventually, publication, running
 
 from brokers.smqp.server import Right
+from brokers.smqp.server.accounts import Password
 
 MEBIBYTE = 1 << 20
 
@@ -211,3 +214,56 @@ def test_replies_are_to_messages_of_the_topic_where_one_may_reply() -> None:
         assert alice.notify.is_silent()
         assert reply("/open", opened, "alice/alice0001/O1") == 200
         assert alice.received()[-1] == "forged"
+
+
+GUESSERS = 100
+
+
+def test_guessing_keeps_nobody_out(caplog: pytest.LogCaptureFixture) -> None:
+    """While a hundred strangers guess, who logs in from elsewhere, or has done so from there before, is let in at once.
+    After ten wrong passwords from an address most are refused unseen; the log names address and account."""
+    with running(scrypt_cost=2**14) as server:
+        server.accounts("alice", "bob")
+        server.client("alice", listen=False)
+        strangers = [server.raw() for _ in range(GUESSERS)]
+        for stranger in strangers:
+            assert stranger.code("LOGIN bob CLEAR/1.0") == 200
+        alice, bob = server.raw(), From("127.0.0.2", server.address)
+        for stranger in strangers:
+            stranger.send("PASS bob guess\r\n")
+        begun = time.monotonic()
+        alice.login("alice", listen=False)
+        bob.login("bob", listen=False)
+        took = time.monotonic() - begun
+        codes = [stranger.reply()[0][:3] for stranger in strangers]
+        bob.close()
+        one = Password.of("pw", 2**14)
+        begun = time.monotonic()
+        assert one.matches("pw")
+        each = time.monotonic() - begun
+    assert set(codes) == {"401", "503"}
+    assert codes.count("401") < 20
+    assert took < max(2.0, 15 * each)
+    assert "a login from 127.0.0.1 as 'bob' was refused" in caplog.text
+    assert "logins from 127.0.0.1 are refused unseen" in caplog.text
+
+
+def test_silent_strangers_make_room() -> None:
+    """Of connections from one address that do not log in there are so many; one more takes the place of the first."""
+    with running(max_strangers=3) as server:
+        server.accounts("alice")
+        logged_in = [server.client("alice", listen=False) for _ in range(5)]
+        silent = [server.raw() for _ in range(3)]
+        server.client("alice", listen=False)
+        assert silent[0].reply() == ["408 Request timeout"]
+        assert silent[0].is_over()
+        assert [each.code("NOOP") for each in (*silent[1:], *logged_in)] == [200] * 7
+
+
+class From(Raw):
+    """A client at another address of this machine."""
+
+    def __init__(self, host: str, address: tuple[str, int]) -> None:
+        connected = socket.create_connection(address, PATIENCE, source_address=(host, 0))
+        self.connect = lambda _: connected  # type: ignore[method-assign]
+        super().__init__(address)

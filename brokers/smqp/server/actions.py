@@ -60,11 +60,16 @@ class NotifyClose:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Compare a password with a stored one, away from the engine's thread; None stands for no account."""
+    """Compare a password with a stored one, away from the engine's thread; None stands for no account.
+
+    Those of one `address` take turns, and are not compared where too many were wrong.
+    """
 
     session: int
     text: str
     stored: Password | None
+    address: str
+    account: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,10 @@ from pathlib import Path
 from threading import Thread
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
+from weakref import WeakValueDictionary
 
 from brokers.errors import ClosedError
+from brokers.guesses import Guesses, Lane
 from brokers.smqp.server.accounts import Password
 from brokers.smqp.server.actions import (
     Action,
@@ -75,6 +77,8 @@ class Server:
         self._hashers = ThreadPoolExecutor(HASHERS, "smqp password")
         self._listeners: list[asyncio.Server] = []
         self._tls: ssl.SSLContext | None = None
+        self._guesses = Guesses()
+        self._turns_of: WeakValueDictionary[Lane, asyncio.Lock] = WeakValueDictionary()
         self.buffer: Final = memoryview(bytearray(LOGGED_IN))
         self._commands: dict[int, CommandProtocol] = {}
         self._notifies: dict[tuple[int, int], NotifyProtocol] = {}
@@ -318,10 +322,26 @@ class Server:
         if isinstance(action, Hash):
             password = await self._loop.run_in_executor(self._hashers, Password.of, action.text, cost)
             self.engine.hashed(action.session, password)
-        elif action.stored is None:  # takes as long as if there were such an account
-            await self._loop.run_in_executor(self._hashers, Password.of, action.text, cost)
-            self.engine.checked(action.session, False)
         else:
-            is_right = await self._loop.run_in_executor(self._hashers, action.stored.matches, action.text)
-            self.engine.checked(action.session, is_right)
+            await self._compare(action, cost)
         self.flush_soon()
+
+    async def _compare(self, action: Check, cost: int) -> None:
+        """Compare a password, after those that came before it from the same address."""
+        lane = self._guesses.lane(action.address, action.account)
+        async with self._turns_of.setdefault(lane, asyncio.Lock()):
+            if not self.engine.has(action.session):
+                return
+            if not self._guesses.allows(lane):
+                self.engine.unseen(action.session)
+                return
+            if action.stored is None:  # takes as long as if there were such an account
+                await self._loop.run_in_executor(self._hashers, Password.of, action.text, cost)
+                is_right = False
+            else:
+                is_right = await self._loop.run_in_executor(self._hashers, action.stored.matches, action.text)
+            if is_right:
+                self._guesses.right(action.address, action.account)
+            else:
+                self._guesses.wrong(lane, action.account)
+        self.engine.checked(action.session, is_right)

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
+from brokers.guesses import place_of
 from brokers.smqp.commands import Kind
 from brokers.smqp.dialogue import CommandReader, Heard, format_banner
 from brokers.smqp.errors import RefusedError
@@ -101,6 +102,7 @@ class Engine:
         self.core.recover()
         self.is_available = True
         self._last = 0
+        self._strangers: dict[str, dict[int, Session]] = {}
 
     # What happened on command connections
 
@@ -108,7 +110,8 @@ class Engine:
         """A client connected; return the number by which actions name it."""
         self._last += 1
         options = self.core.options
-        available = self.is_available and len(self.core.sessions) < options.max_sessions
+        place = place_of(address)
+        available = self.is_available and len(self.core.sessions) < options.max_sessions and self._make_room(place)
         self.core.do(Write(self._last, format_banner(is_available=available, server=options.software)))
         if not available:
             self.core.do(Close(self._last))
@@ -120,7 +123,24 @@ class Engine:
         session.finish = lambda answer: self._finish(session, answer)
         session.idle = self.core.later(options.login_timeout, lambda: self._took_too_long(session))
         self.core.sessions[self._last] = session
+        self._strangers.setdefault(place, {})[self._last] = session
         return self._last
+
+    def _make_room(self, place: str) -> bool:
+        """See that there are not too many strangers from one place: the first that waits for nothing goes."""
+        waiting = self._strangers.get(place, {})
+        if len(waiting) < self.core.options.max_strangers:
+            return True
+        for number in [number for number, each in waiting.items() if each.is_ready]:
+            del waiting[number]
+        if len(waiting) >= self.core.options.max_strangers:
+            idle = next((each for each in waiting.values() if not each.is_busy), None)
+            if idle is None:
+                log.warning("%d connections from %s log in already, so one more is turned away", len(waiting), place)
+                return False
+            log.warning("%d connections from %s are not logged in, so the first of them ends", len(waiting), place)
+            self._took_too_long(idle)
+        return True
 
     def is_busy(self, number: int) -> bool:
         """Say whether no octets of a client are to be read now; `Resume` says when they are again."""
@@ -163,6 +183,16 @@ class Engine:
         session = self.core.sessions.get(number)
         if session is not None:
             self._finish_with(session, lambda: login.checked(self.core, session, is_right=is_right))
+
+    def unseen(self, number: int) -> None:
+        """A password was not compared, as too many from there were wrong."""
+        session = self.core.sessions.get(number)
+        if session is not None:
+            self._finish_with(session, lambda: login.unseen(session))
+
+    def has(self, number: int) -> bool:
+        """Say whether a client is connected still."""
+        return number in self.core.sessions
 
     def hashed(self, number: int, password: Password) -> None:
         """A new password was hashed."""
@@ -243,6 +273,7 @@ class Engine:
             session.channel.end()
             core.do(Close(session.number))
         core.forget_sessions()
+        self._strangers.clear()
         try:
             core.database.rollback()
             core.reload()
@@ -326,6 +357,11 @@ class Engine:
             session.idle.cancel()
         self.core.leave(session)
         self.core.sessions.pop(session.number, None)
+        place = place_of(session.address)
+        waiting = self._strangers.get(place, {})
+        waiting.pop(session.number, None)
+        if not waiting:
+            self._strangers.pop(place, None)
         session.stage = Stage.ENDED
 
     def _refresh(self, session: Session) -> None:

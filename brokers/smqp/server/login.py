@@ -65,7 +65,7 @@ def password(core: Core, session: Session, heard: Heard) -> Answer | None:
     else:
         account = core.accounts.find(session.claimed)
         stored = None if account is None else core.accounts.password(account.number)
-        core.do(Check(session.number, heard.command.password, stored))
+        core.do(Check(session.number, heard.command.password, stored, session.address, session.claimed))
     return None
 
 
@@ -83,6 +83,17 @@ def checked(core: Core, session: Session, *, is_right: bool) -> Answer:
         session.failures += 1
         raise RefusedError(Code.UNAUTHORIZED, "the password is not that of the account")
     return _enter(core, session, account) if session.stage is Stage.NAMED else OK
+
+
+def unseen(session: Session) -> Answer:
+    """Refuse a password that was not compared, as too many were wrong.
+
+    Raises:
+        RefusedError: 503.
+    """
+    session.stage = Stage.STRANGER if session.stage is Stage.NAMED else Stage.READY
+    session.failures += 1
+    raise RefusedError(Code.UNAVAILABLE, "too many wrong passwords came from there; try again later", is_told=True)
 
 
 def hashed(core: Core, session: Session, new: Password) -> Answer:

@@ -43,6 +43,8 @@ class Options:
         max_subscriptions: of one account.
         max_logins: sessions of one account at a time.
         max_sessions: connections at a time.
+        max_strangers: connections from one address (of IPv6: one network of 64 bits) that are not logged in. Beyond
+            that the first of them that waits for no answer ends.
         max_in_answer: messages in the answer to one GET.
         max_events: notifications other than messages that wait for one client; more are dropped, oldest first.
         media_types: the only ones that may be published; None for all.
@@ -75,6 +77,7 @@ class Options:
     max_subscriptions: int = 1_000
     max_logins: int = 100
     max_sessions: int = 10_000
+    max_strangers: int = 200
     max_in_answer: int = 1_000
     max_events: int = 1_000
     media_types: frozenset[str] | None = None
