@@ -281,9 +281,10 @@ class UsernameTokens:
         if user is None or not self._is_right(kind, user, text_of(password), octets, created):
             raise refused("FailedAuthentication")
         if age is not None and octets is not None:
-            name = sha256(octets + b"\0" + user.encode("utf-8", "surrogatepass")).digest()
             oldest = now - self._max_age
-            if not self._nonces.take(name, age, oldest, request.key, redelivered=request.redelivered):
+            if not self._nonces.take(
+                _proof(kind, user, text_of(password), octets), age, oldest, request.key, redelivered=request.redelivered
+            ):
                 raise refused("FailedAuthentication", "the nonce was used before")
         return user
 
@@ -314,6 +315,17 @@ class UsernameTokens:
         if not now - self._max_age <= created <= now + self._skew:
             raise refused("FailedAuthentication", "the Created of the token is too old, or ahead of the clock here")
         return created
+
+
+def _proof(kind: str, user: str, password: str | None, nonce: bytes) -> bytes:
+    """Name what a token proved: the same for whatever else can be made of one without knowing the password.
+
+    The octets of Nonce and Created go into a digest one behind the other, and those of the Username not at all: where
+    one ends and the next begins, or how the name is spelled, proves nothing.
+    """
+    if kind == DIGEST:
+        return sha256((password or "").encode("utf-8", "surrogatepass")).digest()
+    return sha256(nonce + b"\0" + user.casefold().encode("utf-8", "surrogatepass")).digest()
 
 
 def _same(one: bytes, other: bytes) -> bool:
