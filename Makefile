@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 
 # Every branch of the protocol is covered, by the tests that name it, but for the one that looks at the clock.
 NAMING_THE_PROTOCOL := $(filter-out tests/test_linear_time.py, \
-  $(shell grep --files-with-matches --fixed-strings soapjms.protocol tests/test_*.py))
+  $(shell grep --files-with-matches --fixed-strings soapjms.protocol tests/test_*.py tests/security/test_*.py))
 
 # Those of the wire protocols, a part of their own: parts of about the same length fill two lanes better.
 WIRES := $(filter-out $(NAMING_THE_PROTOCOL),$(wildcard tests/test_amqp_*.py tests/test_smqp_*.py tests/test_stomp_*.py))

@@ -8,15 +8,23 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Final
 
 from brokers.message import Message
+from soapjms.protocol import names
 from soapjms.protocol.errors import StoreError, UsageError
-from soapjms.retry import LOCK_PROPERTY, identity_in
+from soapjms.retry import LOCK_PROPERTY, identity_in, is_opened
 
 KEY_OCTETS: Final = 20
+"""Those of the first part of a key, the name of the message; the second, the place, has as many or is not there."""
+
+ASKING: Final = (names.SOAP_ACTION, names.TARGET_SERVICE, "JMSXUserID")
+"""Properties that say who asks whom for what, as far as the body does not: the same at each delivery."""
+
+OWN_PLACE: Final = bytes(KEY_OCTETS)
+"""The place of a request from the service's own connection, whose temporary queue has another name on the next one."""
 
 SLICE: Final = 1 << 20
 """Characters of a text that are encoded at a time."""
@@ -25,6 +33,7 @@ UNCOUNTED: Final = -1
 """What is told of the deliveries of a request that may be delivered any number of times."""
 
 NO_STORE: Final = "the dispatcher has no store; give it one, as in Dispatcher(..., store='requests.db')"
+FINISHED: Final = "the request was finished before, and its transaction with it"
 NO_KEY: Final = (
     "nothing tells this request from its redelivery: the broker keeps no JMSMessageID, and the request has no "
     "JMSCorrelationID; a sender that sets a unique one is accepted"
@@ -32,16 +41,20 @@ NO_KEY: Final = (
 
 
 def key_of(message: Message, *, stable_message_id: bool) -> bytes | None:
-    """Name a request so that each delivery of it has the same name, and no other request has it. None if nothing does.
+    """Name a request so that each delivery of it has the same key, and no other request has it. None if nothing does.
 
-    Our own clients say what tells it from every other, also when they send it again; see `soapjms.retry`. Of another
+    A key is the name of the message and, behind it, the place: where and as what its answer goes, and who asks for it.
+    So somebody who sends a copy of a message, to be answered elsewhere, has made another request, with the same name.
+
+    Our own clients say what tells it from every other, also when they send it again, from another place: a retry has
+    the name alone, which stands for the request of that name; see `soapjms.retry`. Of another
     sender's, the name is the JMSMessageID where the broker keeps that when it delivers again, elsewhere the reply
     destination with the JMSCorrelationID. The destination belongs to all of them, as a broker may copy a message to
     several queues, and so does the body: whoever makes up an id of somebody else's gets nobody's answer. To the last
     belongs the JMSTimestamp, as a sender may use one JMSCorrelationID again once its call is over.
 
     A temporary queue is named as this connection sees it. Only a client on the dispatcher's own connection has another
-    name on another connection, and that client is gone then. The first kind of name does not hold it.
+    name on another connection, and that client is gone then. Its place is `OWN_PLACE`, which fits any other.
 
     Args:
         message: the request as it was delivered; its body is bytes or text.
@@ -66,7 +79,16 @@ def key_of(message: Message, *, stable_message_id: bool) -> bytes | None:
             digest.update(body[start : start + SLICE].encode("utf-8", "surrogatepass"))
     else:
         digest.update(bytes_of(body))
-    return digest.digest()
+    return digest.digest() if is_opened(message) else digest.digest() + _place_of(message)
+
+
+def _place_of(message: Message) -> bytes:
+    """Digest where the answer to a request goes, as what, and who asks for it."""
+    if message.reply_to is not None and not message.reply_to.name:
+        return OWN_PLACE
+    asking = [message.properties.text(each) for each in ASKING]
+    place = [str(message.reply_to), message.correlation_id, *asking]
+    return blake2b(json.dumps(place).encode(), digest_size=KEY_OCTETS).digest()
 
 
 def bytes_of(body: object) -> bytes | memoryview:
@@ -74,23 +96,18 @@ def bytes_of(body: object) -> bytes | memoryview:
     return body if isinstance(body, bytes | memoryview) else b""
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """The request was finished before, with this response; None for a one-way message."""
-
-    response: Message | None
-
-
 class Claim(ABC):
     """The right to work on a request, until `finish`, `abandon` or `forget`. For one thread at a time.
 
     Attributes:
+        copied: there was another request of the same name, to be answered elsewhere: one of them is a copy.
         deaths: how often whoever had begun it died at work: whether its effects happened is not known. Who lets go of
             it without knowing may count one more.
         failures: how often it was abandoned as failed.
         name: what the request is called where its claim is told of, such as its JMSMessageID; set by who works on it.
     """
 
+    copied: bool = False
     deaths: int = 0
     failures: int = 0
     name: str = ""
@@ -135,6 +152,19 @@ class Claim(ABC):
         """Do as `abandon`, and forget that the request was ever begun. Never raises."""
 
 
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The request was finished before, with this response; None for a one-way message.
+
+    Attributes:
+        response: as it was stored.
+        claim: has a transaction for middleware that wants one, which is only ever undone.
+    """
+
+    response: Message | None
+    claim: Claim = field(default_factory=lambda: UnstoredClaim(FINISHED), repr=False, compare=False)
+
+
 class Store(ABC):
     """What is known of requests, by key. Thread-safe; what is finished survives the process."""
 
@@ -146,6 +176,9 @@ class Store(ABC):
     @abstractmethod
     def begin(self, key: bytes) -> Claim | Answered | None:
         """Begin a request: the right to work on it, what it was answered with, or None while somebody works on it.
+
+        Args:
+            key: see `key_of`. A name without a place stands for the request of that name, wherever its answer goes.
 
         Raises:
             StoreError: the store cannot be read or written now; nothing is begun.

@@ -9,6 +9,7 @@ from typing import Any, Self
 from lxml import etree
 
 from brokers.message import Message, Properties
+from soapjms.answers import Prepared
 from soapjms.coroutines import refuse_in_a_loop
 from soapjms.idempotency import NO_STORE, Claim, Unstored
 from soapjms.protocol.assertions import Verdict
@@ -17,6 +18,19 @@ from soapjms.protocol.envelope import Envelope, as_envelope
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.responding import RequestAccepted
 from soapjms.protocol.wsa import Addressing
+
+
+@dataclass(slots=True, eq=False)
+class Stored:
+    """The answer that a store has for a request: what `verify` and middleware lead to instead of the function.
+
+    Attributes:
+        answer: as middleware sees it.
+        is_reached: all of them let the request pass.
+    """
+
+    answer: Prepared
+    is_reached: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +43,7 @@ class Context:
     addressing: Addressing | None = None
     delivery: dict[object, Any] = field(default_factory=dict)
     key: Callable[[], bytes | None] = lambda: None
+    stored: Stored | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +71,7 @@ class Request:
         named: tells `key`.
         accepted: what the node made of it, which `notes` comes from.
         claim: the right to work on it, which `transaction` comes from.
+        stored: the answer that the store has for it; None if the function is to run.
     """
 
     element: etree._Element
@@ -77,6 +93,7 @@ class Request:
     named: Callable[[], bytes | None] = field(default=lambda: None, repr=False, compare=False)
     accepted: RequestAccepted = field(repr=False, compare=False)
     claim: Claim = field(repr=False, compare=False)
+    stored: Stored | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def of(cls, accepted: RequestAccepted, context: Context) -> Self:
@@ -100,6 +117,7 @@ class Request:
             named=context.key,
             accepted=accepted,
             claim=context.claim,
+            stored=context.stored,
         )
 
     def with_envelope(self, root: etree._Element) -> Self:
@@ -118,6 +136,19 @@ class Request:
     def key(self) -> bytes | None:
         """What names the request and is the same at each delivery of it; None if nothing does."""
         return self.named()
+
+    @property
+    def finished(self) -> bool:
+        """It was finished before: who is let pass gets the answer that the store has, and the function does not run.
+
+        Whoever verified it then took this very message, with the place where its answer goes: it may be old by now.
+        """
+        return self.stored is not None
+
+    @property
+    def copied(self) -> bool:
+        """A request of the same name came before, to be answered elsewhere, or for somebody else: one is a copy."""
+        return self.claim.copied
 
     @property
     def notes(self) -> tuple[tuple[str, str], ...]:

@@ -127,6 +127,16 @@ def identity_in(message: Message) -> str | None:
     return message.properties.text(LOCK_PROPERTY) if key is None else lock_of(key)
 
 
+def is_opened(message: Message) -> bool:
+    """Say whether a message is sent again, by who has the key."""
+    return message.properties.text(KEY_PROPERTY) is not None
+
+
+def is_locked(message: Message) -> bool:
+    """Say whether a message is a first try of one of our clients, or a copy of one."""
+    return message.properties.text(LOCK_PROPERTY) is not None and not is_opened(message)
+
+
 def may_have(answer: Message, request: Message, first: Message) -> bool:
     """Say whether an answer that a store had may go where a request asks for it.
 
@@ -135,5 +145,4 @@ def may_have(answer: Message, request: Message, first: Message) -> bool:
         request: what asks for it.
         first: the answer as it was stored, with where it went.
     """
-    is_locked = request.properties.lookup(LOCK_PROPERTY) is not None and request.properties.lookup(KEY_PROPERTY) is None
-    return not is_locked or first.destination is None or str(first.destination) == str(answer.destination)
+    return is_opened(request) or first.destination is None or str(first.destination) == str(answer.destination)

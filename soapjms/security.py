@@ -2,8 +2,8 @@
 
 A hook gets the request, and the `wsse:Security` header that is for this service, None if none came. It returns who
 sent it, which is `request.identity` from then on, or raises a fault, such as those that `refused` makes. It runs before
-middleware and functions, once for each delivery of a request. What a client sends, zeep's `wsse` writes. A hook for
-signatures is in `soapjms.signatures`.
+middleware and functions, once for each delivery of a request, and before what a store has is given to anybody. What a
+client sends, zeep's `wsse` writes. A hook for signatures is in `soapjms.signatures`.
 
 Spec: Web Services Security: SOAP Message Security 1.1.1, 12; UsernameToken Profile 1.1.1.
 """
@@ -57,6 +57,8 @@ CODES: Final[Mapping[str, str]] = {
 MAX_TEXT: Final = 1024
 """Characters of a username, password, nonce or time; more is refused unread."""
 
+COPIED: Final = "the message came before, to be answered elsewhere"
+
 Verify: TypeAlias = Callable[[Request, etree._Element | None], Any]
 
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)", re.ASCII)
@@ -104,6 +106,8 @@ class Verifying:
         memo = request.delivery
         if self not in memo:  # a request that is run again was verified before
             memo[self] = self._identity(request)
+        if request.copied:
+            raise refused("FailedAuthentication", COPIED)
         understood = request.understood | {SECURITY}
         return call_next(replace(request, identity=memo[self], understood=understood))
 
@@ -263,7 +267,8 @@ class UsernameTokens:
         if security is None:
             raise refused("InvalidSecurity", "there is no wsse:Security header; a UsernameToken is needed")
         now = self._clock()
-        check_timestamp(security, now, self._skew)
+        if not request.finished:
+            check_timestamp(security, now, self._skew)
         token = only_child(security, WSSE, "UsernameToken")
         if token is None:
             raise refused("InvalidSecurityToken", "there is no UsernameToken")
@@ -271,14 +276,15 @@ class UsernameTokens:
         if password is not None:
             kind = password.get("Type", TEXT)
         nonce, created = _said(token, "Nonce"), text_of(only_child(token, WSU, "Created"))
-        age = None if created is None else self._created(created, now)
+        age = None if created is None or request.finished else self._created(created, now)
         octets = None if nonce is None else _octets(nonce)
         if user is None or not self._is_right(kind, user, text_of(password), octets, created):
             raise refused("FailedAuthentication")
         if age is not None and octets is not None:
-            name = sha256(octets + b"\0" + user.encode("utf-8", "surrogatepass")).digest()
             oldest = now - self._max_age
-            if not self._nonces.take(name, age, oldest, request.key, redelivered=request.redelivered):
+            if not self._nonces.take(
+                _proof(kind, user, text_of(password), octets), age, oldest, request.key, redelivered=request.redelivered
+            ):
                 raise refused("FailedAuthentication", "the nonce was used before")
         return user
 
@@ -309,6 +315,17 @@ class UsernameTokens:
         if not now - self._max_age <= created <= now + self._skew:
             raise refused("FailedAuthentication", "the Created of the token is too old, or ahead of the clock here")
         return created
+
+
+def _proof(kind: str, user: str, password: str | None, nonce: bytes) -> bytes:
+    """Name what a token proved: the same for whatever else can be made of one without knowing the password.
+
+    The octets of Nonce and Created go into a digest one behind the other, and those of the Username not at all: where
+    one ends and the next begins, or how the name is spelled, proves nothing.
+    """
+    if kind == DIGEST:
+        return sha256((password or "").encode("utf-8", "surrogatepass")).digest()
+    return sha256(nonce + b"\0" + user.casefold().encode("utf-8", "surrogatepass")).digest()
 
 
 def _same(one: bytes, other: bytes) -> bool:

@@ -323,6 +323,9 @@ class Service:
         if route is None:
             told = [] if request.addressing is None else [request.addressing.edition.tag("ActionNotSupported")]
             raise SoapFaultError(problem, blame=Blame.SENDER, subcodes=told)
+        if request.stored is not None:
+            request.stored.is_reached = True
+            return request.stored.answer
         return prepared(version, self._awaited(route.run(request), request))
 
     def _awaited(self, result: Any, request: Request) -> Any:

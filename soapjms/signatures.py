@@ -113,11 +113,12 @@ class Signatures:
         now = self._clock()
         signed = signed_elements(signature, request.envelope, security, self._algorithms)
         self._check_covered(request, security, signed)
-        created = check_timestamp(security, now, self._skew)
-        if self._needs_timestamp and (created is None or created < now - self._max_age):
+        created = None if request.finished else check_timestamp(security, now, self._skew)
+        is_new = self._needs_timestamp and not request.finished  # else it was new when it was verified first
+        if is_new and (created is None or created < now - self._max_age):
             raise refused("MessageExpired", "the Timestamp has no Created, or one that is too old")
         who = self._signer(request, signature, signed)
-        if self._needs_timestamp and created is not None:
+        if is_new and created is not None:
             said, oldest = _octets_signed(signature), now - self._max_age
             if not self._nonces.take(said, created, oldest, request.key, redelivered=request.redelivered):
                 raise refused("FailedAuthentication", "the signature was used before")

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import ClassVar, Final, NamedTuple, Self, TypeAlias, TypeVar
 
 from brokers.message import Body, Destination, DestinationKind, Message, MessageType, Properties, Property, PropertyType
+from soapjms.idempotency import KEY_OCTETS
 from soapjms.protocol.errors import StoreError
 
 VERSION: Final = 2
@@ -60,6 +61,7 @@ UPDATE soapjms_version SET version = 2;
 C = TypeVar("C", bound=sqlite3.Connection)
 
 LOCKED_NAP: Final = 0.01
+FEW: Final = 10
 READABLE: Final = (1, VERSION)
 BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 
@@ -211,6 +213,14 @@ class File:
         ).fetchone()
         return found
 
+    def places(self, name: bytes) -> list[bytes]:
+        """List keys that begin with a name, the oldest first: all without a place of their own, and of others a few."""
+        found = self._connection.execute(
+            "SELECT number, key FROM soapjms_requests WHERE key BETWEEN ? AND ? ORDER BY key LIMIT ?",
+            (name, name + b"\xff" * KEY_OCTETS, FEW),
+        ).fetchall()
+        return [key for _, key in sorted(found)]
+
     def _respond(self, number: int, response: PackedResponse) -> None:
         if response is not None:
             self._connection.execute("INSERT INTO soapjms_responses VALUES (?, ?, ?)", (number, *response))
@@ -335,6 +345,14 @@ class Ledger(File):
             "SELECT number, owner, starts, deaths, failures, octets, writes FROM soapjms_requests WHERE key = ?", (key,)
         ).fetchone()
         return None if found is None else Entry(*found)
+
+    def is_copy(self, name: bytes, number: int) -> bool:
+        """Say whether a request with the name of this one came before it."""
+        found = self._connection.execute(
+            "SELECT 1 FROM soapjms_requests WHERE key BETWEEN ? AND ? AND number < ? LIMIT 1",
+            (name, name + b"\xff" * KEY_OCTETS, number),
+        ).fetchone()
+        return found is not None
 
     def add(self, key: bytes, owner: str, now: float) -> int:
         """Add a request that is begun, and return its number."""

@@ -39,7 +39,7 @@ from threading import Event, Lock, Thread, get_ident
 from typing import Final, Self, TypeAlias
 
 from brokers.message import Message
-from soapjms.idempotency import UNCOUNTED, Answered, Claim, Store
+from soapjms.idempotency import KEY_OCTETS, OWN_PLACE, UNCOUNTED, Answered, Claim, Store
 from soapjms.protocol.errors import OvertakenError, StoreError, UsageError
 from soapjms.sqliteeffects import Effects, code_of
 from soapjms.sqlitefile import Entry, File, Holder, Ledger, Results, packed, unpacked
@@ -198,21 +198,36 @@ class SqliteStore(Store):
 
     def _begin(self, ledger: Ledger, key: bytes, *, is_sure: bool) -> Claim | Answered | Entry | None:
         """Begin a request; return its entry if somebody may be about to commit it. `is_sure`: we have the turn."""
+        key = self._known_as(ledger, key)
         entry = ledger.entry(key)
         if entry is not None and entry.is_finished:
-            return Answered(unpacked(ledger.response(entry.number)))
+            return Answered(unpacked(ledger.response(entry.number)), SqliteClaim(self, key))
         finished = self._results.finished(key)
         if finished is not None:
-            return Answered(unpacked(finished.response))
+            return Answered(unpacked(finished.response), SqliteClaim(self, key))
         if entry is None:
-            return self._hold(SqliteClaim(self, key, ledger.add(key, self._owner, self._clock()), 1))
+            copied, number = bool(self._places(ledger, key)), ledger.add(key, self._owner, self._clock())
+            return self._hold(SqliteClaim(self, key, number, 1, copied=copied))
         if entry.owner is not None and self._is_alive(ledger, entry.owner, (entry.number, entry.starts)):
             return None
         if entry.writes is not None and not is_sure:
             return entry
         deaths = entry.deaths + (entry.owner is not None)
+        copied = ledger.is_copy(key[:KEY_OCTETS], entry.number)
         ledger.begin_again(entry.number, self._owner, deaths, self._clock())
-        return self._hold(SqliteClaim(self, key, entry.number, entry.starts + 1, deaths, entry.failures))
+        return self._hold(SqliteClaim(self, key, entry.number, entry.starts + 1, deaths, entry.failures, copied))
+
+    def _places(self, ledger: Ledger, key: bytes) -> list[bytes]:
+        """List keys of requests of the same name; a few of them, if there are many."""
+        name = key[:KEY_OCTETS]
+        return [*ledger.places(name), *self._results.places(name)]
+
+    def _known_as(self, ledger: Ledger, key: bytes) -> bytes:
+        """Return the key that a request has here; what an older version wrote is a name without a place."""
+        known, name = self._places(ledger, key), key[:KEY_OCTETS]
+        if key == name:
+            return known[0] if known else key
+        return next((each for each in (key, name + OWN_PLACE, name) if each in known), key)
 
     def _hold(self, claim: SqliteClaim) -> SqliteClaim:
         self._held.add(claim.place)
@@ -224,6 +239,7 @@ class SqliteStore(Store):
     def arrive(self, key: bytes, deliveries: int) -> int:
         """Note a delivery; see `Store`."""
         with self._writing() as ledger:
+            key = self._known_as(ledger, key)
             entry = ledger.entry(key)
             if (entry is not None and entry.is_finished) or self._results.finished(key) is not None:
                 return UNCOUNTED
@@ -233,7 +249,7 @@ class SqliteStore(Store):
         """Forget the deliveries of a request; see `Store`."""
         try:
             with self._writing() as ledger:
-                ledger.depart(key)
+                ledger.depart(self._known_as(ledger, key))
         except StoreError as error:
             log.warning("a delivery that went well counts as one in vain: %s", error)
 
@@ -249,9 +265,10 @@ class SqliteStore(Store):
         effects = self._take_turn(self._timeout)
         try:
             holder = Holder(time.time(), os.getpid(), claim.name)
-            with self._writing() as ledger:
-                if not ledger.hold(claim.number, self._owner, claim.starts, holder):
-                    raise self._overtaken()
+            if claim.number:  # else the request is finished, and nothing of it will be committed
+                with self._writing() as ledger:
+                    if not ledger.hold(claim.number, self._owner, claim.starts, holder):
+                        raise self._overtaken()
             self._holder = holder
             effects.lend(time.monotonic())
             if self._watch is None:
@@ -609,16 +626,24 @@ def identity(path: str | Path) -> tuple[int, int] | None:
 
 
 class SqliteClaim(Claim):
-    """The right to work on a request."""
+    """The right to work on a request; without a number only to a transaction that is undone, as it is finished."""
 
     def __init__(
-        self, store: SqliteStore, key: bytes, number: int, starts: int, deaths: int = 0, failures: int = 0
+        self,
+        store: SqliteStore,
+        key: bytes,
+        number: int = 0,
+        starts: int = 0,
+        deaths: int = 0,
+        failures: int = 0,
+        copied: bool = False,
     ) -> None:
         self.key = key
         self.number = number
         self.starts = starts
         self.deaths = deaths
         self.failures = failures
+        self.copied = copied
         self._store = store
         self._effects: Effects | None = None
         self._problem: StoreError | UsageError | None = None

@@ -18,7 +18,7 @@ from typing import Any, Final
 from brokers.connection import Delivery
 from brokers.message import Message, MessageType
 from soapjms.addressing import ReplyRule
-from soapjms.answers import service_failed
+from soapjms.answers import Prepared, service_failed
 from soapjms.committer import Committer
 from soapjms.conversing import Conversation, conversation, refused
 from soapjms.finished import Finished
@@ -28,14 +28,15 @@ from soapjms.observing import Observed
 from soapjms.observing import Outcome as Ending
 from soapjms.policy import Then, Unfinished
 from soapjms.protocol.assertions import Setting
-from soapjms.protocol.envelope import Blame, as_envelope, build_fault
+from soapjms.protocol.envelope import Blame, as_envelope, build_fault, wrap
 from soapjms.protocol.errors import OvertakenError, StoreError, UsageError
+from soapjms.protocol.reading import Reading
 from soapjms.protocol.record import Direction, Node
 from soapjms.protocol.responding import RequestAccepted, RequestRefused, RespondingNode
 from soapjms.protocol.wsa import Addressing, AddressingFault
 from soapjms.recorder import record
-from soapjms.request import Context
-from soapjms.retry import may_have
+from soapjms.request import Context, Stored
+from soapjms.retry import is_locked, may_have
 from soapjms.service import Match, Outcome, Service
 
 log = logging.getLogger("soapjms.dispatcher")
@@ -294,12 +295,12 @@ class Worker:
                 kind.release()
 
     def _serve_from(self, job: Job, found: Claim | Answered | None) -> Finished | None:
-        while isinstance(found, Claim):
-            finished = self._run(job, found)
+        while found is not None:
+            finished = self._run(job, found) if isinstance(found, Claim) else self._answer_again(job, found)
             if finished is not None or self.closing.wait(job.pause):
                 return finished
             found = self._begin(job)
-        return None if found is None else self._answer_again(job, found.response)
+        return None
 
     def _begin(self, job: Job) -> Claim | Answered | None:
         """Begin a request, when nobody else works on it and the store can be written; None because of `closing`."""
@@ -339,17 +340,44 @@ class Worker:
             job.key = self._losses.key(job.delivery.message)
         return job.key
 
-    def _answer_again(self, job: Job, response: Message | None) -> Finished:
-        """Answer a request that was finished before, with what it was answered then; its function is not run."""
-        self._tally.add("repeated")
+    def _answer_again(self, job: Job, found: Answered) -> Finished | None:
+        """Answer a request that was finished before, with what it was answered then; its function is not run.
+
+        Who verifies and whatever else is around the function is asked first, and may refuse. None if that was not to be
+        had from the store, and is to be asked once more after `job.pause` seconds.
+        """
+        response, stored = found.response, _stored(job, found.response)
+        context = _context(job, found.claim, partial(self._key_of, job), stored)
+        outcome = self._service.perform(job.event, context)
+        failure = found.claim.problem() or outcome.failure
+        found.claim.roll_back()
+        if isinstance(failure, StoreError):
+            self._note_store_error(failure)
+            job.start_over(self._setting)
+            return None
         if job.observed is not None:
             job.observed.redelivered = True
+        if failure is not None or not (outcome.keeps_effects and stored.is_reached):
+            self._tally.add("repeat refused")
+            log.warning("a request that was finished before came again, and was not let pass to what the store has")
+            refusal = _response_of(job, outcome)[0] if failure is None else None
+            return Finished(job.delivery, job.node, refusal or job.fault(None))
+        self._tally.add("repeated")
         again = None if response is None or job.event.one_way else job.sent(job.node.respond_again(response))
         if response is not None and again is not None and not may_have(again, job.event.message, response):
-            self._tally.add("reply refused")
-            log.warning("a request that was answered at another place was repeated, and gets no answer")
+            self._note_copy()
             again = None
         return Finished(job.delivery, job.node, again)
+
+    def _refuse_copy(self, job: Job, claim: Claim) -> Finished:
+        """Do nothing for a copy of one of our own clients' requests, which is told from that without doubt."""
+        claim.finish(None)
+        self._note_copy()
+        return Finished(job.delivery, job.node, None)
+
+    def _note_copy(self) -> None:
+        self._tally.add("reply refused")
+        log.warning("a request was repeated, to be answered at another place, and gets no answer")
 
     def _note_store_error(self, error: StoreError) -> None:
         said, level = str(error), logging.ERROR
@@ -378,6 +406,8 @@ class Worker:
             raise
 
     def _decide(self, job: Job, claim: Claim) -> Finished | None:
+        if claim.copied and is_locked(job.delivery.message):
+            return self._refuse_copy(job, claim)
         delivered = max(job.delivery.delivery_count or 1, claim.deaths + 1)
         if job.tries == 1 and delivered > self._max_deliveries:
             self._tally.add("poison")
@@ -452,16 +482,24 @@ def was_delivered_before(delivery: Delivery) -> bool:
     return bool(delivery.message.redelivered) or (delivery.delivery_count or 1) > 1
 
 
-def _context(job: Job, claim: Claim, key: Callable[[], bytes | None]) -> Context:
+def _stored(job: Job, response: Message | None) -> Stored:
+    """Return the answer that the store has as middleware gets it."""
+    setting = job.node.setting
+    found = None if response is None else Reading(response, setting.profile, setting.limits).envelope
+    return Stored(Prepared.of(wrap(None, job.event.envelope.version) if found is None else found.root))
+
+
+def _context(job: Job, claim: Claim, key: Callable[[], bytes | None], stored: Stored | None = None) -> Context:
     delivery = job.delivery
     told = delivery.delivery_count
     return Context(
         delivery_count=told if told is not None or isinstance(claim, UnstoredClaim) else claim.deaths + 1,
-        redelivered=was_delivered_before(delivery) or claim.deaths > 0,
+        redelivered=was_delivered_before(delivery) or claim.deaths > 0 or stored is not None,
         claim=claim,
         addressing=None if job.conversation is None else job.conversation.addressing,
         delivery=job.known,
         key=key,
+        stored=stored,
     )
 
 

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from calling_kit import request_message
 
-from brokers import Destination, DestinationKind, Message, MessageType, queue
+from brokers import Destination, DestinationKind, Message, MessageType, properties, queue
 from soapjms import UsageError
-from soapjms.idempotency import NO_STORE, Unstored, key_of
+from soapjms.idempotency import KEY_OCTETS, NO_STORE, OWN_PLACE, Unstored, key_of
+from soapjms.retry import KEY_PROPERTY, LOCK_PROPERTY, lock_of
 
 TEMPORARY = Destination(DestinationKind.TEMPORARY_QUEUE, "ID:client-1:1")
 REQUEST = request_message("greeter", TEMPORARY, message_id="ID:1", correlation_id="c", timestamp=7, redelivered=False)
@@ -31,7 +32,11 @@ def test_redelivered(stable: bool) -> None:
         ({"message_id": "ID:2"}, True, True),
         ({"destination": queue("copies")}, True, True),
         ({"body": b"<other/>"}, True, True),
-        ({"reply_to": Destination(DestinationKind.TEMPORARY_QUEUE, None, "/temp-queue/1")}, True, False),
+        ({"reply_to": Destination(DestinationKind.TEMPORARY_QUEUE, "ID:client-2:1")}, True, True),
+        ({"correlation_id": "d"}, True, True),
+        ({"properties": properties({"SOAPJMS_targetService": "other"})}, True, True),
+        ({"properties": properties({"JMSXUserID": "bob"})}, True, True),
+        ({"properties": properties({"JMSXDeliveryCount": 2})}, True, False),
         ({"correlation_id": "d"}, False, True),
         ({"reply_to": queue("answers")}, False, True),
         ({"timestamp": 8}, False, True),
@@ -41,9 +46,32 @@ def test_redelivered(stable: bool) -> None:
     ],
 )
 def test_told_apart(change: dict[str, Any], stable: bool, tells: bool) -> None:
-    """What belongs to the name tells requests apart; how a connection sees a temporary queue does not."""
+    """What belongs to name and place tells requests apart; what a broker adds does not."""
     other: Message = replace(REQUEST, **change)
     assert (key_of(other, stable_message_id=stable) != key_of(REQUEST, stable_message_id=stable)) is tells
+
+
+def test_places() -> None:
+    """A copy to be answered elsewhere has the same name; a temporary queue of the own connection is no place."""
+    key, elsewhere, own = (
+        key_of(replace(REQUEST, reply_to=each), stable_message_id=True)
+        for each in (TEMPORARY, queue("other"), Destination(DestinationKind.TEMPORARY_QUEUE, None, "/temp-queue/1"))
+    )
+    assert key is not None
+    assert elsewhere is not None
+    assert elsewhere != key
+    assert elsewhere[:KEY_OCTETS] == key[:KEY_OCTETS]
+    assert own == key[:KEY_OCTETS] + OWN_PLACE
+
+
+def test_retry() -> None:
+    """What is sent again by who has the key has a name alone; with the lock it has a place."""
+    first, again = (
+        key_of(replace(REQUEST, properties=properties({name: value})), stable_message_id=True)
+        for name, value in ((LOCK_PROPERTY, lock_of("k")), (KEY_PROPERTY, "k"))
+    )
+    assert first is not None
+    assert again == first[:KEY_OCTETS] != first
 
 
 @pytest.mark.parametrize(("change", "stable"), [({"message_id": None}, True), ({"correlation_id": ""}, False)])
