@@ -21,6 +21,8 @@ FREE: Final = 10
 """Refused logins of one lane that are looked at without a pause."""
 SECONDS: Final = 2.0
 """After which one more is looked at."""
+GRACE: Final = 1.0
+"""Seconds that who connects has to log in before it may have to make room for others, as when many come at once."""
 REMEMBERED: Final = 10_000
 """Lanes, and users that have logged in; beyond that those of longest ago are forgotten."""
 SHOWN: Final = 80

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from queue import SimpleQueue
 from typing import Any
 
 import pytest
+import trustme
+from calling_kit import eventually
+from proton import symbol
 
 import brokers
-from brokers import Destination, DestinationGoneError, Message, MessageType
+from brokers import ConnectionFailedError, Destination, DestinationGoneError, Message, MessageType
 from brokers.amqp.provider import Listener, Options, Rights
+from brokers.amqp.sasl import SASL_HEADER, Frames, Performative, pack
 from brokers.embedded import Broker
 
+PATIENCE = 20.0
 USERS = {"ann": "secret-of-ann", "eve": "secret-of-eve"}
 RIGHTS = "ann * queue:orders"
 
@@ -59,3 +66,76 @@ def test_temporary_names_are_not_guessed() -> None:
         assert len(asked.name.rpartition("-")[2]) * 4 >= 128
         eve.send(text("told", asked)).result(20)
         assert arrived.get(timeout=20) == "told"
+
+
+def guess(port: int, name: str, password: str, host: str = "127.0.0.1") -> int:
+    """Log in by PLAIN; return SASL's outcome."""
+    with socket.create_connection(("127.0.0.1", port), PATIENCE, source_address=(host, 0)) as connected:
+        return outcome_of(connected, name, password)
+
+
+def outcome_of(connected: socket.socket, name: str, password: str) -> int:
+    """Go through SASL; return the outcome."""
+    frames = Frames()
+    connected.sendall(SASL_HEADER)
+    header = None
+    while header is None:
+        header = frames.header(connected.recv(4096))
+    connected.sendall(pack(Performative.INIT, symbol("PLAIN"), f"\0{name}\0{password}".encode(), "localhost"))
+    while True:
+        while (frame := frames.next()) is None:
+            octets = connected.recv(4096)
+            assert octets, "the connection was closed"
+            frames.rest += octets
+        if frame[0] is Performative.OUTCOME:
+            return int(frame[1][0])
+
+
+RIGHT, WRONG, LATER = 0, 1, 4
+
+
+def test_guesses_are_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Ten wrong passwords from an address are free, then one is looked at now and then; the log has each. Who comes
+    from elsewhere, or has logged in from there before, is let in."""
+    with listening() as listener:
+        assert guess(listener.port, "ann", USERS["ann"]) == RIGHT
+        outcomes = [guess(listener.port, "eve", f"guess {number}") for number in range(200)]
+        assert outcomes[:10] == [WRONG] * 10
+        assert outcomes.count(LATER) > 150
+        assert guess(listener.port, "ann", USERS["ann"]) == RIGHT
+        assert guess(listener.port, "eve", USERS["eve"], "127.0.0.2") == RIGHT
+    assert caplog.text.count("a login from 127.0.0.1 as 'eve' was refused") == outcomes.count(WRONG)
+    assert "logins from 127.0.0.1 are refused unseen" in caplog.text
+
+
+def test_guesses_of_who_is_known_are_counted_too() -> None:
+    """Of a user who has logged in from an address, no more passwords are tried from there than of strangers."""
+    with listening() as listener:
+        for _ in range(3):
+            assert guess(listener.port, "ann", USERS["ann"]) == RIGHT
+        assert [guess(listener.port, "ann", f"guess {number}") for number in range(12)] == [WRONG] * 10 + [LATER] * 2
+        assert guess(listener.port, "eve", "wrong") == WRONG
+
+
+@pytest.mark.parametrize("has_tls", [False, True])
+def test_silent_strangers_make_room(has_tls: bool) -> None:
+    """Connections that say nothing lock nobody out: after a second they make room for more from their address."""
+    authority = trustme.CA()
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(server)
+    trusted = ssl.create_default_context()
+    authority.configure_trust(trusted)
+    with listening(max_connections=6, max_strangers=3, patience=600.0, tls=server if has_tls else None) as listener:
+        silent = [socket.create_connection(("127.0.0.1", listener.port), PATIENCE) for _ in range(8)]
+        url = listener.url.replace("://", f"://ann:{USERS['ann']}@")
+
+        def is_let_in() -> bool:
+            with suppress(ConnectionFailedError):
+                brokers.connect(url, reconnect=False, tls=trusted if has_tls else None).close()
+                return True
+            return False
+
+        eventually(is_let_in, "who logs in is let in")
+        assert silent[0].recv(10) == b""
+        for each in silent:
+            each.close()

@@ -25,6 +25,7 @@ from brokers.amqp.provider.options import Action, Options
 from brokers.amqp.provider.rights import Right, Rights
 from brokers.embedded import Broker
 from brokers.embedded.broker import epoch_milliseconds
+from brokers.guesses import Guesses, place_of
 
 __all__ = ["Action", "Listener", "Options", "Right", "Rights"]
 
@@ -65,7 +66,8 @@ class Listener:
         self.holders: Holders = {}
         self._host = host
         self._lock = Lock()
-        self._guests: set[Guest] = set()
+        self.guesses = Guesses()
+        self._guests: dict[Guest, None] = {}  # the first that came first
         self._admitted: dict[tuple[str | None, str], set[Guest]] = {}
         self._is_closed = False
         self._stopped = Event()
@@ -137,7 +139,7 @@ class Listener:
         """Note that a client has left."""
         self.let_go(guest)
         with self._lock:
-            self._guests.discard(guest)
+            self._guests.pop(guest, None)
 
     def __enter__(self) -> Self:
         return self
@@ -156,13 +158,14 @@ class Listener:
                 continue
             place = f"{bracketed(address[0])}:{address[1]}"
             try:
-                self._welcome(accepted, place)
+                self._welcome(accepted, place, address[0])
             except (OSError, RuntimeError) as error:  # there are no more files to be had, or threads
                 accepted.close()
                 log.warning("%s: %s is turned away: %s", self, place, error)
                 self._stopped.wait(PAUSE)
 
-    def _welcome(self, accepted: socket.socket, place: str) -> None:
+    def _welcome(self, accepted: socket.socket, place: str, address: str) -> None:
+        self._make_room(address)
         with self._lock:
             is_full = len(self._guests) >= self.options.max_connections
             if self._is_closed or is_full:
@@ -170,6 +173,19 @@ class Listener:
                 if is_full:
                     log.warning("%s: %d clients are connected, so %s is turned away", self, len(self._guests), place)
                 return
-            guest = Guest(self, accepted, f"{self.scheme}://{place}")
-            self._guests.add(guest)
+            guest = Guest(self, accepted, f"{self.scheme}://{place}", address)
+            self._guests[guest] = None
         guest.start()
+
+    def _make_room(self, address: str) -> None:
+        """See that there are not too many strangers from one place: the first of them are ended."""
+        place = place_of(address)
+        with self._lock:
+            strangers = [each for each in self._guests if each.is_stranger and place_of(each.address) == place]
+        idle = [each for each in strangers if each.is_idle]
+        ending = idle[: max(0, len(strangers) + 1 - self.options.max_strangers)]
+        if ending:
+            said = "%s: %d clients at %s have not logged in, so the first %d of them are ended"
+            log.warning(said, self, len(strangers), place, len(ending))
+        for each in ending:
+            each.make_room()

@@ -31,6 +31,7 @@ from brokers.amqp.provider.transactions import Works
 from brokers.amqp.streams import Plain, Stream
 from brokers.embedded import Broker
 from brokers.errors import BrokerError, ConnectionFailedError, ConnectionLostError
+from brokers.guesses import GRACE, Guesses
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +78,7 @@ class House(Protocol):
     nodes: Nodes
     name: str
     holders: Holders
+    guesses: Guesses
 
     def now(self) -> int:
         """Milliseconds since 1970."""
@@ -97,10 +99,13 @@ class Guest(Driver):
     Attributes:
         client: the user and what its program calls itself, by which connections belong together.
         is_sole: this is to be the client's only connection.
+        address: where it comes from.
     """
 
-    def __init__(self, house: House, accepted: socket.socket, place: str) -> None:
+    def __init__(self, house: House, accepted: socket.socket, place: str, address: str) -> None:
         super().__init__(place, MAX_DEBT)
+        self.address = address
+        self._since = monotonic()
         self.nodes = house.nodes
         self.now = house.now
         self.connection = house.broker.connect(max_destinations=house.options.max_client_destinations)
@@ -144,6 +149,22 @@ class Guest(Driver):
     @property
     def _handlers(self) -> Handlers:
         return self._at
+
+    @property
+    def is_stranger(self) -> bool:
+        """Whether it has not opened AMQP yet, for which it has to be let in."""
+        return not self._is_open
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has had the time to do so."""
+        return self.is_stranger and monotonic() - self._since > GRACE
+
+    def make_room(self) -> None:
+        """End a stranger at once, whatever its thread waits for, so that another one finds room."""
+        with suppress(OSError):  # it has ended
+            socket.socket.shutdown(self._accepted, socket.SHUT_RDWR)
+        self.drop()
 
     def is_behind(self, link: Sender) -> bool:
         """Say whether so much waits for the client to read that nothing more is to be sent on a link."""
@@ -213,6 +234,7 @@ class Guest(Driver):
             return self._accepted, None
         self._accepted.settimeout(self._house.options.patience)
         secured = context.wrap_socket(self._accepted, server_side=True, do_handshake_on_connect=False)
+        self._accepted = secured
         try:
             secured.do_handshake()
         except BaseException:
@@ -228,7 +250,7 @@ class Guest(Driver):
         connection.container = self._house.name
         connection.offered_capabilities = [symbol(each) for each in OFFERED]
         connection.properties = {symbol("product"): PRODUCT, symbol("version"): "1"}
-        self._sasl = SaslServer(options, certified)
+        self._sasl = SaslServer(options, self._house.guesses, self.address, certified)
         return Machine(connection, transport, self._sasl, self._make_stream(), inspection=self._inspection)
 
     def _make_stream(self) -> Stream:

@@ -17,8 +17,9 @@ from brokers.amqp.login import Mechanism
 from brokers.amqp.provider.options import Options
 from brokers.amqp.sasl import AMQP_HEADER, SASL_HEADER, Frames, Performative, SaslError, pack
 from brokers.errors import LoginRefusedError
+from brokers.guesses import Guesses
 
-ACCEPTED, REFUSED = 0, 1
+ACCEPTED, REFUSED, LATER = 0, 1, 4
 
 
 class SaslServer:
@@ -29,11 +30,20 @@ class SaslServer:
         user: who it is; None for nobody in particular.
     """
 
-    def __init__(self, options: Options, certified: str | None = None) -> None:
-        """Take what is offered; `certified` is who the certificate of TLS says the client is."""
+    def __init__(self, options: Options, guesses: Guesses, address: str, certified: str | None = None) -> None:
+        """Take what is offered.
+
+        Args:
+            options: who is let in.
+            guesses: counts logins that were refused, of all clients.
+            address: where this one comes from.
+            certified: who the certificate of TLS says the client is.
+        """
         self.is_done = False
         self.user: str | None = None
         self._options = options
+        self._guesses = guesses
+        self._address = address
         self._certified = certified
         self._frames = Frames()
         self._has_header = False
@@ -99,18 +109,31 @@ class SaslServer:
             response = fields[0] if fields else None
         else:
             raise SaslError(f"the client sent {performative.name.lower()} out of turn")
-        if not self._lets_in(response if isinstance(response, bytes) else b""):
-            yield pack(Performative.OUTCOME, ubyte(REFUSED))
+        outcome = self._outcome(response if isinstance(response, bytes) else b"")
+        if outcome != ACCEPTED:
+            yield pack(Performative.OUTCOME, ubyte(outcome))
             raise LoginRefusedError("the login was refused")
         self.is_done = True
         yield pack(Performative.OUTCOME, ubyte(ACCEPTED))
 
-    def _lets_in(self, response: bytes) -> bool:
+    def _outcome(self, response: bytes) -> int:
         if self._mechanism is Mechanism.EXTERNAL:
             self.user = self._certified
         elif self._mechanism is Mechanism.PLAIN:
             parts = response.decode("utf-8", "replace").split("\0")
-            if len(parts) != 3 or (parts[0] and parts[0] != parts[1]) or not self._options.knows(parts[1], parts[2]):
-                return False
-            self.user = parts[1]
-        return self._mechanism is not None
+            if len(parts) != 3 or (parts[0] and parts[0] != parts[1]):
+                return REFUSED
+            return self._compare(parts[1], parts[2])
+        return REFUSED if self._mechanism is None else ACCEPTED
+
+    def _compare(self, user: str, password: str) -> int:
+        """Compare a password, unless too many from there were wrong."""
+        lane = self._guesses.lane(self._address, user)
+        if not self._guesses.allows(lane):
+            return LATER
+        if not self._options.knows(user, password):
+            self._guesses.wrong(lane, user)
+            return REFUSED
+        self._guesses.right(self._address, user)
+        self.user = user
+        return ACCEPTED

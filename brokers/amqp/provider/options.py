@@ -48,6 +48,8 @@ class Options:
         idle: seconds after which a silent client is given up.
         patience: seconds that logging in may take.
         max_connections: clients at once.
+        max_strangers: of these, from one address (of IPv6: one network of 64 bits), who have not opened AMQP yet. One
+            more ends the first of them that have had a second to do so.
         max_links: links of one client. It may as well have asked for so many that were refused, until it answers their
             end; one more ends its connection.
         max_client_destinations: queues, topics, dynamic nodes and durable subscriptions that there are because one
@@ -72,6 +74,7 @@ class Options:
     idle: float = 60.0
     patience: float = 10.0
     max_connections: int = 1000
+    max_strangers: int = 100
     max_links: int = 1000
     max_client_destinations: int = 10_000
     max_message: int = MAX_MESSAGE_OCTETS

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
-from brokers.guesses import place_of
+from brokers.guesses import GRACE, place_of
 from brokers.smqp.commands import Kind
 from brokers.smqp.dialogue import CommandReader, Heard, format_banner
 from brokers.smqp.errors import RefusedError
@@ -111,14 +111,15 @@ class Engine:
         self._last += 1
         options = self.core.options
         place = place_of(address)
-        available = self.is_available and len(self.core.sessions) < options.max_sessions and self._make_room(place)
+        self._make_room(place)
+        available = self.is_available and len(self.core.sessions) < options.max_sessions
         self.core.do(Write(self._last, format_banner(is_available=available, server=options.software)))
         if not available:
             self.core.do(Close(self._last))
             return self._last
         reader = CommandReader(options.limits, options.dialect)
         reader.takes_messages = False  # until somebody is logged in
-        session = Session(self._last, address, reader, is_secure=is_secure)
+        session = Session(self._last, address, reader, is_secure=is_secure, since=self.core.ticks())
         session.channel = Channel(self.core, session)
         session.finish = lambda answer: self._finish(session, answer)
         session.idle = self.core.later(options.login_timeout, lambda: self._took_too_long(session))
@@ -126,21 +127,21 @@ class Engine:
         self._strangers.setdefault(place, {})[self._last] = session
         return self._last
 
-    def _make_room(self, place: str) -> bool:
-        """See that there are not too many strangers from one place: the first that waits for nothing goes."""
+    def _make_room(self, place: str) -> None:
+        """See that there are not too many strangers from one place: the first that wait for nothing are ended."""
         waiting = self._strangers.get(place, {})
         if len(waiting) < self.core.options.max_strangers:
-            return True
+            return
         for number in [number for number, each in waiting.items() if each.is_ready]:
             del waiting[number]
-        if len(waiting) >= self.core.options.max_strangers:
-            idle = next((each for each in waiting.values() if not each.is_busy), None)
-            if idle is None:
-                log.warning("%d connections from %s log in already, so one more is turned away", len(waiting), place)
-                return False
-            log.warning("%d connections from %s are not logged in, so the first of them ends", len(waiting), place)
-            self._took_too_long(idle)
-        return True
+        late = self.core.ticks() - GRACE
+        idle = [each for each in waiting.values() if not each.is_busy and each.since < late]
+        ending = idle[: max(0, len(waiting) + 1 - self.core.options.max_strangers)]
+        if ending:
+            said = "%d connections from %s are not logged in, so the first %d of them end"
+            log.warning(said, len(waiting), place, len(ending))
+        for each in ending:
+            self._took_too_long(each)
 
     def is_busy(self, number: int) -> bool:
         """Say whether no octets of a client are to be read now; `Resume` says when they are again."""

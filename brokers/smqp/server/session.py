@@ -58,6 +58,7 @@ class Session:
         claimed: the account whose password is to follow.
         guid: of this login.
         failures: wrong passwords so far.
+        since: when the client connected, by the clock of timers.
         unsent: octets written since the connection had sent all.
         is_busy: the answer to a command is still to come, so no further one is read.
         interests: patterns of topics whose subscriptions last as long as the session.
@@ -67,7 +68,10 @@ class Session:
         channel: its notify connection.
     """
 
-    def __init__(self, number: int, address: str, reader: CommandReader, *, is_secure: bool) -> None:
+    def __init__(
+        self, number: int, address: str, reader: CommandReader, *, is_secure: bool, since: float = 0.0
+    ) -> None:
+        self.since = since
         self.number = number
         self.address = address
         self.is_secure = is_secure
