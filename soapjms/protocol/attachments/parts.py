@@ -8,10 +8,10 @@ from __future__ import annotations
 import binascii
 import re
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from email.parser import HeaderParser
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Final, overload
 from urllib.parse import unquote, urljoin
 
@@ -27,6 +27,9 @@ XOP_NAMESPACE: Final = "http://www.w3.org/2004/08/xop/include"
 XOP_INCLUDE: Final = f"{{{XOP_NAMESPACE}}}Include"
 
 LONGEST_BOUNDARY: Final = 70  # RFC 2046 5.1.1
+
+LONGEST_BASE: Final = 1024
+"""Characters of the Content-Location of a SOAP part; a longer one is no base: each reference would go through it."""
 
 Octets = bytes | memoryview
 
@@ -178,24 +181,34 @@ class Attachments(Sequence[Part]):
 
         Spec: RFC 2392 2; SOAP Messages with Attachments 3.
         """
-        return next((part for part in self._candidates() if self._is_named(part, reference)), None)
-
-    def _candidates(self) -> Iterator[Part]:
-        yield from self._parts
-        if self._root is not None:
-            yield self._root
-
-    def _is_named(self, part: Part, reference: str) -> bool:
+        ids, locations = self._names
         scheme, colon, name = reference.partition(":")
         if colon and scheme.lower() == "cid":
-            return part.content_id is not None and part.content_id in (unquote(name), name)
-        location = part.content_location
-        return location is not None and self._absolute(location) == self._absolute(reference)
+            found = [ids[each] for each in (unquote(name), name) if each in ids]
+            return self._candidates[min(found)] if found else None
+        position = locations.get(self._absolute(reference)) if locations else None
+        return None if position is None else self._candidates[position]
+
+    @cached_property
+    def _candidates(self) -> tuple[Part, ...]:
+        return self._parts if self._root is None else (*self._parts, self._root)
+
+    @cached_property
+    def _names(self) -> tuple[dict[str, int], dict[str, int]]:
+        """The first part of each Content-ID and Content-Location: a message may have as many references as elements."""
+        ids: dict[str, int] = {}
+        locations: dict[str, int] = {}
+        for position, part in enumerate(self._candidates):
+            if part.content_id is not None:
+                ids.setdefault(part.content_id, position)
+            if part.content_location is not None:
+                locations.setdefault(self._absolute(part.content_location), position)
+        return ids, locations
 
     def _absolute(self, reference: str) -> str:
         base = "" if self._root is None else self._root.content_location or ""
         try:
-            return urljoin(base, reference)
+            return urljoin(base if len(base) <= LONGEST_BASE else "", reference)
         except ValueError:  # what is no URI is compared as it stands
             return reference
 
