@@ -128,6 +128,24 @@ class TestDispatcher:
 
 
 @pytest.mark.broker
+def test_over_websocket(artemis: RealBroker) -> None:
+    """It serves again there too, in the same session."""
+    name = fresh()
+    with (
+        brokers.connect(artemis.ws_url) as connection,
+        brokers.connect(artemis.amqp_url) as other,
+        Client(other, f"jms:queue:{name}", timeout=PATIENCE) as client,
+        Dispatcher(connection, f"jms:queue:{name}", greeter(), workers=WORKERS) as dispatcher,
+    ):
+        assert text_of(client.call(envelope("one"))) == "Hello one"
+        artemis.delete_queue(name)
+        assert text_of(client.call(envelope("two"))) == "Hello two"
+        eventually(lambda: dispatcher.health().ready, "it is ready again")
+        eventually(lambda: artemis.counters().consumers.get(name) == WORKERS, "every worker has a subscription")
+        assert connection.generation == 1
+
+
+@pytest.mark.broker
 class TestConsumer:
     """What a consumer says of itself."""
 
