@@ -14,6 +14,8 @@ from real_brokers import RealBroker
 
 import brokers
 from brokers import Connection, Message, MessageType, queue
+from brokers.amqp.address import Given
+from brokers.amqp.provider import Options
 from brokers.message import MAX_MESSAGE_OCTETS
 from soapjms import CallFailedError, Client, Dispatcher, Limits, Request, Service
 from soapjms.protocol.names import FailureReason
@@ -63,8 +65,8 @@ def talkative() -> Service:
 def test_one_limit() -> None:
     """Adapters and nodes have the same one."""
     assert Limits().size == MAX_MESSAGE_OCTETS == 100 * MIB
-    assert brokers.amqp.address.Given().max_message == MAX_MESSAGE_OCTETS
-    assert brokers.amqp.provider.Options().max_message == MAX_MESSAGE_OCTETS
+    assert Given().max_message == MAX_MESSAGE_OCTETS
+    assert Options().max_message == MAX_MESSAGE_OCTETS
 
 
 class TestDispatcher:
