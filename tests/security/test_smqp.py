@@ -6,10 +6,14 @@ import socket
 import time
 import tracemalloc
 from collections.abc import Iterator
+from queue import SimpleQueue
 
 import pytest
 from smqp_kit import CREATED, PATIENCE, Raw, Running, eventually, publication, running
 
+import brokers
+from brokers import Message, MessageType, Property, PropertyType, queue
+from brokers.message import Properties
 from brokers.smqp.server import Right
 from brokers.smqp.server.accounts import Password
 
@@ -274,3 +278,19 @@ class From(Raw):
         connected = socket.create_connection(address, PATIENCE, source_address=(host, 0))
         self.connect = lambda _: connected  # type: ignore[method-assign]
         super().__init__(address)
+
+
+def test_nobody_is_believed_to_be_another(market: Running) -> None:
+    """A JMSXUserID that a publisher sets is handed over only where it is the account that the server tells."""
+    host, port = market.address
+    victim = brokers.connect(f"smqp://victim:pw@{host}:{port}")
+    attacker = brokers.connect(f"smqp://attacker:pw@{host}:{port}")
+    arrived: SimpleQueue[Message] = SimpleQueue()
+    with victim, attacker:
+        victim.consume(queue("q"), lambda delivery: arrived.put(delivery.message), auto_accept=True)
+        for name in ("victim", "attacker"):
+            said = Properties([Property("JMSXUserID", PropertyType.STRING, name)])
+            text = Message(message_type=MessageType.TEXT, body="x", destination=queue("q"), properties=said)
+            attacker.send(text).result(PATIENCE)
+        users = [arrived.get(timeout=PATIENCE).properties.text("JMSXUserID") for _ in range(2)]
+    assert users == [None, "attacker"]
