@@ -294,3 +294,14 @@ def test_nobody_is_believed_to_be_another(market: Running) -> None:
             attacker.send(text).result(PATIENCE)
         users = [arrived.get(timeout=PATIENCE).properties.text("JMSXUserID") for _ in range(2)]
     assert users == [None, "attacker"]
+
+
+def test_which_accounts_there_are_is_not_told() -> None:
+    """By default an unknown account and a wrong password are answered alike."""
+    with running() as server:
+        server.accounts("alice")
+        stranger = server.raw()
+        alike = [
+            (stranger.ask(f"LOGIN {name} CLEAR/1.0"), stranger.ask(f"PASS {name} x")) for name in ("alice", "none")
+        ]
+        assert alike[0] == alike[1] == (["200 OK"], ["401 Unauthorized"])

@@ -48,7 +48,7 @@ class Options:
         max_in_answer: messages in the answer to one GET.
         max_events: notifications other than messages that wait for one client; more are dropped, oldest first.
         media_types: the only ones that may be published; None for all.
-        hide_accounts: LOGIN answers as if every account existed.
+        hide_accounts: LOGIN answers as if every account existed; False tells those that there are not by 404.
         scrypt_cost: the cost of hashing a password.
     """
 
@@ -81,5 +81,5 @@ class Options:
     max_in_answer: int = 1_000
     max_events: int = 1_000
     media_types: frozenset[str] | None = None
-    hide_accounts: bool = False
+    hide_accounts: bool = True
     scrypt_cost: int = 2**14
