@@ -6,9 +6,11 @@ import socket
 import time
 import tracemalloc
 from collections.abc import Iterator
+from contextlib import ExitStack
 from queue import SimpleQueue
 
 import pytest
+from ports import nobody
 from smqp_kit import CREATED, PATIENCE, Raw, Running, eventually, publication, running
 
 import brokers
@@ -305,3 +307,17 @@ def test_which_accounts_there_are_is_not_told() -> None:
             (stranger.ask(f"LOGIN {name} CLEAR/1.0"), stranger.ask(f"PASS {name} x")) for name in ("alice", "none")
         ]
         assert alike[0] == alike[1] == (["200 OK"], ["401 Unauthorized"])
+
+
+def test_the_server_tries_few_ports_of_a_client(caplog: pytest.LogCaptureFixture) -> None:
+    """None of the system's, and none after three in a row at which nobody is; each is in the log."""
+    with running() as server:
+        server.accounts("alice")
+        client = server.client("alice", listen=False)
+        for port in (1, 22, 25, 1023):
+            assert client.code(f"SET NOTIFY PORT {port}") == 403
+        with ExitStack() as stack:
+            free = [stack.enter_context(nobody()) for _ in range(5)]
+            assert [client.code(f"SET NOTIFY PORT {port}") for port in free] == [404, 404, 404, 403, 403]
+            assert f"alice is not notified at port {free[0]} of 127.0.0.1" in caplog.text
+        server.client("alice").close()
