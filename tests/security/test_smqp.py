@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import time
 import tracemalloc
@@ -321,3 +322,15 @@ def test_the_server_tries_few_ports_of_a_client(caplog: pytest.LogCaptureFixture
             assert [client.code(f"SET NOTIFY PORT {port}") for port in free] == [404, 404, 404, 403, 403]
             assert f"alice is not notified at port {free[0]} of 127.0.0.1" in caplog.text
         server.client("alice").close()
+
+
+def test_a_server_that_closes_leaves_nothing_pending(caplog: pytest.LogCaptureFixture) -> None:
+    """Also while passwords wait to be compared: what was begun in the background ends with it."""
+    with running(scrypt_cost=2**14) as server:
+        server.accounts("alice")
+        strangers = [server.raw() for _ in range(30)]
+        for stranger in strangers:
+            stranger.send("LOGIN alice CLEAR/1.0\r\nPASS alice guess\r\n")
+        eventually(lambda: "was refused" in caplog.text)
+    gc.collect()
+    assert "Task was destroyed" not in caplog.text
