@@ -299,7 +299,7 @@ def test_SM_116_a_password_is_changed(server: Running) -> None:
         pass
     with connected(server.address, password="secret") as client:
         client.noop()
-    with pytest.raises(ConnectionFailedError, match="404"), connected(server.address, "nobody"):
+    with pytest.raises(ConnectionFailedError, match="401"), connected(server.address, "nobody"):
         pass
 
 

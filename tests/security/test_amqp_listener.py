@@ -16,10 +16,21 @@ from calling_kit import eventually
 from proton import symbol
 
 import brokers
-from brokers import ConnectionFailedError, Destination, DestinationGoneError, Message, MessageType
+from brokers import (
+    ConnectionFailedError,
+    Destination,
+    DestinationGoneError,
+    Message,
+    MessageType,
+    Property,
+    PropertyType,
+    SendFailedError,
+    queue,
+)
 from brokers.amqp.provider import Listener, Options, Rights
 from brokers.amqp.sasl import SASL_HEADER, Frames, Performative, pack
 from brokers.embedded import Broker
+from brokers.message import Properties
 
 PATIENCE = 20.0
 USERS = {"ann": "secret-of-ann", "eve": "secret-of-eve"}
@@ -139,3 +150,29 @@ def test_silent_strangers_make_room(has_tls: bool) -> None:
         assert silent[0].recv(10) == b""
         for each in silent:
             each.close()
+
+
+def test_nobody_sends_in_the_name_of_another() -> None:
+    """A user-id is that of the login, or left out: so JMSXUserID can be believed. Another is refused, alone and in a
+    transaction, as is any from who gave no user."""
+    orders = queue("orders")
+
+    def order(name: str) -> Message:
+        said = Properties([Property("JMSXUserID", PropertyType.STRING, name)] if name else [])
+        return replace(text(f"from {name}", orders), properties=said)
+
+    arrived: SimpleQueue[Any] = SimpleQueue()
+    with listening(may=None, anonymous=True) as listener, user(listener, "ann") as ann, user(listener, "eve") as eve:
+        ann.consume(orders, lambda delivery: arrived.put(delivery.message), auto_accept=True)
+        with brokers.connect(listener.url, reconnect=False) as nobody:
+            for connection in (eve, nobody):
+                with pytest.raises(SendFailedError, match="user-id"):
+                    connection.send(order("ann")).result(PATIENCE)
+            transaction = eve.begin()
+            eve.send(order("ann"), transaction)
+            (refused,) = transaction.commit().result(PATIENCE)
+            assert "user-id" in str(refused.error)
+            nobody.send(order("")).result(PATIENCE)
+        eve.send(order("eve")).result(PATIENCE)
+        users = [arrived.get(timeout=PATIENCE).properties.text("JMSXUserID") for _ in range(2)]
+    assert users == [None, "eve"]

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import time
 import tracemalloc
 from collections.abc import Iterator
+from contextlib import ExitStack
+from queue import SimpleQueue
 
 import pytest
+from ports import nobody
 from smqp_kit import CREATED, PATIENCE, Raw, Running, eventually, publication, running
 
+import brokers
+from brokers import Message, MessageType, Property, PropertyType, queue
+from brokers.message import Properties
 from brokers.smqp.server import Right
 from brokers.smqp.server.accounts import Password
 
@@ -274,3 +281,56 @@ class From(Raw):
         connected = socket.create_connection(address, PATIENCE, source_address=(host, 0))
         self.connect = lambda _: connected  # type: ignore[method-assign]
         super().__init__(address)
+
+
+def test_nobody_is_believed_to_be_another(market: Running) -> None:
+    """A JMSXUserID that a publisher sets is handed over only where it is the account that the server tells."""
+    host, port = market.address
+    victim = brokers.connect(f"smqp://victim:pw@{host}:{port}")
+    attacker = brokers.connect(f"smqp://attacker:pw@{host}:{port}")
+    arrived: SimpleQueue[Message] = SimpleQueue()
+    with victim, attacker:
+        victim.consume(queue("q"), lambda delivery: arrived.put(delivery.message), auto_accept=True)
+        for name in ("victim", "attacker"):
+            said = Properties([Property("JMSXUserID", PropertyType.STRING, name)])
+            text = Message(message_type=MessageType.TEXT, body="x", destination=queue("q"), properties=said)
+            attacker.send(text).result(PATIENCE)
+        users = [arrived.get(timeout=PATIENCE).properties.text("JMSXUserID") for _ in range(2)]
+    assert users == [None, "attacker"]
+
+
+def test_which_accounts_there_are_is_not_told() -> None:
+    """By default an unknown account and a wrong password are answered alike."""
+    with running() as server:
+        server.accounts("alice")
+        stranger = server.raw()
+        alike = [
+            (stranger.ask(f"LOGIN {name} CLEAR/1.0"), stranger.ask(f"PASS {name} x")) for name in ("alice", "none")
+        ]
+        assert alike[0] == alike[1] == (["200 OK"], ["401 Unauthorized"])
+
+
+def test_the_server_tries_few_ports_of_a_client(caplog: pytest.LogCaptureFixture) -> None:
+    """None of the system's, and none after three in a row at which nobody is; each is in the log."""
+    with running() as server:
+        server.accounts("alice")
+        client = server.client("alice", listen=False)
+        for port in (1, 22, 25, 1023):
+            assert client.code(f"SET NOTIFY PORT {port}") == 403
+        with ExitStack() as stack:
+            free = [stack.enter_context(nobody()) for _ in range(5)]
+            assert [client.code(f"SET NOTIFY PORT {port}") for port in free] == [404, 404, 404, 403, 403]
+            assert f"alice is not notified at port {free[0]} of 127.0.0.1" in caplog.text
+        server.client("alice").close()
+
+
+def test_a_server_that_closes_leaves_nothing_pending(caplog: pytest.LogCaptureFixture) -> None:
+    """Also while passwords wait to be compared: what was begun in the background ends with it."""
+    with running(scrypt_cost=2**14) as server:
+        server.accounts("alice")
+        strangers = [server.raw() for _ in range(30)]
+        for stranger in strangers:
+            stranger.send("LOGIN alice CLEAR/1.0\r\nPASS alice guess\r\n")
+        eventually(lambda: "was refused" in caplog.text)
+    gc.collect()
+    assert "Task was destroyed" not in caplog.text

@@ -8,6 +8,7 @@ Spec: AMQP 1.0 part 3, section 3.2 (bare message); anonymous terminus 2.2 (AT-02
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from typing import Final, TypeGuard
 
@@ -15,7 +16,8 @@ from proton import ubyte, uint
 
 from brokers.amqp.dialect import EMBEDDED
 from brokers.amqp.mapping import PRIORITIES, UINT, from_amqp_message, to_amqp_message
-from brokers.amqp.sections import MalformedError, Section, decode, encode
+from brokers.amqp.provider.nodes import UNAUTHORIZED, RefusalError
+from brokers.amqp.sections import Found, MalformedError, Section, decode, encode
 from brokers.message import DEFAULT_PRIORITY, DeliveryMode, Destination, Message, MessageType
 from brokers.selector import HEADERS, Headers
 
@@ -51,18 +53,21 @@ class CarriedMessage(Message):
         return max(len(self.kept), super(CarriedMessage, self).octets)  # by name, as slots make another class
 
 
-def carry(octets: bytes, destination: Destination | None, now: int) -> CarriedMessage:
+def carry(octets: bytes, destination: Destination | None, now: int, user: str | None) -> CarriedMessage:
     """Read what a client sent. An address for replies that names nothing is dropped, but for the octets as they came.
 
     Args:
         octets: the AMQP message.
         destination: where the link leads; None to go by `to` of the message, which is then in `destination`.
         now: milliseconds since 1970, from which a time to live counts.
+        user: who sends; None for nobody in particular.
 
     Raises:
         MalformedError: it is none.
+        RefusalError: its user-id is another. Spec: AMQP 1.0 part 3, 3.2.4.
     """
     sections = list(decode(octets))  # raises, where reading for JMS would go on
+    _check_user(sections, user)
     message = from_amqp_message(octets, EMBEDDED, destination).message
     header: object = next((each.value for each in sections if each.section is Section.HEADER), [])
     if not isinstance(header, list):
@@ -77,6 +82,15 @@ def carry(octets: bytes, destination: Destination | None, now: int) -> CarriedMe
     values = {each.name: getattr(changed, each.name) for each in fields(Message)}
     kept = b"".join(each.octets for each in sections if each.section not in HOP_BY_HOP)
     return CarriedMessage(**values, kept=kept, told_id=message.message_id, told_timestamp=message.timestamp)
+
+
+def _check_user(sections: Iterable[Found], user: str | None) -> None:
+    for stated in [each.value for each in sections if each.section is Section.PROPERTIES]:
+        claimed = stated[1] if isinstance(stated, list) and len(stated) > 1 else None
+        octets = bytes(claimed) if isinstance(claimed, bytes | memoryview) else claimed
+        if octets not in (None, b"", (user or "").encode()):
+            own = "an anonymous client has none" if user is None else f"that of {user!r}"
+            raise RefusalError(UNAUTHORIZED, f"the user-id of a message is its sender's or left out: {own}")
 
 
 def bound_for(message: CarriedMessage, destination: Destination) -> CarriedMessage:

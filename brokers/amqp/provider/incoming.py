@@ -264,7 +264,7 @@ class Posts:
             RefusalError: it is no message, or there is no such destination.
         """
         try:
-            message = carry(octets, self._destination, self._sink.now())
+            message = carry(octets, self._destination, self._sink.now(), self._sink.user)
         except MalformedError as error:
             raise RefusalError(DECODE, str(error)) from error
         if self._destination is not None:

@@ -49,6 +49,7 @@ TYPE: Final = "X-JMS-Type"
 MESSAGE_TYPE: Final = "X-JMS-Message-Type"
 DELIVERY_MODE: Final = "X-JMS-Delivery-Mode"
 EXPIRATION: Final = "X-JMS-Expiration"
+USER: Final = "JMSXUserID"
 COUNT: Final = "X-Delivery-Count"
 LOWEST: Final = 10
 """SMQP's priority for JMS's 0; JMS sends higher numbers first, SMQP lower ones."""
@@ -141,7 +142,7 @@ def to_message(received: Received, destination: Destination, dialect: Dialect) -
     return Message(
         message_type=kind,
         body=body,
-        properties=Properties(_properties(attributes)),
+        properties=Properties(each for each in _properties(attributes) if not _is_forged(each, received.cmuid)),
         destination=destination,
         message_id=f"ID:{received.smuid}",
         correlation_id=_optional(attributes, CORRELATION),
@@ -182,6 +183,11 @@ def _properties(attributes: Attributes) -> Iterator[Property]:
             yield Property(name, PropertyType(kind), READ[PropertyType(kind)](unquote(text)))
         except (ValueError, KeyError):
             yield Property(name, PropertyType.STRING, unquote(value))
+
+
+def _is_forged(each: Property, cmuid: str) -> bool:
+    """Say whether a property names another user than the server, which writes the Cmuid."""
+    return each.name == USER and each.value != cmuid.partition("/")[0]
 
 
 READ: Final[Mapping[PropertyType, Callable[[str], PropertyValue]]] = {

@@ -83,6 +83,7 @@ class Server:
         self._commands: dict[int, CommandProtocol] = {}
         self._notifies: dict[tuple[int, int], NotifyProtocol] = {}
         self._connecting: dict[tuple[int, int], asyncio.Task[None]] = {}
+        self._comparing: set[asyncio.Task[None]] = set()
         self._links: dict[str, Link] = {}
         self._is_flushing = False
         self._alarm: asyncio.TimerHandle | None = None
@@ -180,10 +181,7 @@ class Server:
         if goodbye is not None:
             self.engine.core.announce.bye(goodbye)
         self.flush()
-        connecting = list(self._connecting.values())
-        for task in connecting:
-            task.cancel()
-        await asyncio.gather(*connecting, return_exceptions=True)
+        await self._give_up()
         protocols = [*self._commands.values(), *self._notifies.values()]
         for protocol in protocols:
             protocol.close()
@@ -192,8 +190,16 @@ class Server:
         for protocol in protocols:
             protocol.abort()
         await self._turns()
+        await self._give_up()
         if self._alarm is not None:
             self._alarm.cancel()
+
+    async def _give_up(self) -> None:
+        """End what was begun in the background: connections that are being made, and passwords that wait their turn."""
+        tasks = [*self._connecting.values(), *self._comparing]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _turns(self) -> None:
         """Let the loop do what is under way."""
@@ -263,7 +269,9 @@ class Server:
         elif isinstance(action, NotifyWrite | NotifyClose):
             self._do_notify(action)
         else:
-            self._loop.create_task(self._compare_or_hash(action))
+            task = self._loop.create_task(self._compare_or_hash(action))
+            self._comparing.add(task)
+            task.add_done_callback(self._comparing.discard)
 
     def _do_command(self, action: Write | Close | Resume) -> None:
         protocol = self._commands.get(action.session)

@@ -31,9 +31,11 @@ class Options:
         reconnect: shortest and longest time between attempts to reach a client that cannot be reached.
         connect_timeout: how long a client may take to accept its notify connection.
         client_port: where clients listen that did not say.
+        client_ports: where else clients may have themselves notified: by default no ports of services of the system.
         login_timeout: how long a client may take to log in.
         idle_timeout: how long one that is logged in may send nothing; None for ever.
-        max_failures: wrong passwords before the connection ends.
+        max_failures: wrong passwords before the connection ends, and ports in a row at which nobody could be notified,
+            before no further one is tried.
         trash_lifetime: how long messages stay in Trash (SM-046).
         memory: how long origins of forwarded messages are remembered, so that none is delivered twice.
         max_topics: topics of the server, at any depth; an account's own is made nevertheless.
@@ -48,7 +50,7 @@ class Options:
         max_in_answer: messages in the answer to one GET.
         max_events: notifications other than messages that wait for one client; more are dropped, oldest first.
         media_types: the only ones that may be published; None for all.
-        hide_accounts: LOGIN answers as if every account existed.
+        hide_accounts: LOGIN answers as if every account existed; False tells those that there are not by 404.
         scrypt_cost: the cost of hashing a password.
     """
 
@@ -66,6 +68,7 @@ class Options:
     reconnect: tuple[float, float] = (0.5, 60.0)
     connect_timeout: float = 10.0
     client_port: int = CLIENT_PORT
+    client_ports: range = range(1024, 65536)
     login_timeout: float = 60.0
     idle_timeout: float | None = None
     max_failures: int = 3
@@ -81,5 +84,5 @@ class Options:
     max_in_answer: int = 1_000
     max_events: int = 1_000
     media_types: frozenset[str] | None = None
-    hide_accounts: bool = False
+    hide_accounts: bool = True
     scrypt_cost: int = 2**14

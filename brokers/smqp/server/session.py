@@ -58,6 +58,7 @@ class Session:
         claimed: the account whose password is to follow.
         guid: of this login.
         failures: wrong passwords so far.
+        missed_ports: ports in a row at which nobody could be notified.
         since: when the client connected, by the clock of timers.
         unsent: octets written since the connection had sent all.
         is_busy: the answer to a command is still to come, so no further one is read.
@@ -81,6 +82,7 @@ class Session:
         self.claimed = ""
         self.guid = ""
         self.failures = 0
+        self.missed_ports = 0
         self.unsent = 0
         self.is_busy = False
         self.interests: dict[str, str] = {}

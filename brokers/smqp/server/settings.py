@@ -5,12 +5,17 @@ Spec: SMQP 4.1.6.5, 4.1.15, 4.1.16.
 
 from __future__ import annotations
 
+import logging
+from functools import partial
 from typing import Final
 
 from brokers.smqp.dialogue import Heard
+from brokers.smqp.errors import RefusedError
 from brokers.smqp.replies import Code, plain
 from brokers.smqp.server.core import Core
 from brokers.smqp.server.session import Answer, Session
+
+log = logging.getLogger(__name__)
 
 OK: Final = Answer(plain(Code.OK))
 
@@ -18,8 +23,23 @@ OK: Final = Answer(plain(Code.OK))
 def port(core: Core, session: Session, heard: Heard) -> None:
     """Connect to the port where the client listens now, and answer once that succeeded or failed."""
     assert heard.command is not None
+    wanted, options = heard.command.port, core.options
+    if wanted not in options.client_ports and wanted != options.client_port:
+        raise RefusedError(Code.FORBIDDEN, f"clients are not notified at port {wanted}")
+    if session.missed_ports >= options.max_failures:
+        raise RefusedError(Code.FORBIDDEN, f"{session.missed_ports} ports were tried that nobody listened at")
     session.is_busy = True
-    session.channel.set_port(heard.command.port, lambda code: session.finish(Answer(plain(code))))
+    session.channel.set_port(wanted, partial(_tried, session, wanted))
+
+
+def _tried(session: Session, wanted: int, code: Code) -> None:
+    """Answer; who has ports tried at which nobody is, is not helped to find out about more."""
+    if code is Code.OK:
+        session.missed_ports = 0
+    else:
+        session.missed_ports += 1
+        log.warning("%s is not notified at port %d of %s: %s", session.owner.name, wanted, session.address, code.name)
+    session.finish(Answer(plain(code)))
 
 
 def suspend(core: Core, session: Session, heard: Heard) -> Answer:
