@@ -197,8 +197,8 @@ class LogFiles:
 
 
 def _appended(path: str, flags: int) -> int:
-    """Open a file so that all that is written goes to its end, wherever that is by then."""
-    return os.open(path, flags | os.O_APPEND, 0o666)
+    """Open a file, its owner's if it is made, so that all that is written goes to its end, wherever that is by then."""
+    return os.open(path, flags | os.O_APPEND, 0o600)
 
 
 def _ends_within_a_line(path: Path) -> bool:

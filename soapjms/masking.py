@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from brokers.message import Body, Message, Properties, Property, PropertyType
+from brokers.message import Body, Message, Properties, Property, PropertyType, PropertyValue
 from brokers.naming.errors import SECRET
 from soapjms.protocol.content import DECODERS, ENCODERS, detect_encoding
 from soapjms.protocol.errors import UsageError
@@ -27,11 +27,12 @@ NAME: Final = re.compile(r"[^\W\d][\w.-]*")
 
 
 class Rule(NamedTuple):
-    """What is hidden in bodies: what a record calls it, how it is found in UTF-8, what is put there."""
+    """What is hidden in bodies: what a record calls it, how it is found in UTF-8 or UTF-16, what is put there."""
 
     what: str
     pattern: re.Pattern[bytes]
     instead: bytes
+    is_wide: bool = False
 
 
 class Masked(NamedTuple):
@@ -70,7 +71,8 @@ class Mask:
     rules: tuple[Rule, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        elements = [_element_rule(name) for name in dict.fromkeys((*ALWAYS, *self.elements))]
+        names = dict.fromkeys((*ALWAYS, *self.elements))
+        elements = [rule for name in names for rule in _element_rules(name)]
         patterns = [_pattern_rule(number, text) for number, text in enumerate(self.patterns, 1)]
         object.__setattr__(self, "rules", (*elements, *patterns))
 
@@ -101,6 +103,8 @@ class Mask:
         if isinstance(body, str):
             text, found = self._in_utf_8(body.encode("utf-8", "surrogatepass"))
             return (text.decode("utf-8", "surrogatepass") if found else body), found
+        if isinstance(body, Properties):
+            return self._in_map(body)
         if not isinstance(body, bytes | memoryview):
             return body, []
         encoding = message.properties.text(CONTENT_ENCODING) or "identity"
@@ -122,11 +126,33 @@ class Mask:
 
     def _in_utf_8(self, octets: bytes) -> tuple[bytes, list[str]]:
         found = []
+        has_wide = b"\0" in octets
         for rule in self.rules:
+            if rule.is_wide and not has_wide:
+                continue
             octets, count = rule.pattern.subn(rule.instead, octets)
-            if count:
+            if count and rule.what not in found:
                 found.append(rule.what)
         return octets, found
+
+    def _in_map(self, body: Properties) -> tuple[Body, list[str]]:
+        """Hide entries that are called as what is hidden, and what is hidden in the texts of others."""
+        made, found = list[Property](), list[str]()
+        for entry in body:
+            if self._hides(entry.name) or entry.name in (*ALWAYS, *self.elements):
+                made.append(_hidden(entry))
+                found.append(f"entry {entry.name}")
+            else:
+                value, hidden = self._in_value(entry.value)
+                made.append(Property(entry.name, entry.type, value) if hidden else entry)
+                found += hidden
+        return (Properties(made) if found else body), list(dict.fromkeys(found))
+
+    def _in_value(self, value: PropertyValue) -> tuple[PropertyValue, list[str]]:
+        if not isinstance(value, str):
+            return value, []
+        text, found = self._in_utf_8(value.encode("utf-8", "surrogatepass"))
+        return text.decode("utf-8", "surrogatepass"), found
 
 
 @lru_cache(maxsize=1024)
@@ -143,13 +169,26 @@ def _hidden(entry: Property) -> Property:
     return Property(entry.name, PropertyType.STRING, HIDDEN.decode())
 
 
-def _element_rule(name: str) -> Rule:
+def _element_rules(name: str) -> list[Rule]:
     if not NAME.fullmatch(name):
         raise UsageError(f"{name!r} is no local name of an element: no prefix, no path, as in CardNumber")
     # No `<` within a tag, so that a body full of beginnings is not looked through once for each of them.
     tag = rb"(?:[^\s<>/:]+:)?" + re.escape(name).encode()
-    pattern = rb"(<" + tag + rb"(?:\s[^<>]*)?(?<!/)>).*?(?=</" + tag + rb"\s*>|\Z)"
-    return Rule(f"element {name}", re.compile(pattern, re.DOTALL), rb"\1" + HIDDEN)
+    # A quoted `/>` ends no tag; where a quote is odd, the next `>` does.
+    within = rb"(?:(?:[^<>\"']|\"[^\"<]*\"|'[^'<]*')*+|[^<>]*+)"
+    pattern = rb"(<" + tag + rb"(?:\s" + within + rb")?(?<!/)>).*?(?=</" + tag + rb"\s*>|\Z)"
+    rules = [Rule(f"element {name}", re.compile(pattern, re.DOTALL), rb"\1" + HIDDEN)]
+    for codec in ("utf-16-le", "utf-16-be"):  # such as in one part of several, where nothing else says so
+        wide = {each: re.escape(each.encode(codec)) for each in (name, *"<>:/ \t\r\n")}
+        blank = b"|".join(wide[each] for each in " \t\r\n")
+        other = b"(?:(?!" + b"|".join(wide[each] for each in "<>:/") + b").{2})"
+        tag = b"(?:" + other + b"{1,100}?" + wide[":"] + b")?" + wide[name]
+        attributes = b"(?:(?:" + blank + b")(?:(?!" + wide["<"] + b"|" + wide[">"] + b").{2})*+)?"
+        end = b"(?<!" + wide["/"] + b")" + wide[">"]
+        pattern = b"(" + wide["<"] + tag + attributes + end + b").*?(?=" + wide["<"] + wide["/"] + tag + b"|\\Z)"
+        stars = HIDDEN.decode().encode(codec)
+        rules.append(Rule(f"element {name}", re.compile(pattern, re.DOTALL), rb"\1" + stars, is_wide=True))
+    return rules
 
 
 def _pattern_rule(number: int, text: str) -> Rule:

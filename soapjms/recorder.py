@@ -20,9 +20,13 @@ from typing import Final, Self
 from brokers.connection import Connection, Delivery
 from brokers.message import Destination, DestinationKind, Message
 from soapjms.capturelog import DEFAULT_ROTATION, LogFiles, utc_now
-from soapjms.protocol.record import Direction, Node, capture, to_octets
+from soapjms.masking import Mask
+from soapjms.protocol.record import Direction, Node, Record, capture, to_octets
 
 log = logging.getLogger("soapjms.recorder")
+
+DEFAULT_MASK: Final = Mask()
+UNMASKED: Final = "this log has passwords and other secrets as they are"
 
 FLUSH_SECONDS: Final = 1.0
 """After which what was recorded is in the file, if that is compressed."""
@@ -44,11 +48,15 @@ class Recorder:
     A file that is full is followed by another beside it, since gzip cannot be read in parts: after `capture.jsonl.gz`
     come `capture-0002.jsonl.gz` and so on. Where none can be begun, which is logged, the last one grows on.
 
+    Files that it makes are readable by their owner only. Passwords of WS-Security, and properties that are called as
+    secrets are, are hidden as `soapjms capture` hides them; `meta.masked` of a record says what was.
+
     Args:
         path: a `.jsonl` file, or `.jsonl.gz` to compress; what it holds already stays, lines are added, to the last of
             the files if there are several.
         clock: returns the time of capture.
         rotation: octets of a file, as it is on the disk, after which another is begun.
+        mask: what is hidden; None for nothing, which the log says and `meta.unmasked` of the first record.
 
     Attributes:
         path: the first file.
@@ -59,9 +67,16 @@ class Recorder:
     """
 
     def __init__(
-        self, path: str | Path, clock: Callable[[], datetime] = utc_now, *, rotation: int = DEFAULT_ROTATION
+        self,
+        path: str | Path,
+        clock: Callable[[], datetime] = utc_now,
+        *,
+        rotation: int = DEFAULT_ROTATION,
+        mask: Mask | None = DEFAULT_MASK,
     ) -> None:
         self.path = Path(path)
+        self._mask = mask
+        self._is_told = mask is not None
         self._clock = clock
         self._written = 0
         self._failed = 0
@@ -118,7 +133,7 @@ class Recorder:
             time: when it passed, if it is written later than that.
         """
         try:
-            line = to_octets(capture(message, time or self.now(), direction, node)) + b"\n"
+            line = to_octets(self._recorded(message, time or self.now(), direction, node)) + b"\n"
             with self._lock:
                 if self._closed.is_set():
                     raise ValueError("the recorder is closed")
@@ -131,6 +146,22 @@ class Recorder:
                 self._failed += 1
             lost, problem = 1, error
         self._tell(lost, problem)
+
+    def _recorded(self, message: Message, time: datetime, direction: Direction | None, node: Node | None) -> Record:
+        made = capture(
+            message, time, direction, node
+        )  # of the message as it is, which may be one that nobody could read
+        if self._mask is None:
+            if self._is_told:
+                return made
+            self._is_told = True
+            log.warning("%s has passwords and other secrets as they are: mask=None hides nothing", self.path)
+            return replace(made, meta={"unmasked": UNMASKED})
+        masked = self._mask.apply(message)
+        if not masked.what:
+            return made
+        made = capture(masked.message, time, direction, node, {"masked": list(masked.what)})
+        return replace(made, truncated=True, sha256=None) if masked.is_cut else made
 
     def _see_to_flushing(self) -> None:
         if self._flusher is None or not self._flusher.is_alive():  # it is not, in a process that was forked

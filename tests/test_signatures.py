@@ -302,8 +302,8 @@ def moved_to_the_header(root: etree._Element) -> None:
     root[0].append(of_eve(root))
 
 
-def second_body(root: etree._Element) -> None:
-    root.append(of_eve(root))
+def moved_behind_the_body(root: etree._Element) -> None:
+    etree.SubElement(root, "{urn:other}rest").append(of_eve(root))
 
 
 def moved_to_security(root: etree._Element) -> None:
@@ -412,7 +412,7 @@ ATTACKS: list[tuple[Callable[[etree._Element], None], str, str]] = [
     (moved_body_same_id, "InvalidSecurity", "2 elements have the id"),
     (moved_body_same_xml_id, "InvalidSecurity", "2 elements have the id"),
     (moved_to_the_header, "InvalidSecurity", "the Body is not signed"),
-    (second_body, "InvalidSecurity", "neither the Body nor a block"),
+    (moved_behind_the_body, "InvalidSecurity", "neither the Body nor a block"),
     (moved_to_security, "InvalidSecurity", "the Body is not signed"),
     (moved_timestamp, "InvalidSecurity", "no Timestamp that is signed"),
     (second_timestamp, "InvalidSecurityToken", "there are 2 elements Timestamp"),

@@ -8,7 +8,9 @@ from brokers.errors import BrokerError
 
 MOST_LISTED: Final = 20
 
-SECRET: Final = re.compile(r"(?i)passw|credential|secret|token|username|principal")
+SECRET: Final = re.compile(
+    r"(?i)passw|pwd|credential|secret|token|username|principal|authorization|cookie|api[-_.]?key|jwt"
+)
 """What the name of an entry looks like whose value must not be shown."""
 
 

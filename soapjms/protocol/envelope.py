@@ -38,26 +38,36 @@ class UnknownVersionError(ValueError):
 
 
 def as_envelope(root: etree._Element) -> Envelope:
-    """Take an XML document for a SOAP envelope.
+    """Take an XML document for a SOAP envelope: a Header or none, then one Body, of the version of the envelope.
+
+    Another Header or Body is refused, of either version, wherever it stands: others might read that one. So are other
+    elements before the Body; behind it, where SOAP 1.1 lets them be, they are left alone.
 
     Raises:
         UnknownVersionError: its root is an Envelope of another namespace.
-        ValueError: its root is no Envelope of SOAP 1.1 or 1.2, or has no Body.
+        ValueError: its root is no Envelope of SOAP 1.1 or 1.2, or has not what that has.
+
+    Spec: SOAP 1.1 4; SOAP 1.2 Part 1 5.1.
     """
     tags = _TAGS.get(root.tag)
     if tags is None:
         error = UnknownVersionError if etree.QName(root).localname == "Envelope" else ValueError
         raise error(f"the root element is {shown(root.tag)}, no SOAP envelope")
     version, header_tag, body_tag = tags
-    header = body = None
-    for child in root:
-        if child.tag == body_tag:
+    header = body = misplaced = None
+    for child in root.iterchildren(etree.Element):
+        if body is None and child.tag == body_tag:
             body = child
-            break
-        if child.tag == header_tag:
+        elif body is None and header is None and child.tag == header_tag:
             header = child
+        elif misplaced is None and (body is None or child.tag in _PARTS):
+            misplaced = child
     if body is None:
         raise ValueError("the SOAP envelope has no Body")
+    if misplaced is not None:
+        raise ValueError(
+            f"the SOAP envelope has {shown(misplaced.tag)} where it stands; it has one Header at most, then one Body"
+        )
     return Envelope(version, root, header, body)
 
 
@@ -65,6 +75,7 @@ _TAGS: Final[Mapping[object, tuple[SoapVersion, str, str]]] = {
     f"{{{version.namespace}}}Envelope": (version, f"{{{version.namespace}}}Header", f"{{{version.namespace}}}Body")
     for version in SoapVersion
 }
+_PARTS: Final = frozenset(tag for _, *tags in _TAGS.values() for tag in tags)
 
 
 def read_envelope(envelope: bytes | str | etree._Element, limits: Limits = DEFAULT_LIMITS) -> tuple[Envelope, bytes]:

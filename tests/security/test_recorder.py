@@ -1,0 +1,62 @@
+"""Capture logs and who may read them: no password is in one unless that was wanted."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from calling_kit import request_message
+from test_security import secured, token
+
+from brokers import properties
+from soapjms import Recorder
+from soapjms.masking import Mask
+
+SECRET = "s3cret-of-ann"
+MESSAGE = replace(
+    request_message("bank", None, secured(token(password=SECRET))), properties=properties({"password": SECRET})
+)
+
+
+@pytest.mark.parametrize("name", ["log.jsonl", "log.jsonl.gz"])
+def test_files_are_their_owners(tmp_path: Path, name: str) -> None:
+    """Nobody else reads a file that was made, nor one that followed it."""
+    with Recorder(tmp_path / name, rotation=1) as recorder:
+        for _ in range(2):
+            recorder.record(MESSAGE)
+            recorder.flush()
+        assert len(recorder.files) == 2
+    assert [each.stat().st_mode & 0o777 for each in recorder.files] == [0o600, 0o600]
+
+
+def test_passwords_are_hidden(tmp_path: Path) -> None:
+    """PasswordText in the body, and a property that is called as a secret is; the record says so."""
+    with Recorder(tmp_path / "log.jsonl") as recorder:
+        recorder.record(MESSAGE)
+    written = recorder.path.read_text()
+    assert SECRET not in written
+    assert json.loads(written)["meta"]["masked"] == ["property password", "element Password"]
+
+
+def test_more_is_hidden(tmp_path: Path) -> None:
+    """A mask of one's own hides what it names besides; a body that cannot be looked into is left out."""
+    with Recorder(tmp_path / "log.jsonl", mask=Mask(elements=["Username"])) as recorder:
+        recorder.record(MESSAGE)
+        recorder.record(replace(MESSAGE, properties=properties({"SOAPJMS_contentEncoding": "unknown"})))
+    first, second = (json.loads(line) for line in recorder.path.read_text().splitlines())
+    assert "element Username" in first["meta"]["masked"]
+    assert second["truncated"] is True
+
+
+def test_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Who wants them has them, and is told: by the log of the program, and by the first record."""
+    with caplog.at_level(logging.WARNING), Recorder(tmp_path / "log.jsonl", mask=None) as recorder:
+        recorder.record(MESSAGE)
+        recorder.record(MESSAGE)
+    first, second = (json.loads(line) for line in recorder.path.read_text().splitlines())
+    assert first["meta"] == {"unmasked": "this log has passwords and other secrets as they are"}
+    assert "meta" not in second
+    assert "mask=None hides nothing" in caplog.text
