@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from brokers import InvalidSelectorError, Message, MessageType, Properties, Property, PropertyType, properties
 from brokers.message import DeliveryMode
-from brokers.selector import MAX_DEPTH, MAX_LENGTH, Pattern, Selector
+from brokers.selector import MAX_DEPTH, MAX_LENGTH, MAX_SEARCHED, Pattern, Selector
 
 MESSAGE = Message(
     message_type=MessageType.TEXT,
@@ -249,3 +249,43 @@ def test_time(what: str) -> None:
     began = time.process_time()
     asked.matches(value)
     assert time.process_time() - began < 2.0
+
+
+def long(value: str) -> Message:
+    """Make a message with a string."""
+    return Message(message_type=MessageType.MESSAGE, properties=properties({"a": value}))
+
+
+MANY = " OR ".join(["a LIKE '%_b%'"] * 400)
+
+
+def test_what_is_searched_for_one_message() -> None:
+    """It is bounded, over all LIKEs: beyond that the selector is unknown, however it goes on."""
+    for text in (MANY, f"NOT ({MANY})", f"{MANY} OR TRUE"):
+        asked, message = Selector(text), long("a" * 100_000)
+        began = time.process_time()
+        assert not asked.wants(message)
+        assert time.process_time() - began < 0.1
+    room = MAX_SEARCHED // 2
+    twice = Selector("a LIKE '%b%' OR a LIKE '%a_%'")
+    for _ in range(2):  # each evaluation has all of it
+        assert twice.wants(long("a" * room))
+        assert not twice.wants(long("a" * (room + 1)))
+
+
+def test_beginnings_and_ends_of_long_strings() -> None:
+    """They are seen without a search, and so of strings of any length."""
+    message = long("a" * 100_000 + "b")
+    for text in ("a LIKE 'a%'", "a LIKE '_a%b'", "a LIKE '%_b'", "a NOT LIKE 'b%'", "a LIKE '%'", "a <> 'x'"):
+        assert Selector(" AND ".join([text] * 100)).wants(message)
+
+
+def test_a_message_with_many_properties() -> None:
+    """They are gone through once, however many names the selector has."""
+    message = Message(
+        message_type=MessageType.MESSAGE, properties=properties({f"p{each}": 1 for each in range(20_000)})
+    )
+    asked = Selector(" OR ".join(f"p{19_000 + each} = 2" for each in range(500)))
+    began = time.process_time()
+    assert not asked.wants(message)
+    assert time.process_time() - began < 0.1
