@@ -7,7 +7,8 @@ A selector may come from a stranger, and a broker asks it while everybody waits.
 and so is what LIKE searches for one message: beyond that the selector is unknown. The rest of its time grows in
 proportion to its length.
 
-Deviation: integers are exact where Java's overflow; to divide by an integer 0 gives unknown, where Java raises.
+Deviation: an integer result that 64 bits do not hold is unknown, where Java's overflows; to divide by an integer 0
+gives unknown, where Java raises.
 
 Spec: JMS 1.1 and 2.0, 3.8.1 (message selector syntax), 3.5.1 (names that begin with JMS).
 """
@@ -236,6 +237,10 @@ COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 }
 
 
+SMALLEST_LONG: Final = 1 << 63
+"""Without its sign."""
+
+
 def _negate(value: Value) -> bool | None:
     return not value if isinstance(value, bool) else None
 
@@ -261,11 +266,14 @@ ARITHMETIC: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
 
 
 def _calculate(sign: str, left: Value, right: Value) -> Value:
+    """Return the result; None where an operand is no number, or where no long or double holds the result."""
     if not (_is_number(left) and _is_number(right)):
         return None
     try:
-        result: Value = ARITHMETIC[sign](left, right)
+        result: int | float | None = ARITHMETIC[sign](left, right)
     except OverflowError:  # an integer that no double holds
+        return None
+    if isinstance(result, int) and not -SMALLEST_LONG <= result < SMALLEST_LONG:
         return None
     return result
 
@@ -552,10 +560,6 @@ def _constant(kind: Kind, value: Value) -> Expression:
 
 def _unquoted(text: str) -> str:
     return text[1:-1].replace("''", "'")
-
-
-SMALLEST_LONG: Final = 1 << 63
-"""Without its sign."""
 
 
 def _exact(parser: Parser, text: str) -> Expression:
