@@ -134,11 +134,17 @@ class Selector:
             headers: what yields the headers of a message, by name.
 
         Raises:
-            InvalidSelectorError: it is none; the message says where and why.
+            InvalidSelectorError: it is none; the message says where and why. Or it is nested too deep for what is left
+                of the caller's stack.
         """
         self.text = text
         self._headers = headers
-        self._evaluate = Parser(text).parse() if text.strip() else _always
+        try:
+            self._evaluate = Parser(text).parse() if text.strip() else _always
+        except RecursionError as error:
+            raise InvalidSelectorError(
+                f"selector must be nested less deep where its caller's stack is as deep as here: {text[:200]!r}"
+            ) from error
 
     def wants(self, message: Message, delivery_count: int = 1) -> bool:
         """Say whether a consumer wants a message, which this would be so many deliveries of.

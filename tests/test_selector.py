@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import re
+import sys
 import time
 from itertools import product
 
@@ -233,6 +235,21 @@ def test_limits() -> None:
     assert Selector("(NOT (" * 12 + "age + (1) = 18 AND (TRUE)" + "))" * 12).wants(MESSAGE)
     assert Selector(" OR ".join(["age=1"] * 800) + " OR age=17").wants(MESSAGE)
     assert Selector("+".join(["1"] * 4000) + "=4000").wants(MESSAGE)
+
+
+def below(frames: int, text: str) -> Selector:
+    """Read a selector with so many calls more on the stack."""
+    return below(frames - 1, text) if frames else Selector(text)
+
+
+def test_a_deep_stack() -> None:
+    """What is nested too deep for the stack of the caller is no selector there; nothing else is raised."""
+    deep = "(" * MAX_DEPTH + "age = 17" + ")" * MAX_DEPTH
+    assert Selector(deep).wants(MESSAGE)
+    room = sys.getrecursionlimit() - len(inspect.stack())
+    with pytest.raises(InvalidSelectorError, match="selector must be nested less deep where its caller's stack"):
+        below(room - 200, deep)
+    assert below(room - 200, "age = 17").wants(MESSAGE)
 
 
 HOSTILE = {
