@@ -120,6 +120,7 @@ def test_how_long_and_for_whom(what: str, wire: Wire) -> None:
         ({"s": described(SELECTOR, "a = = 1")}, "must have a name, a literal"),
         ({"s": described(SELECTOR, uint(5))}, "a selector is a string"),
         ({"s": described(SELECTOR, "a" * 9000)}, "8192 characters"),
+        ({"s": described(SELECTOR, "a = 1"), "t": described(0x468C00000004, "a = 2")}, "one selector at most"),
     ],
 )
 def test_a_selector_that_is_none(filters: dict[str, Any], why: str, wire: Wire) -> None:
