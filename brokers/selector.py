@@ -3,10 +3,12 @@
 A text is cut into tokens and parsed by the levels of `GRAMMAR`, loosest first, into functions that yield a value for a
 message. Conditions are true, false or unknown (None), as in SQL; a message is wanted where its selector is true.
 
-A selector may come from a stranger. Its length and its depth are bounded, and the time that it takes grows in
-proportion to its length and to that of the strings it looks at, LIKE included.
+A selector may come from a stranger, and a broker asks it while everybody waits. Its length and its depth are bounded,
+and so is what LIKE searches for one message: beyond that the selector is unknown. The rest of its time grows in
+proportion to its length.
 
-Deviation: integers are exact where Java's overflow; to divide by an integer 0 gives unknown, where Java raises.
+Deviation: an integer result that 64 bits do not hold is unknown, where Java's overflows; to divide by an integer 0
+gives unknown, where Java raises.
 
 Spec: JMS 1.1 and 2.0, 3.8.1 (message selector syntax), 3.5.1 (names that begin with JMS).
 """
@@ -21,7 +23,7 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
 
 from brokers.errors import InvalidSelectorError
-from brokers.message import DeliveryMode, Message, PropertyType
+from brokers.message import DeliveryMode, Message, Property, PropertyType
 
 MAX_LENGTH: Final = 8192
 """Characters of a selector."""
@@ -29,12 +31,52 @@ MAX_LENGTH: Final = 8192
 MAX_DEPTH: Final = 50
 """Parentheses, signs and NOTs within each other."""
 
+MAX_SEARCHED: Final = 16_384
+"""Characters that all LIKEs of a selector search for one message: of each string, once for each pattern that has
+something between two `%`. Ten milliseconds at worst; what begins or ends with something is seen without a search."""
+
 Value: TypeAlias = bool | int | float | str | bytes | None
-Read: TypeAlias = Callable[[str], Value]
-"""Yields the value of a header or property of one message; None where it has none."""
+Headers: TypeAlias = Mapping[str, Callable[[Message], Value]]
+
+
+class Read:
+    """Reads one message for one evaluation of a selector, and counts what that searches."""
+
+    __slots__ = ("_delivery_count", "_headers", "_left", "_message", "_properties")
+
+    def __init__(self, message: Message, headers: Headers, delivery_count: int) -> None:
+        self._message = message
+        self._headers = headers
+        self._delivery_count = delivery_count
+        self._properties: dict[str, Property] | None = None
+        self._left = MAX_SEARCHED
+
+    def __call__(self, name: str) -> Value:
+        """Return the value of a header or property; None where there is none."""
+        header = self._headers.get(name)
+        if header is not None:
+            return header(self._message)
+        if name == DELIVERY_COUNT:
+            return self._delivery_count
+        if self._properties is None:  # once, as a stranger's message may have very many
+            self._properties = {each.name: each for each in reversed(self._message.properties)}
+        found = self._properties.get(name)
+        if found is None or found.type is not PropertyType.BYTES:
+            return None if found is None else found.value
+        return b""  # octets are no type of JMS's: they are not null, and compare with nothing
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether more was to be searched than may be."""
+        return self._left < 0
+
+    def may_search(self, characters: int) -> bool:
+        """Count what is to be searched, and say whether it is not too much."""
+        self._left -= characters
+        return self._left >= 0
+
 
 Evaluate: TypeAlias = Callable[[Read], Value]
-Headers: TypeAlias = Mapping[str, Callable[[Message], Value]]
 
 MODES: Final[Mapping[int | None, str]] = {
     DeliveryMode.PERSISTENT: "PERSISTENT",
@@ -92,27 +134,25 @@ class Selector:
             headers: what yields the headers of a message, by name.
 
         Raises:
-            InvalidSelectorError: it is none; the message says where and why.
+            InvalidSelectorError: it is none; the message says where and why. Or it is nested too deep for what is left
+                of the caller's stack.
         """
         self.text = text
         self._headers = headers
-        self._evaluate = Parser(text).parse() if text.strip() else _always
+        try:
+            self._evaluate = Parser(text).parse() if text.strip() else _always
+        except RecursionError as error:
+            raise InvalidSelectorError(
+                f"selector must be nested less deep where its caller's stack is as deep as here: {text[:200]!r}"
+            ) from error
 
     def wants(self, message: Message, delivery_count: int = 1) -> bool:
-        """Say whether a consumer wants a message, which this would be so many deliveries of."""
+        """Say whether a consumer wants a message, which this would be so many deliveries of.
 
-        def read(name: str) -> Value:
-            header = self._headers.get(name)
-            if header is not None:
-                return header(message)
-            if name == DELIVERY_COUNT:
-                return delivery_count
-            found = message.properties.lookup(name)
-            if found is None or found.type is not PropertyType.BYTES:
-                return None if found is None else found.value
-            return b""  # octets are no type of JMS's: they are not null, and compare with nothing
-
-        return self._evaluate(read) is True
+        It does not want one of which LIKE would have to search more than `MAX_SEARCHED` characters.
+        """
+        read = Read(message, self._headers, delivery_count)
+        return self._evaluate(read) is True and not read.is_exhausted
 
 
 def _always(read: Read) -> Value:
@@ -203,6 +243,10 @@ COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 }
 
 
+SMALLEST_LONG: Final = 1 << 63
+"""Without its sign."""
+
+
 def _negate(value: Value) -> bool | None:
     return not value if isinstance(value, bool) else None
 
@@ -228,11 +272,14 @@ ARITHMETIC: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
 
 
 def _calculate(sign: str, left: Value, right: Value) -> Value:
+    """Return the result; None where an operand is no number, or where no long or double holds the result."""
     if not (_is_number(left) and _is_number(right)):
         return None
     try:
-        result: Value = ARITHMETIC[sign](left, right)
+        result: int | float | None = ARITHMETIC[sign](left, right)
     except OverflowError:  # an integer that no double holds
+        return None
+    if isinstance(result, int) and not -SMALLEST_LONG <= result < SMALLEST_LONG:
         return None
     return result
 
@@ -423,7 +470,7 @@ def _in(parser: Parser, number: int, left: Expression, is_negated: bool) -> Eval
     while parser.take(","):
         strings.add(parser.string("a string"))
     parser.expect(")")
-    return _of_string(left, lambda value: value in strings, is_negated)
+    return _of_string(left, lambda value, read: value in strings, is_negated)
 
 
 def _like(parser: Parser, number: int, left: Expression, is_negated: bool) -> Evaluate:
@@ -432,16 +479,21 @@ def _like(parser: Parser, number: int, left: Expression, is_negated: bool) -> Ev
         escape = parser.string("a string of one character")
         if len(escape) != 1:
             raise InvalidSelectorError(f"selector must have one character after ESCAPE, got {escape!r}")
-    return _of_string(left, Pattern(pattern, escape).matches, is_negated)
+    like = Pattern(pattern, escape)
+
+    def holds(value: str, read: Read) -> bool:
+        return (not like.has_search or read.may_search(len(value))) and like.matches(value)
+
+    return _of_string(left, holds, is_negated)
 
 
-def _of_string(left: Expression, holds: Callable[[str], bool], is_negated: bool) -> Evaluate:
+def _of_string(left: Expression, holds: Callable[[str, Read], bool], is_negated: bool) -> Evaluate:
     """Ask something of a string: unknown of null, false of other values, and so true where it is negated."""
     evaluate = left.evaluate
 
     def ask(read: Read) -> Value:
         value = evaluate(read)
-        return None if value is None else (isinstance(value, str) and holds(value)) is not is_negated
+        return None if value is None else (isinstance(value, str) and holds(value, read)) is not is_negated
 
     return ask
 
@@ -514,10 +566,6 @@ def _constant(kind: Kind, value: Value) -> Expression:
 
 def _unquoted(text: str) -> str:
     return text[1:-1].replace("''", "'")
-
-
-SMALLEST_LONG: Final = 1 << 63
-"""Without its sign."""
 
 
 def _exact(parser: Parser, text: str) -> Expression:
@@ -603,6 +651,9 @@ class Piece:
 class Pattern:
     """A pattern of LIKE: `%` is any characters, `_` is any one, and what follows the escape is itself.
 
+    Attributes:
+        has_search: something is between two `%`, and may be anywhere in a string.
+
     Raises:
         InvalidSelectorError: it ends with the escape.
     """
@@ -623,6 +674,7 @@ class Pattern:
         self._first, *between, self._last = [Piece(each) for each in (parts if len(parts) > 1 else [*parts, []])]
         self._between = [each for each in between if each.length]
         self._is_open = len(parts) > 1
+        self.has_search = bool(self._between)
 
     def matches(self, value: str) -> bool:
         """Say whether a string is like this."""

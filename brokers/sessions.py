@@ -136,8 +136,13 @@ class LastingConsumer(Consumer, Generic[SessionT, ArrivalT, DeliveryT]):
         """Note that the subscription has ended and cannot be made again."""
         self._have_problem(why)
 
-    def _note_ended(self, why: str) -> None:
-        """Note that the broker ended the subscription, and have it made again. Any thread may call; it never blocks."""
+    def _note_ended(self, why: str, pause: float | None = None) -> None:
+        """Note that the broker ended the subscription, and have it made again. Any thread may call; it never blocks.
+
+        Args:
+            why: it did.
+            pause: seconds before the first attempt; None for those before any other.
+        """
         with self._changing:
             self._endings += 1
         if not self._have_problem(why):
@@ -148,7 +153,7 @@ class LastingConsumer(Consumer, Generic[SessionT, ArrivalT, DeliveryT]):
             self.owner.forget(self)
         else:
             log.error("the broker ended the consumer of %s, which is made again: %s", where, why)
-            self._plan(0, why)
+            self._plan(0, why, pause)
 
     def _have_problem(self, why: str) -> bool:
         with self._changing:
@@ -163,8 +168,9 @@ class LastingConsumer(Consumer, Generic[SessionT, ArrivalT, DeliveryT]):
             with suppress(RuntimeError):  # the connection was closed meanwhile
                 self._news.put(problem)
 
-    def _plan(self, failed: int, why: str) -> None:
-        self.owner.later(RENEWAL.pause(failed, is_silent=False), partial(self._try_again, failed, why))
+    def _plan(self, failed: int, why: str, pause: float | None = None) -> None:
+        seconds = RENEWAL.pause(failed, is_silent=False) if pause is None else pause
+        self.owner.later(seconds, partial(self._try_again, failed, why))
 
     def _try_again(self, failed: int, before: str) -> None:
         """Make one attempt, which may block, and plan the next one, whatever became of it."""

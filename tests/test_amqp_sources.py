@@ -120,6 +120,7 @@ def test_how_long_and_for_whom(what: str, wire: Wire) -> None:
         ({"s": described(SELECTOR, "a = = 1")}, "must have a name, a literal"),
         ({"s": described(SELECTOR, uint(5))}, "a selector is a string"),
         ({"s": described(SELECTOR, "a" * 9000)}, "8192 characters"),
+        ({"s": described(SELECTOR, "a = 1"), "t": described(0x468C00000004, "a = 2")}, "one selector at most"),
     ],
 )
 def test_a_selector_that_is_none(filters: dict[str, Any], why: str, wire: Wire) -> None:
@@ -142,6 +143,62 @@ def test_selectors_of_one_client_together(wire: Wire) -> None:
     wire.write(frame(DETACH, uint(room), True), frame(DETACH, uint(0), True))
     wire.until(DETACH)
     assert attach(wire, long, "again", room + 1)["filter"]
+
+
+LONG = {"s": described(SELECTOR, "TRUE OR " * 1000 + "TRUE")}
+ROOM = MAX_SELECTORS // 8004
+
+
+def fill(wire: Wire, room: int = ROOM) -> None:
+    """Attach as many links with a long selector as there is room for, and see that there is no more."""
+    for handle in range(100, 100 + room):
+        assert attach(wire, wanted("q", filters=LONG), f"l{handle}", handle)["filter"]
+    assert attach(wire, wanted("q", filters=LONG), "more", 100 + room) == {}
+    assert wire.until(DETACH).error[0] == "amqp:resource-limit-exceeded"
+
+
+def test_the_selector_of_a_durable_subscription_counts_once(wire: Wire) -> None:
+    """However often its link was detached and attached again; and not any more once it was closed."""
+    for handle in range(ROOM + 2):
+        assert attach(wire, wanted("topic://t", 2, filters=LONG), "mine", handle)["filter"]
+        wire.write(frame(DETACH, uint(handle)))
+        wire.until(DETACH)
+    assert attach(wire, None, "mine", 90)["filter"]
+    fill(wire, ROOM - 1)
+    wire.write(frame(DETACH, uint(90), True))
+    wire.until(DETACH)
+    assert attach(wire, wanted("q", filters=LONG), "last", 91)["filter"]
+
+
+def test_the_selector_of_a_durable_subscription_may_be_left_out(wire: Wire) -> None:
+    """Then it counts no more."""
+    for filters in (LONG, None):
+        attach(wire, wanted("topic://t", 2, filters=filters), "mine", 0)
+        wire.write(frame(DETACH, uint(0)))
+        wire.until(DETACH)
+    fill(wire)
+
+
+def test_what_is_refused_counts_not(wire: Wire) -> None:
+    """A subscription that others share cannot be had with another selector, and takes no room then."""
+    assert attach(wire, wanted("topic://t", capabilities=("shared",)), "s|1")
+    for handle in range(1, ROOM + 3):
+        other = wanted("topic://t", filters=LONG, capabilities=("shared",))
+        assert attach(wire, other, f"s|{handle + 1}", handle) == {}
+        assert "has a consumer with other terms" in wire.until(DETACH).error[1]
+    fill(wire)
+
+
+def test_a_selector_that_was_kept_counts(listener: Listener, wire: Wire) -> None:
+    """That of a durable subscription, which an earlier connection made, counts for who attaches to it."""
+    attach(wire, wanted("topic://t", 2, filters=LONG), "mine", 0)
+    wire.write(frame(CLOSE))
+    wire.until(CLOSE)
+    with Wire(listener.port) as again:
+        again.write(OPENED, BEGUN)
+        fill(again)
+        assert attach(again, None, "mine", 0) == {}
+        assert again.until(DETACH).error[0] == "amqp:resource-limit-exceeded"
 
 
 def test_without_a_source(wire: Wire) -> None:

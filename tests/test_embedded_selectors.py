@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -73,6 +74,19 @@ class TestQueues(EmbeddedFixtures):
         with connection.consume(ORDERS, inbox, selector="number > 0"):
             assert inbox.bodies(1) == ["2"]
         assert broker.depth(Destination(ORDERS.kind, "DLQ.orders")) == 1
+
+    def test_a_selector_that_searches_much(self, broker: Broker, connection: Connection) -> None:
+        """One with very much to search wants nothing, and holds up nobody: what it is asked of is another's."""
+        costly = " OR ".join(["text LIKE '%_b%'"] * 400)
+        message = replace(text(ORDERS, "long"), properties=properties({"text": "a" * 100_000}))
+        idle, inbox = Inbox(), Inbox()
+        began = time.process_time()
+        with connection.consume(ORDERS, idle, selector=costly), connection.consume(NEWS, idle, selector=costly):
+            send(connection, message, replace(message, destination=NEWS))
+            assert broker.depth(ORDERS) == 1
+            with connection.consume(ORDERS, inbox):
+                assert inbox.bodies(1) == ["long"]
+        assert time.process_time() - began < 1.0
 
     def test_no_selector(self, connection: Connection) -> None:
         """What is none is the caller's error."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import re
+import sys
 import time
 from itertools import product
 
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 
 from brokers import InvalidSelectorError, Message, MessageType, Properties, Property, PropertyType, properties
 from brokers.message import DeliveryMode
-from brokers.selector import MAX_DEPTH, MAX_LENGTH, Pattern, Selector
+from brokers.selector import MAX_DEPTH, MAX_LENGTH, MAX_SEARCHED, Pattern, Selector
 
 MESSAGE = Message(
     message_type=MessageType.TEXT,
@@ -47,7 +49,8 @@ age * 2 = 34 | age / 2 = 8 | minus / 2 = -3 | age / 2.0 = 8.5 | -age = -17 | +ag
 2 + 3 * 4 = 14 | (2 + 3) * 4 = 20 | 20 - 5 - 5 = 10 | 100 / 5 / 2 = 10 | 1 - -1 = 2 | 1/0.0 > 9e99 | age = 0x11
 age = 021 | age = 17L | age = 17d | rate = 2.5F | zero = 0 | zero = 0L | minus = -7 | minus < 0 | _a$1 = 1
 größe = 3 | JMSXGroupID = 'g' | -9223372036854775808 < 9223372036854775807
-9223372036854775807 + 1 > 9223372036854775807 | JMSPriority = 7 | JMSPriority > 4 | JMSType = 'order'
+9223372036854775807 + 1.0 >= 9223372036854775807 | 3037000499 * 3037000499 > 0
+JMSPriority = 7 | JMSPriority > 4 | JMSType = 'order'
 JMSMessageID = 'ID:1' | JMSCorrelationID LIKE 'c-%' | JMSTimestamp > 1600000000000
 JMSDeliveryMode = 'NON_PERSISTENT' | JMSDeliveryMode <> 'PERSISTENT' | JMSXDeliveryCount = 1 | JMS_vendor IS NULL
 (name = 'x' OR age = 17) AND paid | name = 'x' OR age = 17 AND paid | NOT void AND paid | NOT (void AND paid)
@@ -69,7 +72,8 @@ absent = 1 | absent <> 1 | nothing = '' | absent < 1 | NOT absent = 1 | absent L
 absent IN ('a') | absent NOT IN ('a') | absent BETWEEN 1 AND 2 | absent NOT BETWEEN 1 AND 2
 age BETWEEN absent AND 99 | absent + 1 = 1 | age + absent > 0 | -absent < 0 | absent | NOT absent
 paid AND absent = 1 | void OR absent = 1 | absent = absent | name + 1 = 1 | paid * 2 > 0 | age / 0 = 1 | AGE = 17
-name | age | NOT name | jmspriority = 7
+9223372036854775807 + 1 > 0 | -9223372036854775808 - 1 < 0 | - -9223372036854775808 > 0 | 3037000500 * 3037000500 > 0
+-9223372036854775808 / -1 > 0 | 9223372036854775807 + 1 - 1 > 0 | name | age | NOT name | jmspriority = 7
 """
 
 
@@ -233,6 +237,21 @@ def test_limits() -> None:
     assert Selector("+".join(["1"] * 4000) + "=4000").wants(MESSAGE)
 
 
+def below(frames: int, text: str) -> Selector:
+    """Read a selector with so many calls more on the stack."""
+    return below(frames - 1, text) if frames else Selector(text)
+
+
+def test_a_deep_stack() -> None:
+    """What is nested too deep for the stack of the caller is no selector there; nothing else is raised."""
+    deep = "(" * MAX_DEPTH + "age = 17" + ")" * MAX_DEPTH
+    assert Selector(deep).wants(MESSAGE)
+    room = sys.getrecursionlimit() - len(inspect.stack())
+    with pytest.raises(InvalidSelectorError, match="selector must be nested less deep where its caller's stack"):
+        below(room - 200, deep)
+    assert below(room - 200, "age = 17").wants(MESSAGE)
+
+
 HOSTILE = {
     "many wildcards": ("%a" * 2000 + "b", "a" * 100_000),
     "a long piece": ("%" + "a" * 4000 + "b%", "a" * 100_000),
@@ -249,3 +268,53 @@ def test_time(what: str) -> None:
     began = time.process_time()
     asked.matches(value)
     assert time.process_time() - began < 2.0
+
+
+def long(value: str) -> Message:
+    """Make a message with a string."""
+    return Message(message_type=MessageType.MESSAGE, properties=properties({"a": value}))
+
+
+MANY = " OR ".join(["a LIKE '%_b%'"] * 400)
+
+
+def test_what_is_searched_for_one_message() -> None:
+    """It is bounded, over all LIKEs: beyond that the selector is unknown, however it goes on."""
+    for text in (MANY, f"NOT ({MANY})", f"{MANY} OR TRUE"):
+        asked, message = Selector(text), long("a" * 100_000)
+        began = time.process_time()
+        assert not asked.wants(message)
+        assert time.process_time() - began < 0.1
+    room = MAX_SEARCHED // 2
+    twice = Selector("a LIKE '%b%' OR a LIKE '%a_%'")
+    for _ in range(2):  # each evaluation has all of it
+        assert twice.wants(long("a" * room))
+        assert not twice.wants(long("a" * (room + 1)))
+
+
+def test_beginnings_and_ends_of_long_strings() -> None:
+    """They are seen without a search, and so of strings of any length."""
+    message = long("a" * 100_000 + "b")
+    for text in ("a LIKE 'a%'", "a LIKE '_a%b'", "a LIKE '%_b'", "a NOT LIKE 'b%'", "a LIKE '%'", "a <> 'x'"):
+        assert Selector(" AND ".join([text] * 100)).wants(message)
+
+
+def test_a_message_with_many_properties() -> None:
+    """They are gone through once, however many names the selector has."""
+    message = Message(
+        message_type=MessageType.MESSAGE, properties=properties({f"p{each}": 1 for each in range(20_000)})
+    )
+    asked = Selector(" OR ".join(f"p{19_000 + each} = 2" for each in range(500)))
+    began = time.process_time()
+    assert not asked.wants(message)
+    assert time.process_time() - began < 0.1
+
+
+def test_long_products() -> None:
+    """Integers have 64 bits, so a product of many takes no longer than its length: with more it is unknown."""
+    message = Message(message_type=MessageType.MESSAGE, properties=properties({"a": 2**31, "b": 1}))
+    asked = Selector("*".join(["a"] * 4090) + " <> 0")
+    began = time.process_time()
+    assert not any(asked.wants(message) for _ in range(20))
+    assert time.process_time() - began < 0.3
+    assert Selector("*".join(["b"] * 4090) + " = 1").wants(message)

@@ -6,18 +6,20 @@ A consumer has one receiving link in each generation of the connection; see `bro
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum, auto
 from functools import partial
 from threading import Lock
+from time import monotonic
 from typing import Final, NamedTuple, TypeAlias
 
 from proton import Condition
 from proton import Delivery as Transfer
 
 from brokers.amqp.mapping import Arrived, from_amqp_head, from_amqp_message
-from brokers.amqp.outcomes import RedirectedError
+from brokers.amqp.outcomes import RedirectedError, StolenError
 from brokers.amqp.receiving import Arrival, Inlet
 from brokers.amqp.session import AmqpSession
 from brokers.connection import Consumer, Delivery, OnDelivery
@@ -39,6 +41,11 @@ FIRST_PAUSE: Final = 0.05
 LONGEST: Final = 10
 """After so many deliveries the pause is as long as it gets."""
 
+FIRST_RETREAT: Final = 4.0
+"""Seconds at most before a durable subscription is taken back from who took it; they double each time."""
+
+LONGEST_RETREAT: Final = 120.0
+"""Seconds that no such pause exceeds. Who had the subscription for longer begins with the first pause again."""
 
 TOO_LARGE: Final = "it has {} octets, and a message may have {} here: max_message of the connection raises that"
 """Why a message is refused unread."""
@@ -156,6 +163,27 @@ def _condition(reason: str | None) -> Condition | None:
     return None if reason is None else Condition("amqp:precondition-failed", reason)
 
 
+class Retreat:
+    """How long a consumer leaves a durable subscription to another one that took it.
+
+    A broker gives it to whoever attaches last: two that attached again at once would take it from each other for ever.
+    """
+
+    def __init__(self) -> None:
+        self._bound = FIRST_RETREAT
+
+    def pause(self, held: float) -> float:
+        """Return the seconds to stay away, between the half and the whole of a bound that doubles.
+
+        Args:
+            held: seconds for which this consumer had the subscription before it was taken.
+        """
+        if held > LONGEST_RETREAT:
+            self._bound = FIRST_RETREAT
+        bound, self._bound = self._bound, min(self._bound * 2, LONGEST_RETREAT)
+        return random.uniform(bound / 2, bound)  # noqa: S311  # no secret
+
+
 Elsewhere: TypeAlias = Callable[[RedirectedError, Wishes, OnDelivery], Consumer]
 """Subscribes where a redirect leads; raises BrokerError if one may not go there, or nobody lets us in."""
 
@@ -184,6 +212,8 @@ class AmqpConsumer(LastingConsumer[AmqpSession, Arrival, AmqpDelivery]):
         self._shared = shared
         self._replacing = Lock()
         self._inlet: Inlet | None = None
+        self._retreat = Retreat()
+        self._attached = monotonic()
         self._in_turn = Lock()  # what is under way here ends before something is delivered from elsewhere
         self._is_closed = False
         self._elsewhere: Consumer | None = None
@@ -213,6 +243,7 @@ class AmqpConsumer(LastingConsumer[AmqpSession, Arrival, AmqpDelivery]):
                 if self._turns.is_busy and self.wishes.destination.kind is DestinationKind.QUEUE:
                     return False  # what came next would wait behind that, though others have the time
             inlet = self._inlet = Inlet(session, generation, self.wishes, session.dialect, self._shared.max_message)
+            self._attached = monotonic()
         try:
             inlet.attach(self._turns.put, partial(self._note_detached, inlet))(self._shared.timeout)
         except RedirectedError as error:
@@ -252,7 +283,17 @@ class AmqpConsumer(LastingConsumer[AmqpSession, Arrival, AmqpDelivery]):
             with suppress(RuntimeError):  # the connection was closed meanwhile, or has no thread
                 self._shared.crew.submit(partial(self._follow, error))
                 return
-        self._note_ended(f"{error}")
+        if isinstance(error, StolenError):
+            self._note_stolen(inlet, error)
+        else:
+            self._note_ended(f"{error}")
+
+    def _note_stolen(self, inlet: Inlet, error: StolenError) -> None:
+        """Leave the subscription to who took it, for some seconds at least."""
+        pause = self._retreat.pause(monotonic() - self._attached)
+        who = f"another consumer of client id {inlet.engine.login.container!r}"
+        what = f"the durable subscription {self.wishes.durable_name!r}"
+        self._note_ended(f"{who} has {what} now, which is asked for again in {pause:.0f} s: {error}", pause)
 
     def _follow(self, error: RedirectedError) -> None:
         """Go where the broker sends us that let us in at first; may block."""

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from proton import Condition, Delivery, Described
 
-from brokers.errors import DestinationGoneError, SendFailedError
+from brokers.errors import BrokerError, DestinationGoneError, SendFailedError
 
 GONE: Final = frozenset({"amqp:not-found", "amqp:resource-deleted"})
 """Conditions of a destination that does not exist, or not any more."""
@@ -37,6 +37,7 @@ REFUSING: Final = frozenset(
 )
 """Conditions of a link that ends because of what was sent on it; with any other that may have been taken before."""
 
+LINK_STOLEN: Final = "amqp:link:stolen"
 LINK_REDIRECT: Final = "amqp:link:redirect"
 REDIRECTS: Final = frozenset({LINK_REDIRECT, "amqp:connection:redirect"})
 
@@ -81,6 +82,10 @@ class RedirectedError(SendFailedError):
     def __init__(self, message: str, info: Any) -> None:
         super().__init__(message)
         self.info = info
+
+
+class StolenError(BrokerError):
+    """Another link of its name, at whichever connection, took the place of a link. Spec: AMQP 1.0 part 2, 2.6.1."""
 
 
 def text_of(condition: Condition | None) -> str:

@@ -25,9 +25,11 @@ from brokers.amqp.engine import Engine
 from brokers.amqp.links import discard
 from brokers.amqp.outcomes import (
     LINK_REDIRECT,
+    LINK_STOLEN,
     TRANSACTIONAL,
     TRANSFER_LIMIT,
     RedirectedError,
+    StolenError,
     says_gone,
     text_of,
 )
@@ -329,4 +331,6 @@ class Inlet:
 def _refused(why: str, condition: Condition | None) -> BrokerError:
     if condition is not None and condition.name == LINK_REDIRECT:
         return RedirectedError(why, condition.info)
+    if condition is not None and condition.name == LINK_STOLEN:
+        return StolenError(why)
     return NoDestinationError(why) if says_gone(condition) else BrokerError(why)

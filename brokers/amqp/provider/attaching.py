@@ -73,6 +73,11 @@ def _key(link: Any) -> tuple[str, bool]:
     return link.name, bool(link.is_receiver)
 
 
+def _weighed(link: Any, named: Subscription | None) -> Any:
+    """Return what the selector of a link is counted for: a durable subscription outlives its links."""
+    return named.name if named is not None and named.is_durable else link
+
+
 class Attaching:
     """Makes our ends of a client's links. With the lock held."""
 
@@ -81,7 +86,7 @@ class Attaching:
         self._broker = shared.broker
         self._options = shared.options
         self._holders = shared.holders
-        self._selecting: dict[Any, int] = {}
+        self._selecting: dict[Any, int] = {}  # by durable subscription, else by link
         self._dynamic: dict[tuple[str, bool], Dynamic] = {}
         self._unfinished = Unfinished(max(shared.options.max_unfinished, shared.options.max_message))
 
@@ -148,10 +153,7 @@ class Attaching:
         named = subscription_of(self._client.user, self._client.container, link, wanted) if is_topic else None
         is_browsing = not is_topic and source.distribution_mode == Terminus.DIST_MODE_COPY
         terms = terms_of(filters, named, is_browsing=is_browsing)
-        if named is not None:
-            self._make_way(named, destination, link)
-        self._weigh(link, filters)
-        outgoing = self._subscribe(link, destination, terms, named)
+        outgoing = self._subscribe(link, destination, terms, named, filters)
         repeat(source, link.source)
         repeat(link.remote_target, link.target)
         if source.dynamic:  # others are called as the client calls them, which some insist on
@@ -180,8 +182,7 @@ class Attaching:
         named = Subscription(
             name=terms.name or "", is_durable=True, is_shared=label.is_shared, is_global=label.is_global
         )
-        self._make_way(named, destination, link)
-        outgoing = self._subscribe(link, destination, terms, named)
+        outgoing = self._subscribe(link, destination, terms, named, label.filters)
         link.source.type = Terminus.SOURCE
         link.source.address = self._client.nodes.address_of(destination)
         repeat(link.remote_target, link.target)
@@ -189,28 +190,40 @@ class Attaching:
         self._open_outgoing(link)
         return outgoing
 
-    def _subscribe(self, link: Any, destination: Destination, terms: Terms, named: Subscription | None) -> Outgoing:
+    def _subscribe(
+        self, link: Any, destination: Destination, terms: Terms, named: Subscription | None, filters: Filters
+    ) -> Outgoing:
+        """Subscribe for a link, in the place of who stands in the way.
+
+        Raises:
+            RefusalError: the broker refuses, or the selectors of the client are too many.
+        """
+        key, size = _weighed(link, named), len(filters.text or "")
+        self._weigh(key, size)
+        if named is not None:
+            self._make_way(named, destination)
         subscribe = partial(self._client.connection.subscribe, destination, terms=terms)
         forget = partial(self._forget, link, destination, named)
         try:
             outgoing = Outgoing(link, self._client, subscribe, forget)
         except BrokerError as error:
             raise refusal_of(error) from error
+        self._selecting.pop(key, None)
+        if size:
+            self._selecting[key] = size
         if named is not None and not named.is_shared:
             self._holders[named.name] = outgoing, partial(self._client.lose, outgoing)
         return outgoing
 
-    def _weigh(self, link: Any, filters: Filters) -> None:
-        """See that a client's selectors, which are asked about each message, are not too many.
+    def _weigh(self, key: Any, size: int) -> None:
+        """See that a client's selectors, which are asked about each message, are not too many with one in its place.
 
         Raises:
             RefusalError: they are.
         """
-        size = len(filters.text or "")
-        if size + sum(self._selecting.values()) > MAX_SELECTORS:
+        others = sum(self._selecting.values()) - self._selecting.get(key, 0)
+        if size and size + others > MAX_SELECTORS:
             raise RefusalError(LIMIT, f"the selectors of a client have {MAX_SELECTORS} characters together at most")
-        if size:
-            self._selecting[link] = size
 
     def _open_outgoing(self, link: Any) -> None:
         known = [each for each in symbols(link.remote_source.outcomes) if each in OUTCOMES]
@@ -219,7 +232,7 @@ class Attaching:
         link.snd_settle_mode = link.remote_snd_settle_mode
         link.open()
 
-    def _make_way(self, named: Subscription, destination: Destination, link: Any) -> None:
+    def _make_way(self, named: Subscription, destination: Destination) -> None:
         """End what stands in the way of a subscription: another link of its name, and one to another topic.
 
         Spec: AMQP 1.0 part 2, 2.6.1 (a link is stolen); JMS 2.0, 8.3.3 (another topic is another subscription).
@@ -237,7 +250,7 @@ class Attaching:
 
     def _forget(self, link: Any, destination: Destination, named: Subscription | None, *, for_good: bool) -> None:
         """End a durable subscription, if its link ends for good."""
-        if named is None or not named.is_durable or for_good:
+        if named is None or not named.is_durable:
             self._selecting.pop(link, None)
         if named is not None and (held := self._holders.get(named.name)) is not None and held[0].is_over:
             del self._holders[named.name]
@@ -246,6 +259,8 @@ class Attaching:
                 self._broker.forget_durable(destination, named.name)
             except BrokerError as error:  # somebody of the same user consumes from it still
                 log.info("%s stays: %s", named.name, error)
+            else:
+                self._selecting.pop(_weighed(link, named), None)
 
     # Dynamic nodes, which are there as long as the link that made them. Spec: AMQP 1.0 part 3, 3.5.10
 

@@ -59,7 +59,7 @@ class Filters:
         """Read a filter set.
 
         Raises:
-            RefusalError: a selector is none, or it is no filter set.
+            RefusalError: a selector is none, there are two, or it is no filter set.
         """
         said.rewind()
         found: Any = said.get_object() if said.next() else None
@@ -70,6 +70,8 @@ class Filters:
             if not isinstance(value, Described):
                 continue
             if value.descriptor in SELECTORS:
+                if selector is not None:
+                    raise RefusalError(INVALID, "a source has one selector at most; join them with AND")
                 selector = read_selector(value.value)
             elif value.descriptor in NO_LOCALS and kind.is_topic:  # queues do not know it.
                 no_local = True
