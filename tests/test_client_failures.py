@@ -344,7 +344,7 @@ class TestFailures(Peers):
         assert "ZeroDivisionError" in caplog.text
 
     def test_closed_while_a_call_begins(self, connection: Connection) -> None:
-        """A call that begins while the client closes fails too: nobody waits for ever. Who closes may be first to say."""
+        """A call that begins while the client closes fails too: nobody waits for ever."""
 
         class ClosesMeanwhile(Wrapped):
             def consume(self, destination: Any, on_delivery: Any, **options: Any) -> Any:
@@ -355,7 +355,7 @@ class TestFailures(Peers):
         client = Client(ClosesMeanwhile(connection), URI, timeout=PATIENCE)
         closing = Thread(target=client.close)
         with pytest.raises(
-            CallFailedError, match="could not be sent: the client is closed|the client was closed before"
+            CallFailedError, match=r"could not be sent: the client is closed|the client was closed before"
         ):
             client.submit(envelope()).result(PATIENCE)
         closing.join(PATIENCE)
