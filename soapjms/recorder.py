@@ -148,14 +148,12 @@ class Recorder:
         self._tell(lost, problem)
 
     def _recorded(self, message: Message, time: datetime, direction: Direction | None, node: Node | None) -> Record:
-        made = capture(
-            message, time, direction, node
-        )  # of the message as it is, which may be one that nobody could read
+        made = capture(message, time, direction, node)  # as it is, so that one that nobody could read is found
         if self._mask is None:
             if self._is_told:
                 return made
             self._is_told = True
-            log.warning("%s has passwords and other secrets as they are: mask=None hides nothing", self.path)
+            log.info("%s has passwords and other secrets as they are: mask=None hides nothing", self.path)
             return replace(made, meta={"unmasked": UNMASKED})
         masked = self._mask.apply(message)
         if not masked.what:
