@@ -142,7 +142,7 @@ def provoke(connection: brokers.Connection, client: soapjms.Client, subcode: Sub
 def exchange(url: str, log: Path) -> list[Step]:
     """Serve, call, provoke; everything that passes is captured at the service."""
     steps, pinged = [], Event()
-    # Nothing is hidden: a body in an unknown encoding would be left out, and one of the broken requests has such a body.
+    # Nothing is hidden: a body in an unknown encoding would be left out, and one of the requests has such a body.
     with brokers.connect(url) as connection, soapjms.Recorder(log, mask=None) as recorder:
         service = soapjms.Dispatcher(connection, URI, greeter(pinged), workers=4, recorder=recorder)
         with service, soapjms.Client(connection, URI, timeout=10) as client:
