@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from broker_recipes import Classic
-from calling_kit import PATIENCE, envelope, eventually, fresh, greeter, text_of
+from calling_kit import NS, PATIENCE, element, envelope, eventually, fresh, greeter, text_of
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
@@ -26,7 +26,7 @@ from brokers import Connection, topic
 from brokers.stomp.consumer import StompConsumer, StompDelivery
 from brokers.stomp.link import Link
 from brokers.stomp.roll import ENDED, read_advisory
-from soapjms import Client, Dispatcher
+from soapjms import Client, Dispatcher, Request, Service
 from soapjms.prometheus import Metrics
 
 WORKERS = 3
@@ -136,10 +136,12 @@ class TestDispatcher:
     ) -> None:
         """What it works on is delivered again, and waits for the end of the first run: there is no second."""
         uri, held, runs = f"jms:queue:slow.{fresh()}", Held(), list[str]()
+        service = Service()
 
-        def note(request: Any, call_next: Callable[[Any], Any]) -> Any:
-            runs.append(request.element.text)
-            return held(request, call_next)
+        @service.operation(f"{{{NS}}}greetMe")
+        def greet(request: Request) -> Any:
+            runs.append(request.element.text or "")
+            return held(request, lambda _: element("greetMeResponse", f"Hello {runs[-1]}"))
 
         with (
             brokers.connect(impatient.amqp_url) as asking,
@@ -147,9 +149,8 @@ class TestDispatcher:
             Dispatcher(
                 connection,
                 uri,
-                greeter(),
+                service,
                 workers=WORKERS,
-                middleware=[note],
                 store=tmp_path / "requests.db",
                 transactional=transactional,
             ) as dispatcher,

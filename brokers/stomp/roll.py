@@ -118,7 +118,7 @@ class Roll:
         """
         name, prefix = source.name or "", ADVISORIES.get(source.kind)
         if prefix is not None and self._link.session and not PATTERN.search(name):  # ActiveMQ always names a session
-            place = self._place(prefix + name)
+            place = self._place(prefix + name, is_watched)
             if place.silence:
                 self._forget_ended(place)
             if is_watched and not place.is_watched:
@@ -128,12 +128,13 @@ class Roll:
             self._enrolled[self._count + 1] = Enrolled(subscription, place, doubt)
         self._count += 1
 
-    def _place(self, name: str) -> Place:
+    def _place(self, name: str, is_watched: bool) -> Place:
         if not self._own and not self._places:
             self._ask_own_name()
         place = self._places.get(name)
         if place is None:
             place = self._places[name] = Place(name)
+            place.is_watched = is_watched  # first, as the broker may refuse at once
             self._listen(topic(name), partial(self._note, place), PREFETCH, partial(self._fall_silent, place))
             self._later(PATIENCE, partial(self._require_heard, place))
         return place
