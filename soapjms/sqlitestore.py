@@ -198,7 +198,8 @@ class SqliteStore(Store):
 
     def _begin(self, ledger: Ledger, key: bytes, *, is_sure: bool) -> Claim | Answered | Entry | None:
         """Begin a request; return its entry if somebody may be about to commit it. `is_sure`: we have the turn."""
-        key = self._known_as(ledger, key)
+        places = self._places(ledger, key)
+        key = _known_as(key, places)
         entry = ledger.entry(key)
         if entry is not None and entry.is_finished:
             return Answered(unpacked(ledger.response(entry.number)), SqliteClaim(self, key))
@@ -206,8 +207,8 @@ class SqliteStore(Store):
         if finished is not None:
             return Answered(unpacked(finished.response), SqliteClaim(self, key))
         if entry is None:
-            copied, number = bool(self._places(ledger, key)), ledger.add(key, self._owner, self._clock())
-            return self._hold(SqliteClaim(self, key, number, 1, copied=copied))
+            number = ledger.add(key, self._owner, self._clock())
+            return self._hold(SqliteClaim(self, key, number, 1, copied=bool(places)))
         if entry.owner is not None and self._is_alive(ledger, entry.owner, (entry.number, entry.starts)):
             return None
         if entry.writes is not None and not is_sure:
@@ -222,13 +223,6 @@ class SqliteStore(Store):
         name = key[:KEY_OCTETS]
         return [*ledger.places(name), *self._results.places(name)]
 
-    def _known_as(self, ledger: Ledger, key: bytes) -> bytes:
-        """Return the key that a request has here; what an older version wrote is a name without a place."""
-        known, name = self._places(ledger, key), key[:KEY_OCTETS]
-        if key == name:
-            return known[0] if known else key
-        return next((each for each in (key, name + OWN_PLACE, name) if each in known), key)
-
     def _hold(self, claim: SqliteClaim) -> SqliteClaim:
         self._held.add(claim.place)
         return claim
@@ -239,7 +233,7 @@ class SqliteStore(Store):
     def arrive(self, key: bytes, deliveries: int) -> int:
         """Note a delivery; see `Store`."""
         with self._writing() as ledger:
-            key = self._known_as(ledger, key)
+            key = _known_as(key, self._places(ledger, key))
             entry = ledger.entry(key)
             if (entry is not None and entry.is_finished) or self._results.finished(key) is not None:
                 return UNCOUNTED
@@ -249,7 +243,7 @@ class SqliteStore(Store):
         """Forget the deliveries of a request; see `Store`."""
         try:
             with self._writing() as ledger:
-                ledger.depart(self._known_as(ledger, key))
+                ledger.depart(_known_as(key, self._places(ledger, key)))
         except StoreError as error:
             log.warning("a delivery that went well counts as one in vain: %s", error)
 
@@ -623,6 +617,14 @@ def identity(path: str | Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
+
+
+def _known_as(key: bytes, places: list[bytes]) -> bytes:
+    """Return which of the keys of its name a request has; what an older version wrote is a name without a place."""
+    name = key[:KEY_OCTETS]
+    if key == name:
+        return places[0] if places else key
+    return next((each for each in (key, name + OWN_PLACE, name) if each in places), key)
 
 
 class SqliteClaim(Claim):

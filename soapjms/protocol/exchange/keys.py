@@ -8,7 +8,7 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import NamedTuple
 
-from soapjms.protocol.record import Direction, Record, to_json
+from soapjms.protocol.record import Direction, Record, to_octets
 
 
 class Keys(NamedTuple):
@@ -49,7 +49,7 @@ def keys_of(message_id: str | None, correlation_id: str | None, asks: bool) -> K
 
 def record_hash(record: Record) -> str:
     """Return a hash of the whole record: the key and id of one that has no id of its own."""
-    return sha256(to_json(record).encode("utf-8", "surrogatepass")).hexdigest()
+    return sha256(to_octets(record)).hexdigest()
 
 
 def is_request(record: Record) -> bool:

@@ -22,7 +22,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documenta
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from soapjms.protocol.exchange import keys
-from soapjms.protocol.record import Record, format_time, from_json, parse_time, to_json
+from soapjms.protocol.record import Record, format_time, from_json, parse_time, to_octets
 from soapjms.replay import MARKED
 from soapjms.replay.bundles import compressed, inflated
 from soapjms.replay.following.checkpoint import HELD, Checkpoint, Done, earlier, first_late, first_rejects
@@ -259,7 +259,7 @@ def _rows(chunk: Chunk) -> Iterator[tuple[Any, ...]]:
             yield None, None, None, None, found.file, found.line, None, found.raw, found.reason
         else:
             key, record = keys(found.record), found.record
-            packed = compressed(to_json(record).encode())
+            packed = compressed(to_octets(record))
             yield key.key, key.by_alias, key.announces, record.time, chunk.name, found.line, packed, None, None
 
 
