@@ -75,7 +75,7 @@ def _key(link: Any) -> tuple[str, bool]:
 
 def _weighed(link: Any, named: Subscription | None) -> Any:
     """Return what the selector of a link is counted for: a durable subscription outlives its links."""
-    return named.name if named is not None and named.is_durable else link
+    return named.name if named is not None and named.is_durable else _key(link)
 
 
 class Attaching:
@@ -86,7 +86,7 @@ class Attaching:
         self._broker = shared.broker
         self._options = shared.options
         self._holders = shared.holders
-        self._selecting: dict[Any, int] = {}  # by durable subscription, else by link
+        self._selecting: dict[Any, int] = {}  # by durable subscription, else by link: its name and role
         self._dynamic: dict[tuple[str, bool], Dynamic] = {}
         self._unfinished = Unfinished(max(shared.options.max_unfinished, shared.options.max_message))
 
@@ -203,7 +203,7 @@ class Attaching:
         if named is not None:
             self._make_way(named, destination)
         subscribe = partial(self._client.connection.subscribe, destination, terms=terms)
-        forget = partial(self._forget, link, destination, named)
+        forget = partial(self._forget, key, destination, named)
         try:
             outgoing = Outgoing(link, self._client, subscribe, forget)
         except BrokerError as error:
@@ -248,10 +248,10 @@ class Attaching:
             except BrokerError as error:
                 raise refusal_of(error) from error
 
-    def _forget(self, link: Any, destination: Destination, named: Subscription | None, *, for_good: bool) -> None:
+    def _forget(self, key: Any, destination: Destination, named: Subscription | None, *, for_good: bool) -> None:
         """End a durable subscription, if its link ends for good."""
         if named is None or not named.is_durable:
-            self._selecting.pop(link, None)
+            self._selecting.pop(key, None)
         if named is not None and (held := self._holders.get(named.name)) is not None and held[0].is_over:
             del self._holders[named.name]
         if named is not None and named.is_durable and for_good:
@@ -260,7 +260,7 @@ class Attaching:
             except BrokerError as error:  # somebody of the same user consumes from it still
                 log.info("%s stays: %s", named.name, error)
             else:
-                self._selecting.pop(_weighed(link, named), None)
+                self._selecting.pop(key, None)
 
     # Dynamic nodes, which are there as long as the link that made them. Spec: AMQP 1.0 part 3, 3.5.10
 

@@ -72,7 +72,7 @@ class Incoming:
     ) -> None:
         self.take: Take = lambda delivery, octets: None
         self.end: Callable[[], None] = lambda: None
-        self._link = link
+        self._link: Receiver | None = link
         self._understands_rejected = understands_rejected
         self._max_message = max_message
         self._unfinished = unfinished
@@ -86,6 +86,8 @@ class Incoming:
     def delivered(self, delivery: Any) -> None:
         """Collect octets, and take a message once it is whole; what follows a detach is dropped. With the lock held."""
         link = self._link
+        if link is None:
+            return
         if delivery.aborted:
             self._clear()
             delivery.settle()
@@ -108,9 +110,13 @@ class Incoming:
         self.take(delivery, octets)
 
     def ended(self) -> None:
-        """Forget what was begun, and end what was there for this link only."""
+        """Forget what was begun, end what was there for this link only, and let proton's object go. With the lock held.
+
+        What takes its messages knows this object, so the two are garbage of a kind that any thread may collect.
+        """
         self._clear()
         self.end()
+        self._link = None
 
     def _collect(self, delivery: Any, octets: bytes) -> None:
         if self._has_detached:
@@ -148,7 +154,7 @@ class Incoming:
 
     def _renew(self) -> None:
         self._taken += 1
-        if self._taken % RENEW == 0:
+        if self._taken % RENEW == 0 and self._link is not None:
             self._link.flow(RENEW - self._lent)
             self._lent = 0
 
@@ -156,13 +162,15 @@ class Incoming:
         """Tell the link's state: proton says it only where it changes, so there is credit for one more, or for less."""
         change = 1 if self._lent < RENEW - 1 else -self._lent
         self._lent += change
-        self._link.flow(change)
+        if self._link is not None:
+            self._link.flow(change)
 
     def detach(self, refusal: RefusalError, tag: bytes | None = None) -> None:
         """End the link, with the error of the first bad message. Spec: 2.2.2 (AT-12 to AT-14)."""
         self._has_detached = True
-        self._link.condition = refusal.told(tag)
-        self._link.close()
+        if self._link is not None:
+            self._link.condition = refusal.told(tag)
+            self._link.close()
 
     def reject(self, delivery: Any, refusal: RefusalError) -> None:
         """Tell the error of one delivery outside of a transaction: rows 1 to 4."""
