@@ -15,7 +15,7 @@ MESSAGES: Final = 100_000
 OCTETS: Final = 64 << 20
 """What may wait; of octets only those of bodies are counted."""
 
-GATHER_SECONDS: Final = 0.01
+GATHER_SECONDS: Final = 0.1
 """How long copies gather before they are written."""
 
 REMEMBERED: Final = 100_000

@@ -36,6 +36,16 @@ PREFETCH: Final = 1000
 FLUSH: Final = 1.0
 """Seconds after which what was captured is in the file."""
 
+PAUSE: Final = 0.02
+"""Seconds in which copies gather in the socket, once the next had to be waited for: to be woken for each of them costs
+more than to read it, and a tap is in no hurry."""
+
+IDLE: Final = 0.0003
+"""Seconds between two copies, from which on the second had to be waited for."""
+
+MANY: Final = 50
+"""Copies since the last pause after which there is no need for another."""
+
 REMEMBERED_GAPS: Final = 1000
 
 
@@ -104,6 +114,8 @@ class Capture:
         self._backlog = backlog or Backlog()
         self._clock = clock
         self._untold: deque[Gap] = deque(maxlen=REMEMBERED_GAPS)
+        self._last = 0.0  # when the last copy came, and how many there were without a pause
+        self._run = 0
         self._broker = 0, ""  # what it is, in which generation of the connection
         self._probe = f"{PING_PREFIX}{token_hex(8)}"
         self._probed = Event()
@@ -158,7 +170,7 @@ class Capture:
     # On threads of the connection
 
     def _on_delivery(self, delivery: Delivery) -> None:
-        """Put a copy aside; it neither blocks nor fails."""
+        """Put a copy aside; it waits for nobody, and never fails."""
         message = delivery.message
         if (message.correlation_id or "").startswith(PING_PREFIX):
             if message.correlation_id == self._probe:
@@ -167,6 +179,16 @@ class Capture:
         if not self._backlog.put(message, self._clock()):
             self.counts["dropped"] += 1
         self.counts["seen"] += 1
+        self._pause()
+
+    def _pause(self) -> None:
+        """Let copies gather, unless they come in crowds anyway."""
+        if monotonic() - self._last > IDLE:
+            if self._run < MANY:
+                self.ended.wait(PAUSE)
+            self._run = 0
+        self._run += 1
+        self._last = monotonic()
 
     def _on_refused(self, message: Message, reason: str) -> None:
         """Count a copy that nobody could read; the connection's log says why."""

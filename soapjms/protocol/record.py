@@ -349,10 +349,7 @@ def to_members(record: Record) -> dict[str, Any]:
     Of properties with the same name, which JMS does not have, the first is written, as a lookup finds it.
     """
     message = record.message
-    properties: dict[str, Property] = {}
-    for each in message.properties:
-        properties.setdefault(each.name, each)
-    jms = {name: getattr(message, name) for name in JMS_SCALARS if getattr(message, name) is not None}
+    jms = {name: value for name in JMS_SCALARS if (value := getattr(message, name)) is not None}
     if message.reply_to is not None:
         jms["reply_to"] = _destination_members(message.reply_to)
     members: dict[str, Any] = {"v": VERSION, "time": format_time(record.time)}
@@ -360,14 +357,30 @@ def to_members(record: Record) -> dict[str, Any]:
     if message.destination is not None:
         members["destination"] = _destination_members(message.destination)
     members["jms"] = jms
-    members["properties"] = {name: _json_value(each.value) for name, each in properties.items()}
-    _put(members, types={name: each.type for name, each in properties.items() if not _tells_its_type(each)})
-    _put(members, untyped=message.untyped)
+    members["properties"], types = _property_members(message.properties)
+    _put(members, types=types, untyped=message.untyped)
     members["message_type"] = message.message_type
     if message.body is not None:
         members["body"] = body_to_json(_written_body(message))
-    _put(members, truncated=record.truncated, sha256=record.sha256, meta=dict(record.meta))
-    return union(members, record.extra)
+    _put(members, truncated=record.truncated, sha256=record.sha256, meta=record.meta)
+    return union(members, record.extra) if record.extra else members
+
+
+def _property_members(properties: Properties) -> tuple[dict[str, Any], dict[str, PropertyType]]:
+    """Return the values of properties, and the types that these do not tell."""
+    values: dict[str, Any] = {}
+    types: dict[str, PropertyType] = {}
+    for entry in properties:
+        name, kind, value = entry
+        if name in values:
+            continue
+        if kind is PropertyType.STRING and type(value) is str:
+            values[name] = value
+            continue
+        values[name] = _json_value(value)
+        if not _tells_its_type(entry):
+            types[name] = kind
+    return values, types
 
 
 def _written_body(message: Message) -> Body:
@@ -394,7 +407,7 @@ def body_to_json(body: Body) -> Any:
 
 
 def _put(members: dict[str, Any], **values: Any) -> None:
-    members.update((name, value) for name, value in values.items() if value)
+    members |= {name: value for name, value in values.items() if value}
 
 
 def _destination_members(destination: Destination) -> dict[str, Any]:
