@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
 # Every branch of the protocol is covered, by the tests that name it, but for the one that looks at the clock.
 NAMING_THE_PROTOCOL := $(filter-out tests/test_linear_time.py, \
@@ -24,7 +25,7 @@ BROKERS := $(patsubst %,build/%/.fetched,activemq artemis qpid jolokia joram cxf
 HDFS := build/hdfs/.fetched
 PACKAGES := $(patsubst %,build/%/.fetched,xml-conformance rhea report-page)
 
-.PHONY: help setup java node browser brokers hdfs packages soak kills fuzz test test-protocol test-wires test-inside test-brokers test-peers test-oldest-zeep check lint demo bench clean
+.PHONY: help setup lock java node browser brokers hdfs packages soak kills fuzz test test-protocol test-wires test-inside test-brokers test-peers test-oldest-zeep check lint demo bench clean
 .DELETE_ON_ERROR:
 
 help:
@@ -36,7 +37,8 @@ help:
 	@echo "make kills    the first of its steps; KILLS='--only amqp/artemis --seed 3 --calls 500' is a part of it"
 	@echo 'make demo     a call from end to end; what it makes is in build/demo'
 	@echo 'make bench    calls a second over a real ActiveMQ, safe and unsafe; what URIs, the protocol, attachments and pairing cost'
-	@echo 'make setup    the virtual environment in $(VENV)'
+	@echo 'make setup    the virtual environment in $(VENV), of what requirements.lock pins'
+	@echo 'make lock     pin the newest of what pyproject.toml lets in; needs a network'
 	@echo 'make java     check for a JDK and Maven; as root install them'
 	@echo 'make brokers  fetch ActiveMQ Classic, Artemis, Qpid, the agent that tells what they count, the JMS tests of Joram, and CXF'
 	@echo 'make hdfs     fetch the servers of HDFS, which make soak replays logs from'
@@ -46,12 +48,20 @@ help:
 
 setup: $(SETUP)
 
-$(SETUP): pyproject.toml
+$(SETUP): pyproject.toml requirements.lock
 	scripts/need-python.sh $(PYTHON)
 	scripts/need-c.sh $(PYTHON)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(PIP) install --require-hashes --requirement requirements.lock
+	$(PIP) install --no-deps --no-build-isolation --editable .
 	touch $@
+
+# What is installed, each file by its hash, for every Python that pyproject.toml lets in.
+lock:
+	$(PYTHON) -m venv build/uv
+	build/uv/bin/python -m pip install --quiet --disable-pip-version-check uv
+	build/uv/bin/uv pip compile --quiet --universal --python-version 3.11 --extra dev --generate-hashes --no-header \
+	  --output-file requirements.lock pyproject.toml
 
 java:
 	scripts/need-java.sh
@@ -83,7 +93,7 @@ $(PACKAGES): build/%/.fetched: tests/%/package.json tests/%/package-lock.json | 
 
 $(ZEEP)/.fetched: $(SETUP)
 	rm -rf $(ZEEP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(ZEEP) zeep==$(OLDEST_ZEEP)
+	$(PIP) install --no-deps --target $(ZEEP) zeep==$(OLDEST_ZEEP)
 	touch $@
 
 lint: setup

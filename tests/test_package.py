@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tomllib
+from itertools import chain
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import brokers
 import soapjms
@@ -24,6 +28,18 @@ def test_what_is_installed() -> None:
     root = Path(soapjms.__file__).parent.parent
     settings = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))
     assert settings["tool"]["hatch"]["build"]["targets"]["wheel"] == {"packages": ["soapjms", "brokers"]}
+
+
+def test_what_is_pinned() -> None:
+    """What the package and its tests need is in requirements.lock, by hash, in a version that is let in."""
+    root = Path(soapjms.__file__).parent.parent
+    settings = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]
+    entries = re.split(r"\n(?=[a-z])", (root / "requirements.lock").read_text("utf-8"))
+    assert all("--hash=sha256:" in each for each in entries)
+    pinned = dict(each.split(None, 1)[0].split("==") for each in entries)
+    extras = settings["optional-dependencies"].values()
+    for each in map(Requirement, [*settings["dependencies"], *chain.from_iterable(extras)]):
+        assert each.name == "soapjms" or pinned[canonicalize_name(each.name)] in each.specifier, each
 
 
 @pytest.mark.parametrize("shape", ["brokers.py", "brokers/__init__.py"])
