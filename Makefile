@@ -25,13 +25,14 @@ BROKERS := $(patsubst %,build/%/.fetched,activemq artemis qpid jolokia joram cxf
 HDFS := build/hdfs/.fetched
 PACKAGES := $(patsubst %,build/%/.fetched,xml-conformance rhea report-page)
 
-.PHONY: help setup lock java node browser brokers hdfs packages soak kills fuzz test test-protocol test-wires test-inside test-brokers test-peers test-oldest-zeep check lint demo bench clean
+.PHONY: help setup lock java node browser brokers hdfs packages soak kills fuzz sanitize test test-protocol test-wires test-inside test-brokers test-peers test-oldest-zeep check lint demo bench clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo 'make test     the gate: format, lint, types, every test, with real brokers and Spark'
 	@echo 'make check    the part of the gate that needs no broker, no Java and no Node.js'
 	@echo 'make fuzz     100,000 mutated messages through all that reads messages: some minutes; FUZZ="--seed 1" repeats'
+	@echo 'make sanitize the tests of AMQP with proton compiled so that misused memory ends it; needs gcc'
 	@echo 'make soak     brokers, services and the network fail under load, many callers, many calls: about three hours'
 	@echo "              SOAK='--only kills' runs these steps; SOAK=--small each with next to nothing"
 	@echo "make kills    the first of its steps; KILLS='--only amqp/artemis --seed 3 --calls 500' is a part of it"
@@ -137,6 +138,10 @@ soak: setup java brokers hdfs
 # Each workload and seed takes some five minutes. With KILLS='--results FILE' what was interrupted goes on.
 kills: setup java brokers
 	PYTHONPATH=tests $(BIN)/python tests/kill_kit.py $(KILLS)
+
+# Ten minutes.
+sanitize: setup
+	scripts/sanitize.sh $(BIN)/python build/sanitized -m 'not soak and not ($(OUTSIDE))' $(wildcard tests/test_amqp_*.py)
 
 fuzz: setup
 	PYTHONPATH=tests $(BIN)/python tests/fuzz_messages.py $(FUZZ)
