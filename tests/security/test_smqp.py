@@ -17,6 +17,7 @@ from smqp_kit import CREATED, PATIENCE, Raw, Running, eventually, publication, r
 import brokers
 from brokers import Message, MessageType, Property, PropertyType, queue
 from brokers.message import Properties
+from brokers.smqp.errors import RefusedError
 from brokers.smqp.server import Right
 from brokers.smqp.server.accounts import Password
 
@@ -170,6 +171,48 @@ def test_sessions_of_one_account_do_not_find_each_others_temporary_topics(market
     assert other.notify.is_silent()
     other.data(f"SUB MESSAGE {TEMPORARY}")
     assert other.smuid() == sent
+
+
+def test_a_virtual_topic_gives_no_rights(market: Running) -> None:
+    """Whoever may create topics somewhere can lead one of them to any other, and has there the rights that he had."""
+    market.topics("/orders")
+    market.grant("victim", "/orders", Right.ALL)
+    market.grant("attacker", "/orders", Right.SUBSCRIBE)
+    victim, attacker = market.client("victim"), market.client("attacker")
+    attacker.data("CREATE TOPIC /queue/mine > /orders")
+    assert attacker.code(*publication("PUB MESSAGE /queue/mine 1")) == 401
+    attacker.data("SUB MESSAGE /queue/mine")
+    assert victim.publish("/orders", "1") == attacker.smuid()
+    assert attacker.code(*publication("PUB MESSAGE /queue/mine 2")) == 401
+    assert attacker.code("REMOVE TOPIC /queue/mine") == 200
+
+
+def test_what_only_the_operator_can_make_stays(market: Running) -> None:
+    """Nobody removes or renames the places of queues and temporary topics, whose kind no client can make again."""
+    attacker = market.client("attacker")
+    for path in ("/queue", "/topic", "/temporary/queue", "/temporary/topic"):
+        taken = "/topic/taken" if path == "/queue" else "/queue/taken"
+        assert attacker.code(f"REMOVE TOPIC {path}") == 405
+        assert attacker.code(f"SET TOPIC NAME {path} {taken}") == 405
+    assert attacker.code("SET TOPIC NAME /temporary /queue/taken") == 405
+    attacker.data("CREATE TOPIC /queue/mine")
+    attacker.data("SET TOPIC NAME /queue/mine /queue/other")
+    attacker.data("REMOVE TOPIC /queue/other")
+
+
+def test_what_is_refused_leaves_nothing(market: Running) -> None:
+    """A path for which there is no room is not made in part, and nobody is told of it."""
+    victim, attacker = market.client("victim"), market.client("attacker")
+    victim.data("SUB TOPIC /queue/*")
+    there = len(market.server.engine.core.directory)
+    market.server.administer(lambda admin: admin.set_options(max_topics=there + 2))
+    assert attacker.code("CREATE TOPIC /queue/a/b/c") == 414
+    assert victim.data("LIST TOPIC /queue") == []
+    assert victim.notify.is_silent()
+    with pytest.raises(RefusedError):
+        market.server.administer(lambda admin: admin.create_topic("/queue/a/b/c"))
+    assert len(market.server.engine.core.directory) == there
+    attacker.data("CREATE TOPIC /queue/a/b")
 
 
 def test_narrow_rights_are_enough_for_temporary_topics(market: Running) -> None:

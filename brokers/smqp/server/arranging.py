@@ -88,27 +88,38 @@ def make_path(
     Raises:
         RefusedError: 405 below virtual or login topics, 414 for too many children, or topics.
     """
-    above: Topic | None = None
-    for each in all_paths(path):
-        topic = core.directory.find(each)
-        if topic is None:
-            is_last = fold(each) == fold(path)
-            spelled = each if above is None else f"{above.path}/{each.rpartition('/')[2]}"
-            _check_parent(core, above, is_login=is_login)
-            topic = core.directory.add(
-                spelled,
-                kind or (TopicKind.TOPIC if above is None else above.kind),
-                target=target if is_last else None,
-                keywords=keywords if is_last else (),
-                is_login=is_login,
-            )
-            core.announce.topic(core.announce.listeners(spelled), spelled, "ADDED")
-        above = topic
+    above, missing = _found_above(core, path)
+    if missing:
+        _check_parent(core, above, more=len(missing), is_login=is_login)
+    for each in missing:
+        is_last = fold(each) == fold(path)
+        spelled = each if above is None else f"{above.path}/{each.rpartition('/')[2]}"
+        above = core.directory.add(
+            spelled,
+            kind or (TopicKind.TOPIC if above is None else above.kind),
+            target=target if is_last else None,
+            keywords=keywords if is_last else (),
+            is_login=is_login,
+        )
+        core.announce.topic(core.announce.listeners(spelled), spelled, "ADDED")
     assert above is not None
     return above
 
 
-def _check_parent(core: Core, above: Topic | None, *, is_login: bool) -> None:
+def _found_above(core: Core, path: str) -> tuple[Topic | None, list[str]]:
+    """Return the last topic on a path that is there, and the paths of those that are not."""
+    above, missing = None, list[str]()
+    for each in all_paths(path):
+        topic = core.directory.find(each)
+        if topic is None:
+            missing.append(each)
+        else:
+            above = topic
+    return above, missing
+
+
+def _check_parent(core: Core, above: Topic | None, *, more: int = 1, is_login: bool) -> None:
+    """See that there is room for so many more topics, the first of which is directly below one, or below none."""
     if above is not None and above.target is not None:
         raise RefusedError(Code.NOT_ALLOWED, f"{above.path} is virtual, and has no topics below it")
     if above is not None and above.is_login and not is_login:
@@ -117,11 +128,23 @@ def _check_parent(core: Core, above: Topic | None, *, is_login: bool) -> None:
         raise RefusedError(Code.NOT_ALLOWED, f"{above.path} is temporary, and has no topics below it")
     if above is not None and above.is_removing:
         raise RefusedError(Code.NOT_FOUND, f"{above.path} is being removed")
-    if len(core.directory) >= core.options.max_topics and not is_login:
+    if len(core.directory) + more > core.options.max_topics and not is_login:
         raise RefusedError(Code.RESOURCE_TOO_LARGE, f"this server has up to {core.options.max_topics} topics")
     children = core.directory.children(ROOT if above is None else above.path)
     if len(children) >= core.options.max_children:
         raise RefusedError(Code.RESOURCE_TOO_LARGE, f"a topic has up to {core.options.max_children} directly below it")
+
+
+def _need_of_clients(core: Core, session: Session, *topics: Topic) -> None:
+    """See that topics are none that only the operator can make, since they are of another kind than those above them.
+
+    Raises:
+        RefusedError: 405.
+    """
+    for topic in topics:
+        above = core.directory.find(parent(topic.path))
+        if topic.kind is not (TopicKind.TOPIC if above is None else above.kind) and not session.owner.is_admin:
+            raise RefusedError(Code.NOT_ALLOWED, f"{topic.path} is the operator's, who alone can make it again")
 
 
 def remove(core: Core, session: Session, heard: Heard) -> Answer:
@@ -131,6 +154,7 @@ def remove(core: Core, session: Session, heard: Heard) -> Answer:
     topic = find_lasting(core, command.topic) if _is_actual(core, command.topic) else find_topic(core, command.topic)
     need(core, session, topic.path, Right.TOPICS)
     need_ordinary(topic)
+    _need_of_clients(core, session, topic)
     if core.directory.children(topic.path) or core.directory.links(topic):
         raise RefusedError(Code.CONFLICT, f"there are topics below {topic.path}, or virtual ones that lead to it")
     pending = 0 if topic.target is not None else core.deliveries.pending_messages(topic.number)
@@ -156,10 +180,11 @@ def rename(core: Core, session: Session, heard: Heard) -> Answer:
     refuse_temporary(core, topic.path, command.target)
     if core.directory.find(command.target) is not None or is_below(fold(command.target), topic.folded):
         raise RefusedError(Code.CONFLICT, f"{command.target} is there, or below what it is to replace")
-    path = _place(core, command.target)
     old = topic.path
-    listeners = core.announce.listeners(old)
     moving = [topic, *core.directory.below(old)]
+    _need_of_clients(core, session, *moving)
+    path = _place(core, command.target)
+    listeners = core.announce.listeners(old)
     core.directory.rename(topic, path)
     core.subscriptions.follow(old, path)
     core.deliveries.rename([(path + each.path[len(old) :], each.path) for each in moving])
@@ -169,11 +194,11 @@ def rename(core: Core, session: Session, heard: Heard) -> Answer:
 
 def _place(core: Core, path: str) -> str:
     """Make the parents of a path; return it as it is spelled below them."""
+    found, missing = _found_above(core, path)
+    _check_parent(core, found, more=len(missing), is_login=False)
     if parent(path) == ROOT:
-        _check_parent(core, None, is_login=False)
         return path
     above = make_path(core, parent(path))
-    _check_parent(core, above, is_login=False)
     return f"{above.path}/{path.rpartition('/')[2]}"
 
 

@@ -118,8 +118,12 @@ class Server:
         return self._wait(self._administer(function))
 
     async def _administer(self, function: Callable[[Administration], T]) -> T:
-        with self.engine.core.database.savepoint():
-            result = function(Administration(self.engine.core))
+        try:
+            with self.engine.core.database.savepoint():
+                result = function(Administration(self.engine.core))
+        except BaseException:
+            self.engine.core.reload()  # memory has what was undone
+            raise
         self.flush()
         return result
 

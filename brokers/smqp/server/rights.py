@@ -68,13 +68,18 @@ class Rights:
     def of(self, account: Account, path: str) -> Right:
         """Say what an account may do at a path, which need not exist.
 
-        A temporary topic is its owner's, whatever is granted above it: others may publish there at most.
+        A temporary topic is its owner's, whatever is granted above it: others may publish there at most. With the
+        messages of a virtual topic nobody may do what he may not at the topic that it leads to: else whoever may create
+        topics anywhere could give himself rights at any other.
         """
         if account.is_admin:
             return Right.ALL
         granted, owner = self._granted(account, path), self._directory.owner(path)
         if owner is None:
-            return granted
+            topic = self._directory.find(path)
+            if topic is None or topic.target is None:
+                return granted
+            return granted & (Right.TOPICS | self.of(account, self._directory.actual(topic).path))
         return granted | OWN if owner.account == account.number else granted & Right.PUBLISH
 
     def _granted(self, account: Account, path: str) -> Right:
