@@ -30,7 +30,9 @@ from brokers.connection import Connection
 from soapjms.arguments import at_least_one, connection_to, finite
 from soapjms.bridge.bodies import soap_version_of
 from soapjms.bridge.calling import Asked, Behind, Served, serve, too_long, written_answer
+from soapjms.bridge.pace import MAX_HELD, Pace
 from soapjms.bridge.refusing import NO_STORE, RETRY, RefusedError, failed
+from soapjms.bridge.room import PIECE_TIMEOUT
 from soapjms.calling import DEFAULT_TIMEOUT
 from soapjms.client import Client
 from soapjms.protocol.content import ContentType, parse_content_type
@@ -47,7 +49,6 @@ log = logging.getLogger("soapjms.bridge")
 
 MAX_BODY: Final = 16 * MIB
 MAX_CALLS: Final = 64
-READ_TIMEOUT: Final = 30.0
 THREADS: Final = 8
 GZIP: Final = frozenset({"gzip", "x-gzip"})
 _HOST: Final = re.compile(r"[A-Za-z0-9.\-]+(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]+\](:[0-9]{1,5})?")
@@ -70,8 +71,11 @@ class HttpBridge:
         one_way: SOAP actions, and elements in Clark notation, that nobody answers: such a message gets 202 when the
             broker has it. Those that a WSDL says need not be here.
         max_body: octets of a request, as it comes and unpacked; more gets 413.
-        max_calls: calls at a time; more get 503.
-        read_timeout: seconds in which a request has to be there; then the client gets 408.
+        max_calls: calls at a time; more get 503. A request counts once it is there, until the service has answered.
+        max_held: octets of requests that are not whole yet, and as many of answers that were not taken yet; half of
+            them for one address. Where there are more, whoever kept us waiting longest has to go.
+        read_timeout: seconds for every 64 KiB of a request, or what is left of it; then the client gets 408.
+        write_timeout: seconds in which a client has to take every 64 KiB of an answer; then its connection ends.
         public_url: how clients reach it, for the WSDL, where that is not what they say as Host.
         profile: the edition to write by over JMS; None for that of a WSDL's port, else the default.
         limits: how much of requests and responses is read, beside `max_body`.
@@ -91,19 +95,22 @@ class HttpBridge:
         one_way: Collection[str] = (),
         max_body: int = MAX_BODY,
         max_calls: int = MAX_CALLS,
-        read_timeout: float = READ_TIMEOUT,
+        max_held: int = MAX_HELD,
+        read_timeout: float = PIECE_TIMEOUT,
+        write_timeout: float = PIECE_TIMEOUT,
         public_url: str | None = None,
         profile: Profile | str | None = None,
         limits: Limits = DEFAULT_LIMITS,
         **options: Any,
     ) -> None:
         connection_to(connection)
-        self._timeout, self._read_timeout = finite(timeout), finite(read_timeout)
+        self._timeout = finite(timeout)
+        self._pace = Pace(finite(read_timeout), finite(write_timeout), at_least_one("max_held", max_held))
         self._max_body, self._max_calls = at_least_one("max_body", max_body), at_least_one("max_calls", max_calls)
         self._public_url = None if public_url is None else _url(public_url)
         if isinstance(one_way, str):
             raise UsageError(f"one_way is {one_way!r}; it is a list of SOAP actions and of elements, [{one_way!r}]")
-        self._under_way = 0
+        self._calls = 0
         options |= {"properties": properties, "timeout": self._timeout, "limits": limits}
         with ExitStack() as stack:
             self._executor = stack.enter_context(ThreadPoolExecutor(THREADS, "soapjms-bridge"))
@@ -115,8 +122,8 @@ class HttpBridge:
 
     @property
     def under_way(self) -> int:
-        """How many requests are being worked on."""
-        return self._under_way
+        """How many requests are being worked on, or have an answer that the client has not taken yet."""
+        return self._calls + self._pace.answers.count
 
     @property
     def clients(self) -> Mapping[str, Client]:
@@ -144,7 +151,7 @@ class HttpBridge:
         elif scope["type"] == "http":
             request = Request(_below_the_host(scope), receive)
             response = await self._response(request)
-            await response(scope, receive, send)
+            await self._pace.write(response, scope, send)
         else:  # a WebSocket, which nothing here speaks
             await receive()
             await send({"type": "websocket.close"})
@@ -205,34 +212,25 @@ class HttpBridge:
         if encoding not in GZIP | {"identity", ""}:
             text = f"the content encoding {shown(encoding)}; accepted are gzip and identity"
             raise RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, text, {"Accept-Encoding": "gzip"})
-        if self._under_way >= self._max_calls:
-            text = f"{self._max_calls} calls are under way, which is all that may be; try again"
-            raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, text, RETRY)
-        self._under_way += 1
-        try:
-            octets = await self._body(request)
-            stated = request.headers.get("content-type", "")
-            asked = Asked(stated, kind, request.headers.get("soapaction"), encoding in GZIP)
-            return await self._answered(request, served, asked, octets)
-        finally:
-            self._under_way -= 1
-
-    async def _body(self, request: Request) -> bytes:
-        """Read the body, as far as it may go."""
         stated = request.headers.get("content-length", "")
         if stated.isdigit() and int(stated[:20]) > self._max_body:
             raise too_long(self._max_body)
-        body = bytearray()
+        self._check_calls()  # so that nobody sends a body in vain
+        octets = await self._pace.read(request, self._max_body)
+        self._check_calls()
+        self._calls += 1
         try:
-            async with asyncio.timeout(self._read_timeout):
-                async for chunk in request.stream():
-                    body += chunk
-                    if len(body) > self._max_body:
-                        raise too_long(self._max_body)
-        except TimeoutError:
-            text = f"the request was not there within {self._read_timeout:g} s"
-            raise RefusedError(HTTPStatus.REQUEST_TIMEOUT, text, {"Connection": "close"}) from None
-        return bytes(body)
+            asked = Asked(
+                request.headers.get("content-type", ""), kind, request.headers.get("soapaction"), encoding in GZIP
+            )
+            return await self._answered(request, served, asked, octets)
+        finally:
+            self._calls -= 1
+
+    def _check_calls(self) -> None:
+        if self._calls >= self._max_calls:
+            text = f"{self._max_calls} calls are under way, which is all that may be; try again"
+            raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, text, RETRY)
 
     async def _answered(self, request: Request, served: Served, asked: Asked, octets: bytes) -> Response:
         try:

@@ -1,9 +1,18 @@
-"""Listening for HTTP: uvicorn on a thread of its own, for a program whose main thread waits for signals."""
+"""Listening for HTTP: uvicorn on a thread of its own, for a program whose main thread waits for signals.
+
+What uvicorn does not do is here: room for connections, in all and for each address; times for heads, for answers that
+nobody takes, and for TLS handshakes; and heads that a proxy might read otherwise are refused.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
+import ssl
+from functools import partial
+from http import HTTPStatus
+from struct import pack
 from threading import Thread
 from types import TracebackType
 from typing import Any, Final, Self
@@ -14,67 +23,249 @@ try:
 except ImportError as _error:
     raise ImportError(f"soapjms.bridge.listening needs uvicorn ({_error}): pip install 'soapjms[bridge]'") from _error
 
+import h11
+
 from brokers.files import check_files
-from soapjms.arguments import host_and_port
+from soapjms.arguments import at_least_one, finite, host_and_port
+from soapjms.bridge.framing import MAX_HEAD, StrictConnection
+from soapjms.bridge.pace import END
+from soapjms.bridge.room import PIECE, PIECE_TIMEOUT, Held, Room
 from soapjms.protocol.errors import UsageError
 
-MAX_CONNECTIONS: Final = 1000
-"""Connections at a time; a request on one more gets 503."""
+log = logging.getLogger("soapjms.bridge")
 
-HEAD_TIMEOUT: Final = 30.0
-"""Seconds in which the head of a request has to be there. The body has a time of its own."""
+MAX_CONNECTIONS: Final = 500
+"""Connections at a time. With those that wait to be accepted, fewer than the 1,024 files that a process may open."""
+
+BACKLOG: Final = 128
+"""Connections that wait to be accepted."""
 
 JOIN_TIMEOUT: Final = 5.0
 
+_AT_ONCE: Final = pack("ii", 1, 0)
+"""SO_LINGER: what was not sent is given up, also by the system."""
+
 
 class PatientProtocol(H11Protocol):
-    """HTTP/1.1 that ends a connection on which no request comes together; uvicorn itself waits for ever."""
+    """HTTP/1.1 that ends a connection whose client keeps it waiting for too long; uvicorn itself waits for ever.
 
-    _seen: Any = None
-    _look: asyncio.TimerHandle | None = None
+    The body of a request is waited for by the application, which answers that it did not come.
+    """
+
+    def __init__(self, *, room: Room, timeout: float, **given: Any) -> None:
+        super().__init__(**given)
+        self.conn: StrictConnection = StrictConnection(h11.SERVER, MAX_HEAD)
+        self.app_state = {**self.app_state, END: self.end}
+        self._room, self._timeout = room, timeout
+        self._held: Held | None = None
+        self._arrived: asyncio.Transport | None = None
+        self._is_made = False
+        self._early = b""
+        self._look_later: asyncio.TimerHandle | None = None
+        self._received = 0
+        self._unsent = 0
+
+    # The life of a connection
+
+    def arrive(self, transport: asyncio.Transport) -> None:
+        """A client is there; over TLS no HTTP yet."""
+        self._arrived = transport
+        peer = transport.get_extra_info("peername")
+        self._look_later = self.loop.call_later(self._timeout, self._look)
+        self._held = self._room.enter(str(peer[0]) if peer else "", 1, self.end)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to look."""
+        """Begin, with what came while TLS was set up."""
+        if self._held is None:
+            self.arrive(transport)
         super().connection_made(transport)
-        self._look = self.loop.call_later(HEAD_TIMEOUT, self._is_patient)
+        self._is_made = True
+        early, self._early = self._early, b""
+        if early:
+            self.data_received(early)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Look no more."""
-        if self._look is not None:
-            self._look.cancel()
-        super().connection_lost(exc)
+        """Forget the connection."""
+        self.leave()
+        if self._is_made:
+            super().connection_lost(exc)
 
-    def _is_patient(self) -> None:
-        is_idle = self.cycle is None or self.cycle.response_complete
-        if is_idle and self.cycle is self._seen:
-            self.transport.close()
+    def leave(self) -> None:
+        """Make room. Idempotent."""
+        if self._look_later is not None:
+            self._look_later.cancel()
+        if self._held is not None:
+            self._room.leave(self._held)
+
+    def end(self) -> None:
+        """End the connection at once; what it has not sent is given up."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True  # so that nobody complains about an answer that is not whole
+        transport = self.transport if self._is_made else self._arrived
+        if transport is not None:
+            if transport.get_write_buffer_size():
+                transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
+            transport.abort()
+
+    # Whether the client keeps us waiting
+
+    def data_received(self, data: bytes) -> None:
+        """Read."""
+        if not self._is_made:
+            self._early += data
             return
-        self._seen = self.cycle
-        self._look = self.loop.call_later(HEAD_TIMEOUT, self._is_patient)
+        self._received += len(data)
+        if self._received >= PIECE and not self.flow.write_paused:
+            self._begin()
+        super().data_received(data)
+        self._note()
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request."""
+        self._begin()
+        super().on_response_complete()
+        self._note()
+
+    def pause_writing(self) -> None:
+        """Wait until the client takes what was written."""
+        super().pause_writing()
+        self._begin()
+        self._note()
+
+    def resume_writing(self) -> None:
+        """Go on."""
+        super().resume_writing()
+        self._begin()
+        self._note()
+
+    def _begin(self) -> None:
+        """Let the time of the client begin anew, once it keeps us waiting."""
+        self._received = 0
+        if self._held is not None:
+            self._held.since = None
+
+    def _note(self) -> None:
+        assert self._held is not None
+        cycle = self.cycle
+        if not (cycle is None or cycle.response_complete or cycle.more_body or self.flow.write_paused):
+            self._held.since = None
+        elif self._held.since is None:
+            self._room.waits(self._held)
+            self._unsent = self.transport.get_write_buffer_size()
+
+    def _look(self) -> None:
+        """End the connection if the client has kept it waiting for too long."""
+        assert self._held is not None
+        now = self.loop.time()
+        if self._is_made and self.flow.write_paused:
+            unsent = self.transport.get_write_buffer_size()
+            if unsent <= self._unsent - PIECE:
+                self._unsent = unsent
+                self._room.waits(self._held)
+        cycle = self.cycle
+        is_uploading = cycle is not None and cycle.more_body and not cycle.response_complete
+        since = now if self._held.since is None or is_uploading else self._held.since
+        if since + self._timeout <= now:
+            self.end()
+            return
+        self._look_later = self.loop.call_later(since + self._timeout - now, self._look)
+
+    # What is no request
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no request, and say why.
+
+        Spec: RFC 9112 6.3, by which the connection is closed then.
+        """
+        problem = self.conn.problem
+        text = f"{problem or msg}\n"
+        log.info("refused what is no request: %s", problem or msg)
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            status = HTTPStatus(problem.error_status_hint if problem is not None else HTTPStatus.BAD_REQUEST)
+            headers = [("Content-Type", "text/plain; charset=utf-8"), ("Connection", "close")]
+            for event in (
+                h11.Response(status_code=status, headers=headers, reason=status.phrase),
+                h11.Data(data=text.encode("ascii", "backslashreplace")),
+                h11.EndOfMessage(),
+            ):
+                self.transport.write(self.conn.send(event) or b"")
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        self.transport.close()
+
+
+class _Handshake(asyncio.Protocol):
+    """Sets up TLS, on a connection that counts from its first moment, and hands it to HTTP."""
+
+    def __init__(self, context: ssl.SSLContext, *, timeout: float, **given: Any) -> None:
+        self._http = PatientProtocol(timeout=timeout, **given)
+        self._context, self._timeout = context, timeout
+        self._task: asyncio.Task[None] | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        transport.pause_reading()
+        self._http.arrive(transport)
+        if not transport.is_closing():
+            self._task = asyncio.get_running_loop().create_task(self._secure(transport))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._http.leave()
+
+    async def _secure(self, transport: asyncio.Transport) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            secured = await loop.start_tls(
+                transport, self._http, self._context, server_side=True, ssl_handshake_timeout=self._timeout
+            )
+        except OSError as error:  # of ssl, a lost connection, the time-out
+            log.info("no TLS with %s: %s", transport.get_extra_info("peername"), error)
+            secured = None
+        if secured is None:
+            self._http.leave()
+            transport.abort()
+        else:
+            self._http.connection_made(secured)
 
 
 class Listener:
     """Serves an ASGI application over HTTP/1.1. A `with` statement starts and stops it.
 
-    Args:
-        app: the application.
-        address: HOST:PORT; port 0 for any that is free, and in `[...]` an IPv6 address.
-        grace: seconds that requests under way have to end in when it is stopped.
-        certificate: a PEM file for TLS, with the chain; None for HTTP in the clear.
-        key: its private key, if that is another file.
+       When there are too many connections, the one ends whose client has kept us waiting longest.
 
-    Raises:
-        UsageError: the address is none, or cannot be listened at; a file for TLS cannot be used.
+       Args:
+           app: the application.
+           address: HOST:PORT; port 0 for any that is free, and in `[...]` an IPv6 address.
+           grace: seconds that requests under way have to end in when it is stopped.
+           certificate: a PEM file for TLS, with the chain; None for HTTP in the clear.
+           key: its private key, if that is another file.
+           max_connections: at a time; half of them from one address.
+           client_timeout: seconds that a client has for a TLS handshake, for the head of a request, and
+    to take every 64 KiB of an answer; then its connection ends.
+
+       Raises:
+           UsageError: the address is none, or cannot be listened at; a file for TLS cannot be used.
     """
 
     def __init__(
-        self, app: Any, address: str, *, grace: float = 30.0, certificate: str | None = None, key: str | None = None
+        self,
+        app: Any,
+        address: str,
+        *,
+        grace: float = 30.0,
+        certificate: str | None = None,
+        key: str | None = None,
+        max_connections: int = MAX_CONNECTIONS,
+        client_timeout: float = PIECE_TIMEOUT,
     ) -> None:
         if key is not None and certificate is None:
             raise UsageError(f"TLS cannot be set up with the key {key} alone; give its certificate too")
+        room = Room(at_least_one("max_connections", max_connections), "connections")
+        tls = None if certificate is None else _tls(certificate, key)
+        protocol: Any = PatientProtocol if tls is None else partial(_Handshake, tls)
         config = uvicorn.Config(
             app,
-            http=PatientProtocol,
+            http=partial(protocol, room=room, timeout=finite(client_timeout, "client_timeout")),  # type: ignore[arg-type]
             ws="none",
             loop="asyncio",
             lifespan="off",
@@ -83,17 +274,11 @@ class Listener:
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            limit_concurrency=MAX_CONNECTIONS,
+            backlog=BACKLOG,
             timeout_graceful_shutdown=max(1, round(grace)),
-            ssl_certfile=certificate,
-            ssl_keyfile=key,
         )
-        try:
-            check_files(certificate, key)
-            config.load()
-        except OSError as error:  # what ssl raises is one
-            raise UsageError(f"TLS cannot be set up with {certificate}: {error}") from error
-        self._scheme = "http" if certificate is None else "https"
+        config.load()
+        self._scheme = "http" if tls is None else "https"
         self._socket = _bound(address)
         self._server = uvicorn.Server(config)
         self._thread = Thread(target=self._run, name="soapjms-http", daemon=True)
@@ -141,10 +326,20 @@ class Listener:
         self.stop()
 
 
+def _tls(certificate: str, key: str | None) -> ssl.SSLContext:
+    try:
+        check_files(certificate, key)
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(certificate, key)
+    except OSError as error:  # what ssl raises is one
+        raise UsageError(f"TLS cannot be set up with {certificate}: {error}") from error
+    return context
+
+
 def _bound(address: str) -> socket.socket:
     host, port = host_and_port(address)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, backlog=128)
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
         raise UsageError(f"cannot listen at {address}: {error}") from error

@@ -14,7 +14,8 @@ import click
 from brokers.connection import Connection, ConnectionState
 from soapjms.bridge.calling import Behind
 from soapjms.bridge.http import MAX_BODY, MAX_CALLS, HttpBridge
-from soapjms.bridge.listening import Listener
+from soapjms.bridge.listening import MAX_CONNECTIONS, Listener
+from soapjms.bridge.pace import MAX_HELD
 from soapjms.bridge.published import port_of
 from soapjms.calling import DEFAULT_TIMEOUT
 from soapjms.cli.configuration import is_debug
@@ -87,6 +88,14 @@ def _by_path(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
     help="Size of a request.",
 )  # fmt: skip
 @click.option("--max-calls", type=click.IntRange(min=1), default=MAX_CALLS, show_default=True, help="Calls at a time.")
+@click.option(
+    "--max-connections", type=click.IntRange(min=1), default=MAX_CONNECTIONS, show_default=True,
+    help="Connections at a time, half of them from one address.",
+)  # fmt: skip
+@click.option(
+    "--max-held", type=click.IntRange(min=1), default=MAX_HELD, show_default=True, metavar="OCTETS",
+    help="Of requests that are not whole yet, and of answers not taken yet; half of them for one address.",
+)  # fmt: skip
 @click.option("--public-url", metavar="URL", help="How clients reach it, for the WSDL.  [default: by their Host]")
 @click.option("--cert", metavar="FILE", help="PEM, a certificate with its chain, for HTTPS.")
 @click.option("--key", metavar="FILE", help="PEM, its key, if it is not in the same file.")
@@ -108,6 +117,7 @@ def http_command(
     key: str | None,
     health: str | None,
     grace: float,
+    max_connections: int,
     log_level: str,
     as_json: bool,
     to: dict[str, str],
@@ -128,7 +138,7 @@ def http_command(
             opened(connection, _place(behind), known, options["properties"], options["timeout"])
         )
         bridge = stack.enter_context(HttpBridge(open_connection, behind, names=known, **options))
-        listener = Listener(bridge, listen, grace=grace, certificate=cert, key=key)
+        listener = Listener(bridge, listen, grace=grace, certificate=cert, key=key, max_connections=max_connections)
         stack.callback(listener.stop)
         if health is not None:
             with refusing():

@@ -1,6 +1,7 @@
 """A page over HTTP for whatever watches a service: health and metrics.
 
-Small on purpose: GET and HEAD of a few paths, so many at a time, so long each. It belongs in a network that is trusted.
+Small on purpose: GET and HEAD of a few paths, so many at a time, so long each. It belongs in a network that is trusted;
+clients that say little, or take nothing, keep the others from nothing all the same.
 """
 
 from __future__ import annotations
@@ -8,12 +9,15 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import BoundedSemaphore, Thread
+from threading import Thread
+from time import monotonic
 from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 from soapjms.arguments import host_and_port
+from soapjms.bridge.room import Held, Room
 from soapjms.protocol.errors import UsageError
 
 log = logging.getLogger("soapjms.serve")
@@ -21,8 +25,11 @@ log = logging.getLogger("soapjms.serve")
 LOOK: Final = 0.1
 """Seconds between two looks at whether to end."""
 
-AT_A_TIME: Final = 8
+AT_A_TIME: Final = 32
+"""Connections, half of them from one address; when there are more the one ends that has kept us waiting longest."""
+
 REQUEST_TIMEOUT: Final = 2.0
+"""Seconds for the whole of a request, and for the whole of its answer to be taken."""
 
 
 class Told(NamedTuple):
@@ -72,34 +79,53 @@ class Page:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 128  # with the few of the library whoever comes in a crowd waits for seconds
 
     def __init__(self, host: str, port: int, answers: Mapping[str, Answer]) -> None:
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.answers = answers
-        self._free = BoundedSemaphore(AT_A_TIME)
+        self.room = Room(AT_A_TIME, "connections to the page")
+        self.held: dict[socket.socket, Held] = {}
         super().__init__((host, port), _Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer on a thread, if not too many are at it."""
-        if self._free.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
+        """Answer on a thread; where too many are at it, somebody has to go."""
+        self.held[request] = self.room.enter(client_address[0], 1, lambda: _end(request))
+        super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Answer, and make room for the next."""
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._free.release()
+            self.room.leave(self.held.pop(request))
+
+    def service_actions(self) -> None:
+        """End those whose clients have kept us waiting for too long; the library calls it at every look."""
+        late = monotonic() - REQUEST_TIMEOUT
+        for request, held in list(self.held.items()):
+            since = held.since
+            if since is not None and since <= late:
+                _end(request)
+
+    def server_close(self) -> None:
+        """Listen no more, and end those that are there."""
+        super().server_close()
+        for request in list(self.held):
+            _end(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Log a peer that went away, without more."""
         log.debug("a request over HTTP failed", exc_info=True)
 
 
+def _end(request: socket.socket) -> None:
+    """End a connection: the thread that waits at it goes on, and finds it closed."""
+    with suppress(OSError):  # it has ended meanwhile
+        request.shutdown(socket.SHUT_RDWR)
+
+
 class _Handler(BaseHTTPRequestHandler):
-    timeout = REQUEST_TIMEOUT
     server_version = "soapjms"
     sys_version = ""
     server: _Server
@@ -109,12 +135,16 @@ class _Handler(BaseHTTPRequestHandler):
         if answer is None:
             self.send_error(HTTPStatus.NOT_FOUND, f"there are {' and '.join(self.server.answers)}")
             return
+        held = self.server.held[self.connection]
+        held.since = None
         try:
             told = answer()
         except Exception:
             log.exception("what %s tells could not be found out", self.path)
             self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR)
             return
+        finally:
+            self.server.room.waits(held)
         self.send_response(told.status)
         self.send_header("Content-Type", told.content_type)
         self.send_header("Content-Length", str(len(told.body)))

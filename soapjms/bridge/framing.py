@@ -1,0 +1,92 @@
+"""HTTP/1.1 as h11 reads it, without what two readers of one connection may take for different requests.
+
+Between a client and this there may be a proxy. Where the proxy finds the end of a request elsewhere than we do, a
+client can hide a request of its own behind one that the proxy lets pass. So what h11 reads liberally is refused here.
+
+Spec: RFC 9112 2.2, 5.2, 6.1, 6.3, 11.2.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import h11
+
+MAX_HEAD: Final = 16 * 1024
+"""Octets of a request's head, of the line before a chunk, and of the trailers."""
+
+_BARE: Final = re.compile(rb"(?<!\r)\n|\r(?!\n)")
+_FOLDED: Final = re.compile(rb"\n[ \t]")
+_END: Final = b"\r\n\r\n"
+
+
+class StrictConnection(h11.Connection):
+    """The server's side of a connection.
+
+    Attributes:
+        problem: what was wrong with a request, once something was; its `error_status_hint` is a status for the answer.
+    """
+
+    problem: h11.RemoteProtocolError | None = None
+    _last: bytes = b""
+    _is_chunked: bool = False
+
+    def receive_data(self, data: bytes) -> None:
+        """Take octets, and keep those that came last: where a body in chunks ends, they say how."""
+        super().receive_data(data)
+        self._last += data
+        self._trim()
+
+    def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        """Read on.
+
+        Raises:
+            h11.RemoteProtocolError: a request is none, or can be read in two ways.
+        """
+        before = self.trailing_data[0] if self.their_state is h11.IDLE else b""
+        try:
+            event = super().next_event()
+            if isinstance(event, h11.Request):
+                names = {name for name, _ in event.headers}
+                self._is_chunked = b"transfer-encoding" in names
+                _check_head(before[: len(before) - self._unread()])
+                _check_framing(names, event.http_version)
+            elif isinstance(event, h11.EndOfMessage) and self._is_chunked:
+                self._check_end()
+        except h11.RemoteProtocolError as error:
+            self.problem = error
+            raise
+        self._trim()
+        return event
+
+    def _unread(self) -> int:
+        return len(self.trailing_data[0])
+
+    def _trim(self) -> None:
+        kept = self._unread() + len(_END)
+        if len(self._last) > kept:
+            self._last = self._last[-kept:]
+
+    def _check_end(self) -> None:
+        end = self._last[: len(self._last) - self._unread()][-len(_END) :]
+        if end != _END:
+            raise h11.RemoteProtocolError(f"the body ends with {end!r}; a body in chunks ends with {_END!r}")
+
+
+def _check_head(head: bytes) -> None:
+    if len(head) > MAX_HEAD:
+        raise h11.RemoteProtocolError(f"the head has more than {MAX_HEAD} octets", error_status_hint=431)
+    if _BARE.search(head) is not None:
+        raise h11.RemoteProtocolError("a line of the head ends with CR or LF alone; lines end with CR and LF")
+    if _FOLDED.search(head) is not None:
+        raise h11.RemoteProtocolError("a header goes on in the next line; each has one line")
+
+
+def _check_framing(names: set[bytes], version: bytes) -> None:
+    if b"transfer-encoding" not in names:
+        return
+    if b"content-length" in names:
+        raise h11.RemoteProtocolError("the head has both Content-Length and Transfer-Encoding; accepted is one of them")
+    if version < b"1.1":
+        raise h11.RemoteProtocolError(f"Transfer-Encoding in HTTP/{version.decode()}; accepted it is from 1.1 on")
