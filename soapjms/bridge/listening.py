@@ -270,7 +270,7 @@ class Listener:
             loop="asyncio",
             lifespan="off",
             log_config=None,
-            log_level="warning",
+            log_level="error",  # what clients do wrong is told by `soapjms.bridge`, and fills no log
             access_log=False,
             server_header=False,
             proxy_headers=False,
