@@ -692,6 +692,8 @@ def test_anonymous_beside_users(tmp_path: Path) -> None:
         (["--amqp", "localhost"], "an address is HOST:PORT"),
         (["--amqp", "localhost:0", "--anonymous"], "--anonymous goes with --users"),
         (["--smqp", "localhost:0", "--fixed"], "--fixed is for AMQP"),
+        (["--smqp", "localhost:0", "--open"], "--open is for AMQP"),
+        (["--amqp", "localhost:0", "--users", "{users}", "--open"], "--open goes without --users"),
         (["--smqp", "localhost:0", "--queue", "a"], "--queue is for AMQP"),
         (["--amqp", "localhost:0", "--served-as", "broker"], "--served-as is for WebSocket"),
         (["--ws", "localhost:0", "--served-as", "http://broker"], "it is to be as broker.example.org"),

@@ -26,6 +26,7 @@ except ImportError as _error:
 import h11
 
 from brokers.files import check_files
+from brokers.reach import check_reach
 from soapjms.arguments import at_least_one, finite, host_and_port
 from soapjms.bridge.framing import MAX_HEAD, StrictConnection
 from soapjms.bridge.pace import END
@@ -39,6 +40,8 @@ MAX_CONNECTIONS: Final = 500
 
 BACKLOG: Final = 128
 """Connections that wait to be accepted."""
+
+OPEN: Final = "or the word that anybody may (--open, is_open=True), as where a proxy asks for a login"
 
 JOIN_TIMEOUT: Final = 5.0
 
@@ -239,12 +242,15 @@ class Listener:
            grace: seconds that requests under way have to end in when it is stopped.
            certificate: a PEM file for TLS, with the chain; None for HTTP in the clear.
            key: its private key, if that is another file.
-           max_connections: at a time; half of them from one address.
+           is_open: clients of other machines may come as they are; without that it listens at addresses of this machine
+            alone. It asks nobody for a login: the application may, or a proxy before it.
+        max_connections: at a time; half of them from one address.
            client_timeout: seconds that a client has for a TLS handshake, for the head of a request, and
     to take every 64 KiB of an answer; then its connection ends.
 
        Raises:
-           UsageError: the address is none, or cannot be listened at; a file for TLS cannot be used.
+           UsageError: the address is none, or cannot be listened at, or other machines reach it; a file for TLS
+            cannot be used.
     """
 
     def __init__(
@@ -255,6 +261,7 @@ class Listener:
         grace: float = 30.0,
         certificate: str | None = None,
         key: str | None = None,
+        is_open: bool = False,
         max_connections: int = MAX_CONNECTIONS,
         client_timeout: float = PIECE_TIMEOUT,
     ) -> None:
@@ -279,7 +286,7 @@ class Listener:
         )
         config.load()
         self._scheme = "http" if tls is None else "https"
-        self._socket = _bound(address)
+        self._socket = _bound(address, is_open=is_open)
         self._server = uvicorn.Server(config)
         self._thread = Thread(target=self._run, name="soapjms-http", daemon=True)
         self._grace = grace
@@ -336,10 +343,16 @@ def _tls(certificate: str, key: str | None) -> ssl.SSLContext:
     return context
 
 
-def _bound(address: str) -> socket.socket:
+def _bound(address: str, *, is_open: bool) -> socket.socket:
     host, port = host_and_port(address)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+        made = socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
         raise UsageError(f"cannot listen at {address}: {error}") from error
+    try:
+        if not is_open:
+            check_reach(made, OPEN)
+    except ValueError as error:
+        raise UsageError(f"cannot listen at {address}: {error}") from error
+    return made

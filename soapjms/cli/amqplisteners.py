@@ -157,12 +157,15 @@ def amqp_options(address: Mapping[str, Any], file: click.Path) -> Callable[[F], 
         text = "For AMQP: make no queue or topic because it is used: who asks for one that is not named by --queue or"
         text += " --topic is refused, as the anonymous terminus has it."
         command = click.option("--fixed", is_flag=True, help=text)(command)
+        text = "For AMQP: let everybody in without --users, also at addresses that other machines reach."
+        command = click.option("--open", "is_open", is_flag=True, help=text)(command)
         text = "For AMQP: let in clients without a user, too, where there are --users."
         command = click.option("--anonymous", is_flag=True, help=text)(command)
         text = "For AMQP: a line `USER send|receive|* queue:NAME` for each right, `*` as in names of files; nobody may"
         text += " anything else.  [default: everybody may everything]"
         command = click.option("--rights", type=file, metavar="FILE", help=text)(command)
-        text = "For AMQP: a line USER:PASSWORD for each who is let in.  [default: everybody is]"
+        text = "For AMQP: a line USER:PASSWORD for each who is let in.  [default: everybody is, at addresses"
+        text += " of this machine alone]"
         return click.option("--users", type=file, metavar="FILE", help=text)(command)
 
     return add
@@ -177,12 +180,15 @@ def addresses(given: Mapping[str, Any]) -> dict[str, list[tuple[str, int]]]:
     wanted: dict[str, list[tuple[str, int]]] = {name: given[name] for name in SCHEMES}
     idle = [name for name in ("users", "rights", *LIMITS) if given[name] is not None]
     idle += [name for name in (*DESTINATIONS, "fixed", "anonymous") if given[name]]
+    idle += ["open"] if given["is_open"] else []
     if idle and not any(wanted.values()):
         raise click.UsageError(
             f"--{idle[0].replace('_', '-')} is for AMQP: say where to listen, as --amqp localhost:5672"
         )
     if given["anonymous"] and given["users"] is None:
         raise click.UsageError("--anonymous goes with --users: without them everybody is let in")
+    if given["is_open"] and given["users"] is not None:
+        raise click.UsageError("--open goes without --users; with them --anonymous lets in who gives no user")
     idle = [option for name, (option, _) in WEBSOCKET.items() if given[name]]
     if idle and not any(wanted[name] for name, scheme in SCHEMES.items() if scheme.is_websocket):
         raise click.UsageError(f"{idle[0]} is for WebSocket: say where to listen, as --ws localhost:8080")
@@ -202,6 +208,7 @@ def listen(
 
     Raises:
         OSError: an address cannot be had.
+        ValueError: other machines reach it, and there are neither --users nor --open.
         click.UsageError: the extra is not installed, or a file of users or rights holds something else.
     """
     wanted, users = addresses(given), given["users"]
@@ -226,7 +233,7 @@ def listen(
         options = Options(
             users=known,
             may=may,
-            anonymous=True if given["anonymous"] else None,
+            anonymous=True if given["anonymous"] or given["is_open"] else None,
             destinations=named if named or given["fixed"] else None,
             **limits,
             paths=frozenset(given["paths"]) or None,

@@ -89,6 +89,10 @@ def _by_path(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
 )  # fmt: skip
 @click.option("--max-calls", type=click.IntRange(min=1), default=MAX_CALLS, show_default=True, help="Calls at a time.")
 @click.option(
+    "--open", "is_open", is_flag=True,
+    help="Listen also where other machines come to: everybody there may call, as nobody is asked for a login.",
+)  # fmt: skip
+@click.option(
     "--max-connections", type=click.IntRange(min=1), default=MAX_CONNECTIONS, show_default=True,
     help="Connections at a time, half of them from one address.",
 )  # fmt: skip
@@ -117,6 +121,7 @@ def http_command(
     key: str | None,
     health: str | None,
     grace: float,
+    is_open: bool,
     max_connections: int,
     log_level: str,
     as_json: bool,
@@ -138,7 +143,9 @@ def http_command(
             opened(connection, _place(behind), known, options["properties"], options["timeout"])
         )
         bridge = stack.enter_context(HttpBridge(open_connection, behind, names=known, **options))
-        listener = Listener(bridge, listen, grace=grace, certificate=cert, key=key, max_connections=max_connections)
+        listener = Listener(
+            bridge, listen, grace=grace, certificate=cert, key=key, is_open=is_open, max_connections=max_connections
+        )
         stack.callback(listener.stop)
         if health is not None:
             with refusing():

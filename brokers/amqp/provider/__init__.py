@@ -26,12 +26,14 @@ from brokers.amqp.provider.rights import Right, Rights
 from brokers.embedded import Broker
 from brokers.embedded.broker import epoch_milliseconds
 from brokers.guesses import Guesses, place_of
+from brokers.reach import check_reach
 
 __all__ = ["Action", "Listener", "Options", "Right", "Rights"]
 
 log = logging.getLogger(__name__)
 
 BACKLOG: Final = 128
+OPEN: Final = "users (--users FILE, Options(users=…)), or the word that anybody may (--open, Options(anonymous=True))"
 PAUSE: Final = 0.05
 
 
@@ -57,6 +59,7 @@ class Listener:
 
         Raises:
             OSError: that address cannot be had.
+            ValueError: other machines reach it, and the options have neither users, nor say that anybody is let in.
         """
         self.broker = broker
         given = options or Options()
@@ -73,6 +76,8 @@ class Listener:
         self._stopped = Event()
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        if given.is_unguarded:
+            check_reach(self._socket, OPEN)
         self.port: int = self._socket.getsockname()[1]
         self._thread = Thread(target=self._accept, name=f"{self} listener", daemon=True)
         self._thread.start()

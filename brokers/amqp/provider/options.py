@@ -35,7 +35,8 @@ class Options:
 
     Attributes:
         users: passwords by user, or what checks them; None to let everybody in without. Not shown.
-        anonymous: let clients in that give no user; unless said, where there are no `users`.
+        anonymous: let clients in that give no user; unless said, where there are no `users`. At an address that other
+            machines reach it has to be said then.
         may: says who may use which destination, `Rights` or a function; everybody everything unless given.
         destinations: the queues and topics there are; None to make them when they are used.
         assume_rejected: take a client that lists no outcomes for one that understands `rejected`, as most do.
@@ -86,6 +87,12 @@ class Options:
     def lets_in_anybody(self) -> bool:
         """Whether a client without a user is let in."""
         return self.users is None if self.anonymous is None else self.anonymous
+
+    @property
+    def is_unguarded(self) -> bool:
+        """Whether anybody is let in though nobody said so."""
+        has_certificates = self.tls is not None and self.tls.verify_mode is ssl.CERT_REQUIRED
+        return self.users is None and self.anonymous is None and not has_certificates
 
     def knows(self, user: str, password: str) -> bool:
         """Say whether that is the user's password; takes as long for a user that there is not."""
