@@ -30,9 +30,8 @@ from brokers.connection import Connection
 from soapjms.arguments import at_least_one, connection_to, finite
 from soapjms.bridge.bodies import soap_version_of
 from soapjms.bridge.calling import Asked, Behind, Served, serve, too_long, written_answer
-from soapjms.bridge.pace import MAX_HELD, Pace
+from soapjms.bridge.pace import MAX_HELD, PIECE_TIMEOUT, Pace
 from soapjms.bridge.refusing import NO_STORE, RETRY, RefusedError, failed
-from soapjms.bridge.room import PIECE_TIMEOUT
 from soapjms.calling import DEFAULT_TIMEOUT
 from soapjms.client import Client
 from soapjms.protocol.content import ContentType, parse_content_type

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import socket
 import ssl
-from functools import partial
+from collections.abc import Callable
 from http import HTTPStatus
 from struct import pack
 from threading import Thread
@@ -26,11 +26,12 @@ except ImportError as _error:
 import h11
 
 from brokers.files import check_files
+from brokers.handshakes import Handshakes
 from brokers.reach import check_reach
+from brokers.room import Held, Room
 from soapjms.arguments import at_least_one, finite, host_and_port
 from soapjms.bridge.framing import MAX_HEAD, StrictConnection
-from soapjms.bridge.pace import END
-from soapjms.bridge.room import PIECE, PIECE_TIMEOUT, Held, Room
+from soapjms.bridge.pace import END, PIECE, PIECE_TIMEOUT
 from soapjms.protocol.errors import UsageError
 
 log = logging.getLogger("soapjms.bridge")
@@ -61,62 +62,38 @@ class PatientProtocol(H11Protocol):
         self.app_state = {**self.app_state, END: self.end}
         self._room, self._timeout = room, timeout
         self._held: Held | None = None
-        self._arrived: asyncio.Transport | None = None
-        self._is_made = False
-        self._early = b""
         self._look_later: asyncio.TimerHandle | None = None
         self._received = 0
         self._unsent = 0
 
     # The life of a connection
 
-    def arrive(self, transport: asyncio.Transport) -> None:
-        """A client is there; over TLS no HTTP yet."""
-        self._arrived = transport
-        peer = transport.get_extra_info("peername")
-        self._look_later = self.loop.call_later(self._timeout, self._look)
-        self._held = self._room.enter(str(peer[0]) if peer else "", 1, self.end)
-
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin, with what came while TLS was set up."""
-        if self._held is None:
-            self.arrive(transport)
+        """Begin; somebody else may have to go."""
         super().connection_made(transport)
-        self._is_made = True
-        early, self._early = self._early, b""
-        if early:
-            self.data_received(early)
+        self._look_later = self.loop.call_later(self._timeout, self._look)
+        self._held = self._room.enter(self.client[0] if self.client else "", 1, self.end)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
-        self.leave()
-        if self._is_made:
-            super().connection_lost(exc)
-
-    def leave(self) -> None:
-        """Make room. Idempotent."""
         if self._look_later is not None:
             self._look_later.cancel()
         if self._held is not None:
             self._room.leave(self._held)
+        super().connection_lost(exc)
 
     def end(self) -> None:
         """End the connection at once; what it has not sent is given up."""
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.disconnected = True  # so that nobody complains about an answer that is not whole
-        transport = self.transport if self._is_made else self._arrived
-        if transport is not None:
-            if transport.get_write_buffer_size():
-                transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
-            transport.abort()
+        if self.transport.get_write_buffer_size():
+            self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
+        self.transport.abort()
 
     # Whether the client keeps us waiting
 
     def data_received(self, data: bytes) -> None:
         """Read."""
-        if not self._is_made:
-            self._early += data
-            return
         self._received += len(data)
         if self._received >= PIECE and not self.flow.write_paused:
             self._begin()
@@ -160,7 +137,7 @@ class PatientProtocol(H11Protocol):
         """End the connection if the client has kept it waiting for too long."""
         assert self._held is not None
         now = self.loop.time()
-        if self._is_made and self.flow.write_paused:
+        if self.flow.write_paused:
             unsent = self.transport.get_write_buffer_size()
             if unsent <= self._unsent - PIECE:
                 self._unsent = unsent
@@ -198,37 +175,15 @@ class PatientProtocol(H11Protocol):
         self.transport.close()
 
 
-class _Handshake(asyncio.Protocol):
-    """Sets up TLS, on a connection that counts from its first moment, and hands it to HTTP."""
+def _protocols(tls: ssl.SSLContext | None, room: Room, timeout: float) -> Callable[..., asyncio.Protocol]:
+    """Return what makes the protocol of each connection, as uvicorn asks for it."""
+    handshakes = Handshakes(room, timeout)
 
-    def __init__(self, context: ssl.SSLContext, *, timeout: float, **given: Any) -> None:
-        self._http = PatientProtocol(timeout=timeout, **given)
-        self._context, self._timeout = context, timeout
-        self._task: asyncio.Task[None] | None = None
+    def protocol(**given: Any) -> asyncio.Protocol:
+        http = PatientProtocol(room=room, timeout=timeout, **given)
+        return http if tls is None else handshakes.before(http, tls)
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        transport.pause_reading()
-        self._http.arrive(transport)
-        if not transport.is_closing():
-            self._task = asyncio.get_running_loop().create_task(self._secure(transport))
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._http.leave()
-
-    async def _secure(self, transport: asyncio.Transport) -> None:
-        loop = asyncio.get_running_loop()
-        try:
-            secured = await loop.start_tls(
-                transport, self._http, self._context, server_side=True, ssl_handshake_timeout=self._timeout
-            )
-        except OSError as error:  # of ssl, a lost connection, the time-out
-            log.info("no TLS with %s: %s", transport.get_extra_info("peername"), error)
-            secured = None
-        if secured is None:
-            self._http.leave()
-            transport.abort()
-        else:
-            self._http.connection_made(secured)
+    return protocol
 
 
 class Listener:
@@ -269,10 +224,10 @@ class Listener:
             raise UsageError(f"TLS cannot be set up with the key {key} alone; give its certificate too")
         room = Room(at_least_one("max_connections", max_connections), "connections")
         tls = None if certificate is None else _tls(certificate, key)
-        protocol: Any = PatientProtocol if tls is None else partial(_Handshake, tls)
+        protocol: Any = _protocols(tls, room, finite(client_timeout, "client_timeout"))
         config = uvicorn.Config(
             app,
-            http=partial(protocol, room=room, timeout=finite(client_timeout, "client_timeout")),  # type: ignore[arg-type]
+            http=protocol,
             ws="none",
             loop="asyncio",
             lifespan="off",

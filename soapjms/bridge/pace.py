@@ -16,14 +16,20 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope, Send
 
+from brokers.room import Held, Room
 from soapjms.bridge.calling import too_long
 from soapjms.bridge.refusing import RETRY, RefusedError
-from soapjms.bridge.room import PIECE, Held, Room
 from soapjms.protocol.limits import MIB
 
 log = logging.getLogger("soapjms.bridge")
 
 MAX_HELD: Final = 256 * MIB
+
+PIECE: Final = 64 * 1024
+"""Octets of a request or of an answer for which a client has its time anew."""
+
+PIECE_TIMEOUT: Final = 10.0
+"""Seconds for the head of a request, for each piece of its body, and for each piece of an answer."""
 
 END: Final = "soapjms.bridge.end"
 """The name in `scope["state"]` of a function without arguments that ends the connection at once."""

@@ -16,8 +16,8 @@ from threading import Thread
 from time import monotonic
 from typing import Any, Final, NamedTuple, Self, TypeAlias
 
+from brokers.room import Held, Room
 from soapjms.arguments import host_and_port
-from soapjms.bridge.room import Held, Room
 from soapjms.protocol.errors import UsageError
 
 log = logging.getLogger("soapjms.serve")

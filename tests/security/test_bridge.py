@@ -23,11 +23,12 @@ from lxml import etree
 import soapjms
 from brokers import Connection
 from brokers.embedded import Broker
+from brokers.room import Room
 from soapjms import Dispatcher
 from soapjms.bridge.framing import MAX_HEAD
 from soapjms.bridge.http import HttpBridge
 from soapjms.bridge.listening import Listener
-from soapjms.bridge.room import PIECE, Room
+from soapjms.bridge.pace import PIECE
 from soapjms.cli.page import AT_A_TIME, Page, Told
 
 URI: Final = "jms:queue:greeter"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import socket
+import ssl
 import time
 import tracemalloc
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from contextlib import ExitStack
 from queue import SimpleQueue
 
 import pytest
+import trustme
 from ports import nobody
 from smqp_kit import CREATED, PATIENCE, Raw, Running, eventually, publication, running
 
@@ -377,3 +379,21 @@ def test_a_server_that_closes_leaves_nothing_pending(caplog: pytest.LogCaptureFi
         eventually(lambda: "was refused" in caplog.text)
     gc.collect()
     assert "Task was destroyed" not in caplog.text
+
+
+def test_tls_handshakes_make_room() -> None:
+    """Who connects for SMQPS and never sets up TLS is one of so many from an address; the first of them end."""
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("localhost").configure_cert(context)
+    trusted = ssl.create_default_context(cadata=authority.cert_pem.bytes().decode())
+    with running(max_strangers=5) as server, ExitStack() as stack:
+        _, port = server.server.listen("127.0.0.1", 0, tls=context)
+        silent = [stack.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE)) for _ in range(30)]
+        with (
+            socket.create_connection(("127.0.0.1", port), PATIENCE) as plain,
+            trusted.wrap_socket(plain, server_hostname="localhost") as secured,
+        ):
+            assert secured.recv(4) == b"SMQP"
+        assert [each.recv(1) for each in silent[:20]] == [b""] * 20
+        assert len(server.server._handshakes.tasks) <= 10

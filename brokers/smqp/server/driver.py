@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from threading import Thread
 from types import TracebackType
@@ -26,6 +25,8 @@ from weakref import WeakValueDictionary
 
 from brokers.errors import ClosedError
 from brokers.guesses import Guesses, Lane
+from brokers.handshakes import Handshakes
+from brokers.room import Room
 from brokers.smqp.server.accounts import Password
 from brokers.smqp.server.actions import (
     Action,
@@ -52,6 +53,7 @@ T = TypeVar("T")
 HASHERS: Final = 2
 """Threads that compare passwords."""
 TURNS: Final = 5
+HANDSHAKE_TIMEOUT: Final = 10.0
 FAREWELL: Final = 0.5
 """Seconds that closing leaves for what is to be written."""
 
@@ -77,6 +79,8 @@ class Server:
         self._hashers = ThreadPoolExecutor(HASHERS, "smqp password")
         self._listeners: list[asyncio.Server] = []
         self._tls: ssl.SSLContext | None = None
+        room = Room(2 * self.engine.core.options.max_strangers, "TLS handshakes")
+        self._handshakes = Handshakes(room, HANDSHAKE_TIMEOUT)
         self._guesses = Guesses()
         self._turns_of: WeakValueDictionary[Lane, asyncio.Lock] = WeakValueDictionary()
         self.buffer: Final = memoryview(bytearray(LOGGED_IN))
@@ -106,8 +110,11 @@ class Server:
         return self._wait(self._listen(host, port, tls))
 
     async def _listen(self, host: str, port: int, tls: ssl.SSLContext | None) -> tuple[str, int]:
-        factory = partial(CommandProtocol, self, is_secure=tls is not None)
-        listener = await self._loop.create_server(factory, host, port, ssl=tls)
+        def begin() -> asyncio.BaseProtocol:
+            protocol = CommandProtocol(self, is_secure=tls is not None)
+            return protocol if tls is None else self._handshakes.before(protocol, tls)
+
+        listener = await self._loop.create_server(begin, host, port)
         self._tls = tls or self._tls
         self._listeners.append(listener)
         address = listener.sockets[0].getsockname()
@@ -199,11 +206,12 @@ class Server:
             self._alarm.cancel()
 
     async def _give_up(self) -> None:
-        """End what was begun in the background: connections that are being made, and passwords that wait their turn."""
+        """End what was begun: connections that are being made, TLS handshakes, and passwords that wait their turn."""
         tasks = [*self._connecting.values(), *self._comparing]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._handshakes.give_up()
 
     async def _turns(self) -> None:
         """Let the loop do what is under way."""

@@ -46,7 +46,8 @@ class Options:
         max_logins: sessions of one account at a time.
         max_sessions: connections at a time.
         max_strangers: connections from one address (of IPv6: one network of 64 bits) that are not logged in. One
-            more ends the first of them that have had a second to log in and wait for no answer.
+            more ends the first of them that have had a second to log in and wait for no answer. With SMQPS as many
+            may be setting up TLS besides, for ten seconds each.
         max_in_answer: messages in the answer to one GET.
         max_events: notifications other than messages that wait for one client; more are dropped, oldest first.
         media_types: the only ones that may be published; None for all.

@@ -16,13 +16,7 @@ from typing import Final
 
 from brokers.guesses import GRACE, place_of
 
-log = logging.getLogger("soapjms.bridge")
-
-PIECE: Final = 64 * 1024
-"""Octets of a request or of an answer for which a client has its time anew."""
-
-PIECE_TIMEOUT: Final = 10.0
-"""Seconds for the head of a request, for each piece of its body, and for each piece of an answer."""
+log = logging.getLogger(__name__)
 
 TELL: Final = 10.0
 """Seconds between two log lines about those that had to go."""
