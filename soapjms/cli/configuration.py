@@ -197,7 +197,7 @@ def _read(path: str) -> dict[str, Any]:
 def _defaults(command: click.Command, said: Any, shared: dict[str, Any], place: str) -> dict[str, Any]:
     """Translate the names that users know to those of the command's parameters."""
     if not isinstance(said, dict):
-        raise click.UsageError(f"{place} is {said!r}; it is a table")
+        raise click.UsageError(f"{place} is {_seen(said)}; it is a table")
     if isinstance(command, click.Group):
         _refuse_unknown(place, said, command.commands, "command")
         return {
@@ -215,8 +215,15 @@ def _value(option: click.Option, value: Any, place: str) -> Any:
     values = value if isinstance(value, list) and option.multiple else [value]
     if not all(isinstance(each, str | int | float) for each in values):
         wanted = "text, a number, true or false" + ", or a list of these" * option.multiple
-        raise click.UsageError(f"{place}: {_key(option)} is {value!r}; it is {wanted}")
+        raise click.UsageError(f"{place}: {_key(option)} is {_seen(value)}; it is {wanted}")
     return values if option.multiple else value
+
+
+def _seen(value: Any) -> str:
+    """Show a value; of a text only that it is one, as it may be a URL with a password."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(_seen, value))}]"
+    return "text" if isinstance(value, str) else "a table" if isinstance(value, dict) else repr(value)
 
 
 def _refuse_unknown(place: str, said: Any, known: Any, what: str) -> None:
