@@ -25,6 +25,7 @@ from soapjms.cli.configuration import (
     read_defaults,
     unknown_variables,
 )
+from soapjms.cli.trust import UNNAMED
 from soapjms.protocol.errors import CallFailedError, CallTimeoutError, SoapJmsError
 from soapjms.protocol.uri import visible
 
@@ -149,7 +150,7 @@ def _version() -> str:
 @click.version_option(_version(), prog_name="soapjms")
 @click.option(
     "--config", metavar="FILE", envvar=CONFIG_VARIABLE,
-    help="Values for options.  [default: soapjms.toml, if there is one in the working directory]",
+    help="Values for options.  [default: soapjms.toml of the working directory, if it is yours]",
 )  # fmt: skip
 @click.pass_context
 def soapjms(ctx: click.Context, config: str | None) -> None:
@@ -164,6 +165,7 @@ def soapjms(ctx: click.Context, config: str | None) -> None:
     assert command is not None
     for line in unknown_variables(os.environ, chain((command,), group.all_commands(ctx))):
         click.echo(f"Warning: {visible(line)}", err=True)
+    ctx.meta[UNNAMED] = config is None
     ctx.default_map = dict(read_defaults(config, command, ctx.invoked_subcommand, list(COMMANDS)))
 
 

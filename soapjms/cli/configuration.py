@@ -17,6 +17,7 @@ from typing import Any, Final
 import click
 
 from brokers.files import check_files
+from soapjms.cli.trust import check_owner, guarded
 
 FILE: Final = "soapjms.toml"
 MAX_OCTETS: Final = 1 << 20
@@ -102,6 +103,8 @@ def equip(command: click.Command, path: tuple[str, ...]) -> click.Command:
         for option in _options(command).values():
             option.envvar = list(dict.fromkeys(_variables(option, path)))
         command.params.append(DebugOption())
+        assert command.callback is not None
+        command.callback = guarded(command.callback)
     return command
 
 
@@ -160,7 +163,7 @@ def read_defaults(path: str | None, command: click.Command, name: str, known: li
     """Read what a configuration file says for a command, as click's `default_map` has it.
 
     Args:
-        path: of the file; None for `soapjms.toml` of the working directory, if there is one.
+        path: of the file; None for `soapjms.toml` of the working directory, if there is one, and it is the user's own.
         command: the command that is to run.
         name: the word by which it is called.
         known: the names of all commands.
@@ -171,17 +174,19 @@ def read_defaults(path: str | None, command: click.Command, name: str, known: li
     if path is None and not Path(FILE).is_file():
         return {}
     place = path or FILE
-    said = _read(place)
+    said = _read(place, is_named=path is not None)
     shared = {key: value for key, value in said.items() if not isinstance(value, dict)}
     _refuse_unknown(place, shared, SHARED, "option for all commands")
     _refuse_unknown(place, said.keys() - shared.keys(), known, "command")
     return {name: _defaults(command, said.get(name, {}), shared, f"{place}, [{name}]")}
 
 
-def _read(path: str) -> dict[str, Any]:
+def _read(path: str, *, is_named: bool) -> dict[str, Any]:
     try:
         check_files(path)
         with open(path, "rb") as file:
+            if not is_named:
+                check_owner(file.fileno(), path)
             octets = file.read(MAX_OCTETS + 1)
         if len(octets) > MAX_OCTETS:
             raise ValueError(f"it has more than {MAX_OCTETS} octets")
