@@ -17,6 +17,9 @@ from typing import Final, NamedTuple, TypeAlias
 MAX_MESSAGE_OCTETS: Final = 100 << 20
 """Octets of a message that is read, 100 MiB, wherever nobody says otherwise: the one limit of adapters and nodes."""
 
+TOO_LARGE: Final = "it has {} octets, and a message may have {} here: max_message of the connection raises that"
+"""Why an adapter refuses a message unread: how many octets it has, and how many it may have."""
+
 PropertyValue: TypeAlias = bool | int | float | str | None
 """A property's value; None is JMS's null string."""
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from brokers.connection import Connection
 from brokers.message import Destination, DestinationKind, MessageType
+from brokers.urls import shown
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.names import AUTO, PROFILES, Profile
 from soapjms.protocol.uri import JmsUri
@@ -68,8 +69,8 @@ def host_and_port(address: str) -> tuple[str, int]:
         UsageError: it is not HOST:PORT, of IPv6 `[HOST]:PORT`.
     """
     host, colon, port = address.rpartition(":")
-    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise UsageError(f"{address!r} is not HOST:PORT, such as 127.0.0.1:8080")
+    if not colon or set("/?#@") & set(host) or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise UsageError(f"{shown(address)} is not HOST:PORT, such as 127.0.0.1:8080")
     return host.strip("[]"), int(port)
 
 

@@ -7,12 +7,12 @@ be looked into is left out as a whole. Nothing here knows of files or brokers.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from brokers.message import Body, Message, Properties, Property, PropertyType, PropertyValue
+from brokers.message import Body, Element, Message, Properties, Property, PropertyType, PropertyValue
 from brokers.naming.errors import SECRET
 from soapjms.protocol.content import DECODERS, ENCODERS, detect_encoding
 from soapjms.protocol.errors import UsageError
@@ -103,8 +103,8 @@ class Mask:
         if isinstance(body, str):
             text, found = self._in_utf_8(body.encode("utf-8", "surrogatepass"))
             return (text.decode("utf-8", "surrogatepass") if found else body), found
-        if isinstance(body, Properties):
-            return self._in_map(body)
+        if isinstance(body, tuple):
+            return self._in_map(body) if isinstance(body, Properties) else self._in_stream(body)
         if not isinstance(body, bytes | memoryview):
             return body, []
         encoding = message.properties.text(CONTENT_ENCODING) or "identity"
@@ -148,6 +148,15 @@ class Mask:
                 found += hidden
         return (Properties(made) if found else body), list(dict.fromkeys(found))
 
+    def _in_stream(self, body: tuple[Element, ...]) -> tuple[Body, list[str]]:
+        """Hide what is hidden in the texts of a StreamMessage, whose elements have no names."""
+        seen = [(each, *self._in_value(each.value)) for each in body]
+        found = [what for _, _, hidden in seen for what in hidden]
+        if not found:
+            return body, []
+        made = tuple(each._replace(value=value) if hidden else each for each, value, hidden in seen)
+        return made, list(dict.fromkeys(found))
+
     def _in_value(self, value: PropertyValue) -> tuple[PropertyValue, list[str]]:
         if not isinstance(value, str):
             return value, []
@@ -179,16 +188,26 @@ def _element_rules(name: str) -> list[Rule]:
     pattern = rb"(<" + tag + rb"(?:\s" + within + rb")?(?<!/)>).*?(?=</" + tag + rb"\s*>|\Z)"
     rules = [Rule(f"element {name}", re.compile(pattern, re.DOTALL), rb"\1" + HIDDEN)]
     for codec in ("utf-16-le", "utf-16-be"):  # such as in one part of several, where nothing else says so
-        wide = {each: re.escape(each.encode(codec)) for each in (name, *"<>:/ \t\r\n")}
+        wide = {each: re.escape(each.encode(codec)) for each in (name, *"<>:/\"' \t\r\n")}
         blank = b"|".join(wide[each] for each in " \t\r\n")
         other = b"(?:(?!" + b"|".join(wide[each] for each in "<>:/") + b").{2})"
         tag = b"(?:" + other + b"{1,100}?" + wide[":"] + b")?" + wide[name]
-        attributes = b"(?:(?:" + blank + b")(?:(?!" + wide["<"] + b"|" + wide[">"] + b").{2})*+)?"
+        attributes = b"(?:(?:" + blank + b")" + _within(wide) + b")?"
         end = b"(?<!" + wide["/"] + b")" + wide[">"]
         pattern = b"(" + wide["<"] + tag + attributes + end + b").*?(?=" + wide["<"] + wide["/"] + tag + b"|\\Z)"
         stars = HIDDEN.decode().encode(codec)
         rules.append(Rule(f"element {name}", re.compile(pattern, re.DOTALL), rb"\1" + stars, is_wide=True))
     return rules
+
+
+def _within(wide: Mapping[str, bytes]) -> bytes:
+    """Return what a tag in UTF-16 has within, as `_element_rules` has it for UTF-8."""
+
+    def but(signs: str) -> bytes:
+        return b"(?:(?!" + b"|".join(wide[each] for each in signs) + b").{2})"
+
+    quoted = [wide[quote] + but(f"{quote}<") + b"*" + wide[quote] for quote in "\"'"]
+    return b"(?:(?:" + b"|".join([but("<>\"'"), *quoted]) + b")*+|" + but("<>") + b"*+)"
 
 
 def _pattern_rule(number: int, text: str) -> Rule:

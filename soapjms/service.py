@@ -177,6 +177,7 @@ class Service:
         addressing: bool | str = False,
         validate: bool = True,
         loader: Any = None,
+        allow: Iterable[str | Path] = (),
     ) -> TypedService:
         """Make a service of a WSDL 1.1, whose functions take Python values and return them.
 
@@ -186,6 +187,7 @@ class Service:
             policy, understands, roles, middleware, verify, addressing: see `Service`.
             validate: hold requests and answers to the WSDL's schemas; False goes by the types alone.
             loader: fetches what is no local file, such as a `zeep.Transport()`; without one that is refused.
+            allow: folders that imports may be read from, beside that of the WSDL.
 
         Raises:
             InvalidWsdlError: the WSDL or a schema cannot be read or used.
@@ -195,7 +197,7 @@ class Service:
         from soapjms.typed import TypedService
         from soapjms.typed.description import described
 
-        found = described(wsdl, port, validate=validate, loader=loader)
+        found = described(wsdl, port, validate=validate, loader=loader, allow=allow)
         return TypedService(
             found,
             policy=policy,

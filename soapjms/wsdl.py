@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote_to_bytes, urlsplit
 
+from brokers.urls import shown, without_login
 from soapjms.protocol.errors import InvalidWsdlError
-from soapjms.protocol.uri.showing import without_user_info
 from soapjms.protocol.wsdl import Description, Loaded, Port, read
 from soapjms.protocol.wsdl.documents import MAX_OCTETS
 from soapjms.protocol.wsdl.write import NewPort, add_port, with_address
 
-_URL: Final = re.compile(r"(https?:)/+(.+)", re.IGNORECASE | re.DOTALL)
-"""What somebody gave who has it in a browser; as a path it has one slash."""
+_URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+:)(?:/+(.+))?", re.DOTALL)
+"""What somebody gave who has it in a browser, or mixed it up; as a path it has one slash, if it has any."""
 
 
 def read_wsdl(path: str | Path, *, allow: Iterable[str | Path] = ()) -> Description:
@@ -99,6 +99,36 @@ def _write(out: str | Path, octets: bytes) -> None:
         unfinished.unlink(missing_ok=True)
 
 
+class Folders:
+    """The folders that a WSDL and what it imports may be read from, links followed: its own, and those allowed.
+
+    Args:
+        first: the file of the WSDL, links followed; None for one that is no local file, and has no folder.
+        allow: other folders.
+    """
+
+    def __init__(self, first: Path | None, allow: Iterable[str | Path]) -> None:
+        own = [] if first is None else [first.parent]
+        self._folders = [*own, *(real_path(Path(each)) for each in allow)]
+
+    def check(self, location: str, real: Path) -> None:
+        """Refuse what is in none of them.
+
+        Args:
+            location: as it is written in the import.
+            real: where it leads, links followed.
+
+        Raises:
+            InvalidWsdlError: it is outside.
+        """
+        if not any(real.is_relative_to(each) for each in self._folders):
+            own = next(map(str, self._folders), "all folders")
+            raise InvalidWsdlError(
+                f"the import of {shown(location)} leads to {real}, outside of {own}; copy the file there, or allow its "
+                "folder"
+            )
+
+
 class Files:
     """The files that one WSDL may be read from.
 
@@ -109,8 +139,8 @@ class Files:
 
     def __init__(self, path: Path, allow: Iterable[str | Path]) -> None:
         self._path = path
-        self._real = _real(path)
-        self._folders = [self._real.parent, *(_real(Path(each)) for each in allow)]
+        self._real = real_path(path)
+        self._folders = Folders(self._real, allow)
         self._reals = {str(path): self._real}
         self._octets: dict[str, bytes] = {}  # of what is imported, each file read once
 
@@ -120,12 +150,8 @@ class Files:
 
     def load(self, location: str, base: str) -> Loaded:
         """Read what a document imports: a path, or a file: URI, from the folder of that document."""
-        real = _real(self._reals[base].parent / local_path(location))
-        if not any(real.is_relative_to(each) for each in self._folders):
-            raise InvalidWsdlError(
-                f"the import of {location!r} leads to {real}, outside of {self._folders[0]}; copy the file there, or "
-                "allow its folder"
-            )
+        real = real_path(self._reals[base].parent / local_path(location))
+        self._folders.check(location, real)
         name = self._name(real)
         if name not in self._reals:
             self._reals[name] = real
@@ -149,21 +175,28 @@ def local_path(location: str) -> str:
     """
     try:
         parts = urlsplit(location)
-    except ValueError as error:
-        raise InvalidWsdlError(f"the import of {location!r} is no URI: {error}") from None
+    except ValueError:  # its text repeats what is before the host
+        raise InvalidWsdlError(f"the import of {shown(location)} is no URI: look at its host") from None
     if parts.scheme not in ("", "file") or parts.netloc not in ("", "localhost"):
         raise InvalidWsdlError(
-            f"the import of {location!r} is refused: nothing is fetched over a network; save the file beside this one "
-            "and write its name as the location"
+            f"the import of {shown(location)} is refused: nothing is fetched over a network; save the file "
+            "beside this one and write its name as the location"
         )
     return fsdecode(unquote_to_bytes(parts.path))
 
 
-def _real(path: Path) -> Path:
+def real_path(path: Path) -> Path:
+    """Return where a path leads, links followed.
+
+    Raises:
+        InvalidWsdlError: nowhere: a loop of links, or no name that a file can have.
+    """
     try:
         return path.resolve()
+    except RecursionError:  # of the caller's
+        raise
     except (OSError, ValueError, RuntimeError) as error:  # a loop of links, a name with a null character
-        raise InvalidWsdlError(f"{str(path)!r} cannot be read: {error}") from None
+        raise InvalidWsdlError(f"{shown(str(path))} cannot be read: {error}") from None
 
 
 def read_file(path: Path) -> bytes:
@@ -185,10 +218,11 @@ def read_file(path: Path) -> bytes:
 
 def _unreadable(path: Path, error: OSError | ValueError) -> str:
     url = _URL.match(str(path))
-    if url is None:
-        return f"{str(path)!r} cannot be read: {error.strerror if isinstance(error, OSError) else error}"
-    shown = without_user_info(f"{url[1]}//{url[2]}")
+    if url is None or url[2] is None:
+        name = repr(str(path)) if url is None else shown(str(path))
+        return f"{name} cannot be read: {error.strerror if isinstance(error, OSError) else error}"
+    address = f"{url[1]}//{url[2]}"
     return (
-        f"{shown!r} is refused: nothing is fetched over a network; save the WSDL, with what it imports, and give the "
-        "name of the file"
+        f"{without_login(address)!r} is refused: nothing is fetched over a network; save the WSDL, with what it "
+        "imports, and give the name of the file"
     )

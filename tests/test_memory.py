@@ -164,13 +164,12 @@ with brokers.connect(sys.argv[1]) as connection, connection.consume(brokers.queu
 
 
 @pytest.mark.broker
-def test_larger_than_the_memory(activemq: RealBroker) -> None:
-    """Over AMQP what there is no room for, once it comes, is a dead letter in the end, and costs no connection.
-
-    Over STOMP its connection is lost each time, and nothing is promised.
-    """
+@pytest.mark.parametrize("protocol", ["amqp", "stomp"])
+def test_larger_than_the_memory(protocol: str, activemq: RealBroker) -> None:
+    """What there is no room for, once it comes, is a dead letter in the end, and costs no connection."""
     name, size = fresh(), 16 << 20
-    arguments = [sys.executable, "-c", PROGRAM, activemq.amqp_url, name]
+    url = activemq.amqp_url if protocol == "amqp" else activemq.stomp_url
+    arguments = [sys.executable, "-c", PROGRAM, url, name]
     with (
         soapjms.connect(activemq.amqp_url) as connection,
         subprocess.Popen(

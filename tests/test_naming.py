@@ -125,7 +125,7 @@ def test_broker_url(factory: str | None, provider: str | None, environment: dict
         ("CF", None, {PROVIDER: "ldap://evil.example"}, NamingError, "is 'ldap://evil.example', which is no broker's"),
         ("CF", None, {INITIAL: "com.sun.jndi.ldap.LdapCtxFactory"}, NamingError, "'com.sun.jndi.ldap.LdapCtxFactory'"),
         (None, f"{JAVA_URL}?password=s3cr3t", {}, NamingError, "carries a login"),
-        (None, "tcp://clerk:s3cr3t@localhost:61616", {}, NamingError, "a URL with a login"),
+        (None, "tcp://clerk:s3cr3t@localhost:61616", {}, NamingError, r"://\*\*\*"),
         (
             "Other",
             None,
@@ -210,7 +210,7 @@ def test_toml_array() -> None:
         ("[queues]\na = 'b'\n[topics]\na = 'b'", "'a' is in queues and in topics"),
         ("[connection_factories]\na = 'tcp://b:1'", "the connection factory 'a' leads to tcp://b:1, which is not"),
         ("[allowed_brokers]\n'ldap://a' = 'embedded:'", "'ldap://a', which is no broker's URL"),
-        ("[allowed_brokers]\n'tcp://a:1' = 'stomp://clerk:s3/cr3t@a'", "a URL with a login"),
+        ("[allowed_brokers]\n'tcp://a:1' = 'stomp://clerk:s3/cr3t@a'", r"://\*\*\*"),
         ("#" * 600, "a line of the TOML is longer than 512 characters"),
         ("\n" * 200_000, "the TOML holds 200000 octets; at most 131072 are read"),
         ("a = " + "[" * 500 + "\n" + "[" * 500 + "\n" + "[" * 500, "the TOML is nested too deeply"),

@@ -90,7 +90,7 @@ def test_broker_url(parameters: Mapping[str, str], properties: Mapping[str, Valu
         ({"jndiInitialContextFactory": "com.sun.jndi.ldap.LdapCtxFactory"}, NamingError, "is not supported"),
         ({"jndi-java.naming.factory.initial": "com.example.Mine"}, NamingError, "'com.example.Mine' is not supported"),
         ({"jndiURL": f"{JAVA_URL}?user=clerk&password=s3cr3t"}, NamingError, "carries a login"),
-        ({"jndiURL": "tcp://clerk:s3cr3t@localhost:61616"}, NamingError, "a URL with a login"),
+        ({"jndiURL": "tcp://clerk:s3cr3t@localhost:61616"}, NamingError, r"://\*\*\*"),
         ({"jndiURL": f"failover:({JAVA_URL},tcp://evil.example:1)"}, NamingError, "leads to tcp://evil.example:1"),
         (
             {"jndi-connection.CF.brokerURL": "tcp://evil.example:1", "jndiConnectionFactoryName": "CF"},

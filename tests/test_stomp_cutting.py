@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brokers import ConnectionLostError
-from brokers.stomp.cutting import Cutter
+from brokers.message import TOO_LARGE
+from brokers.stomp.cutting import HEADERS_TOO_LARGE, MAX_HEADERS, Cut, Cutter, Passed
 from brokers.stomp.link import pack
 
 FRAMES = st.lists(
@@ -50,9 +51,84 @@ def test_a_frame_of_another_length() -> None:
 
 
 def test_a_length_beyond_any() -> None:
-    """A length that no frame has is none, so that the frame ends at its NUL."""
-    frame = b"MESSAGE\ncontent-length:99999999999\n\nab\0"
-    assert list(Cutter().cut(frame)) == [frame]
+    """A length that no frame has leaves nothing that could be trusted either: a NUL in the body would not end it."""
+    with pytest.raises(ConnectionLostError, match="content-length that no frame has"):
+        list(Cutter().cut(b"MESSAGE\ncontent-length:9999999999999\n\nab\0"))
+
+
+LIMIT = 20
+
+
+def what_is_left(frame: bytes) -> bytes | Passed:
+    """Say what a frame becomes."""
+    head, _, body = frame[:-1].partition(b"\n\n")
+    return Passed(head + b"\n\n", len(body), TOO_LARGE.format(len(body), LIMIT)) if len(body) > LIMIT else frame
+
+
+@given(st.lists(st.tuples(st.booleans(), st.binary(max_size=3 * LIMIT)), max_size=5), st.data())
+def test_above_the_limit(bodies: list[tuple[bool, bytes]], data: st.DataObject) -> None:
+    """A frame above the limit is passed over, whatever its pieces, with a length and without; the others are whole."""
+    frames = [
+        pack("MESSAGE", {"content-length": str(len(body))}, body)
+        if has_length
+        else pack("MESSAGE", {"a": "b"}, body.replace(b"\0", b""))
+        for has_length, body in bodies
+    ]
+    octets = b"".join(frames)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(octets)), max_size=8)))
+    cutter = Cutter(LIMIT)
+    found = [frame for start, end in pairwise([0, *cuts, len(octets)]) for frame in cutter.cut(octets[start:end])]
+    assert found == [what_is_left(frame) for frame in frames]
+
+
+@pytest.mark.parametrize("has_length", [True, False])
+def test_what_is_held(has_length: bool) -> None:
+    """Of a frame with a length above the limit nothing is held but its head; of another as much as the limit."""
+    cutter = Cutter(1000)
+    piece = b"x" * 500
+    assert not list(cutter.cut(b"MESSAGE\nack:1\n" + b"content-length:100000\n" * has_length + b"\n"))
+    for _ in range(200):
+        assert not list(cutter.cut(piece))
+        assert len(cutter._held) <= (0 if has_length else 1000 + len(piece))
+    [found] = cutter.cut(b"\0")
+    assert isinstance(found, Passed)
+    assert (found.size, found.head.startswith(b"MESSAGE\nack:1\n")) == (100_000, True)
+
+
+def test_length_that_is_wrong_above_the_limit() -> None:
+    """It is noticed there too."""
+    with pytest.raises(ConnectionLostError, match="does not end where its content-length says"):
+        list(Cutter(1).cut(b"MESSAGE\ncontent-length:2\n\nabc\0"))
+
+
+@pytest.mark.parametrize("size", [1, 1000, 1 << 20])
+@pytest.mark.parametrize(
+    "more",
+    [
+        b"a:b\n" * 600_000,
+        b"a:" + b"b" * (3 << 20) + b"\n",
+        b"message-id:forged" + b"x" * (2 << 20) + b"\n",
+        b"ack:2\n" * 400_000,
+    ],
+)
+def test_headers_above_the_limit(more: bytes, size: int) -> None:
+    """Of headers above the limit those are kept by which the message is known, the first of each; little is held."""
+    head = b"MESSAGE\nack:1\n" + more + b"message-id:2\nreply-to:/queue/r\ncontent-length:3\n\n"
+    frame, cutter, found = head + b"\0\0\0\0" + pack("RECEIPT", {}), Cutter(), list[Cut]()
+    step = max(size, len(frame) // 1000)
+    for at in range(0, len(frame), step):
+        found += cutter.cut(frame[at : at + step])
+        assert len(cutter._held) < 3 << 20
+    first = b"MESSAGE\nack:1\nmessage-id:2\nreply-to:/queue/r\ncontent-length:3\n\n"
+    assert found == [Passed(first, 3, HEADERS_TOO_LARGE), pack("RECEIPT", {})]
+
+
+def test_many_headers() -> None:
+    """So many lines that are short are too many as well; as many as may be are not."""
+    for count, is_whole in ((MAX_HEADERS - 3, True), (MAX_HEADERS, False)):
+        frame = b"MESSAGE\nack:1\n" + b"a:\n" * count + b"\n\0"
+        [found] = Cutter().cut(frame)
+        assert (found == frame) is is_whole
 
 
 def test_each_octet_is_looked_at_once() -> None:

@@ -17,6 +17,8 @@ from brokers import Connection, Message, MessageType, queue
 from brokers.amqp.address import Given
 from brokers.amqp.provider import Options
 from brokers.message import MAX_MESSAGE_OCTETS
+from brokers.stomp.address import Given as StompGiven
+from brokers.stomp.cutting import Cutter
 from soapjms import CallFailedError, Client, Dispatcher, Limits, Request, Service
 from soapjms.protocol.names import FailureReason
 
@@ -30,6 +32,12 @@ def broker(request: pytest.FixtureRequest) -> RealBroker:
     """Each of the real brokers."""
     found: RealBroker = request.getfixturevalue(request.param)
     return found
+
+
+@pytest.fixture(params=["amqp", "stomp"])
+def url(broker: RealBroker, request: pytest.FixtureRequest) -> str:
+    """Its URL, over both protocols, for who has the limit."""
+    return broker.amqp_url if request.param == "amqp" else broker.stomp_url
 
 
 @pytest.fixture
@@ -65,7 +73,7 @@ def talkative() -> Service:
 def test_one_limit() -> None:
     """Adapters and nodes have the same one."""
     assert Limits().size == MAX_MESSAGE_OCTETS == 100 * MIB
-    assert Given().max_message == MAX_MESSAGE_OCTETS
+    assert Given().max_message == StompGiven().max_message == Cutter()._limit == MAX_MESSAGE_OCTETS
     assert Options().max_message == MAX_MESSAGE_OCTETS
 
 
@@ -75,7 +83,7 @@ class TestDispatcher:
     @pytest.mark.parametrize("transactional", [True, False], ids=["transactions", "without"])
     @pytest.mark.parametrize("is_stored", [True, False], ids=["store", "no store"])
     def test_refused(
-        self, broker: RealBroker, other: Connection, transactional: bool, is_stored: bool, tmp_path: Path
+        self, broker: RealBroker, url: str, other: Connection, transactional: bool, is_stored: bool, tmp_path: Path
     ) -> None:
         """As often as there are workers, and more: callers are told, all go on, each such request is a dead letter."""
         name = fresh()
@@ -83,7 +91,7 @@ class TestDispatcher:
         before = broker.counters().messages.get(letters, 0)
         store = tmp_path / "requests.db" if is_stored else None
         with (
-            brokers.connect(broker.amqp_url, max_message=LIMIT) as connection,
+            brokers.connect(url, max_message=LIMIT) as connection,
             Dispatcher(
                 connection, f"jms:queue:{name}", greeter(), workers=WORKERS, transactional=transactional, store=store
             ) as dispatcher,
@@ -108,13 +116,14 @@ class TestDispatcher:
             assert name not in broker.counters().messages
 
     @pytest.mark.broker
-    def test_at_its_real_size(self, artemis: RealBroker) -> None:
-        """70 MiB are read with the usual limit, 101 MiB are not; the dead letter is whole."""
+    @pytest.mark.parametrize("protocol", ["amqp", "stomp"])
+    def test_at_its_real_size(self, protocol: str, artemis: RealBroker) -> None:
+        """70 MiB are read with the usual limit, 101 MiB are not."""
         name = fresh()
         before = artemis.counters().messages.get("DLQ", 0)
         with (
             brokers.connect(artemis.amqp_url) as other,
-            brokers.connect(artemis.amqp_url) as connection,
+            brokers.connect(artemis.amqp_url if protocol == "amqp" else artemis.stomp_url) as connection,
             Dispatcher(connection, f"jms:queue:{name}", greeter(), workers=1) as dispatcher,
             Client(other, f"jms:queue:{name}", timeout=PATIENCE) as client,
         ):
@@ -130,15 +139,17 @@ class TestDispatcher:
 class TestClient:
     """A response above the limit comes to a client."""
 
-    @pytest.mark.parametrize("profile", ["rec-2012", "cr-2009"])
+    @pytest.mark.parametrize(
+        ("url", "profile"), [("amqp", "rec-2012"), ("amqp", "cr-2009"), ("stomp", "rec-2012")], indirect=["url"]
+    )
     @pytest.mark.parametrize("mode", ["PERSISTENT", "NON_PERSISTENT"])
-    def test_told_at_once(self, broker: RealBroker, other: Connection, profile: str, mode: str) -> None:
+    def test_told_at_once(self, url: str, other: Connection, profile: str, mode: str) -> None:
         """That call fails at once and says why; the calls beside and after it work."""
         name = fresh()
         options: dict[str, Any] = {"profile": profile, "timeout": PATIENCE, "properties": {"deliveryMode": mode}}
         with (
             Dispatcher(other, f"jms:queue:{name}", talkative(), profile=profile, workers=2),
-            brokers.connect(broker.amqp_url, max_message=LIMIT) as connection,
+            brokers.connect(url, max_message=LIMIT) as connection,
             Client(connection, f"jms:queue:{name}", **options) as client,
         ):
             for _ in range(3):

@@ -26,7 +26,7 @@ from brokers.connection import Consumer, Delivery, OnDelivery
 from brokers.crew import Crew
 from brokers.deadlines import Later
 from brokers.errors import BrokerError, ConnectionLostError
-from brokers.message import DestinationKind, Message
+from brokers.message import TOO_LARGE, DestinationKind, Message
 from brokers.sessions import LastingConsumer, Owner, why_of
 from brokers.wishes import Wishes
 
@@ -46,9 +46,6 @@ FIRST_RETREAT: Final = 4.0
 
 LONGEST_RETREAT: Final = 120.0
 """Seconds that no such pause exceeds. Who had the subscription for longer begins with the first pause again."""
-
-TOO_LARGE: Final = "it has {} octets, and a message may have {} here: max_message of the connection raises that"
-"""Why a message is refused unread."""
 
 
 class Fate(Enum):

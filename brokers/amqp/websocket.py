@@ -22,6 +22,7 @@ from brokers.amqp.login import Binding, Login, Token, is_plain
 from brokers.amqp.strangers import perhaps
 from brokers.amqp.websocketstream import MAX_MESSAGE, WebSocketStream
 from brokers.errors import ConnectionFailedError, LoginRefusedError
+from brokers.urls import shown
 
 MOVED: Final = frozenset({301, 302, 303, 307, 308})
 UNAUTHORIZED: Final = 401
@@ -77,7 +78,7 @@ class WebSocketClient(WebSocketStream):
         status = response.status_code
         location = response.headers.get("Location")
         if status in MOVED and location:
-            raise DetourError(f"{self._login} moved to {location}", self._moved(location))
+            raise DetourError(f"{self._login} moved to {shown(location)}", self._moved(location))
         if status == UNAUTHORIZED:
             self._authorize()
         self._try_other_token(f"answered HTTP {status} {response.reason_phrase}, and made no WebSocket")
@@ -103,10 +104,14 @@ class WebSocketClient(WebSocketStream):
             if not is_plain(location):
                 raise ValueError(location)
         except (ValueError, KeyError):
-            raise ConnectionFailedError(f"{self._login} moved to {location!r}, which is no place to go to") from None
+            raise ConnectionFailedError(
+                f"{self._login} moved to {shown(location)}, which is no place to go to"
+            ) from None
         if (parts.scheme in SECURE) is not (self._login.tls is not None):
-            raise ConnectionFailedError(f"{self._login} moved to {location}: TLS is neither left nor begun on the way")
+            raise ConnectionFailedError(
+                f"{self._login} moved to {shown(location)}: TLS is neither left nor begun on the way"
+            )
         if not self._login.may_go_to(parts.hostname or ""):
-            raise ConnectionFailedError(f"{self._login} moved to {location}, which is none of `redirect_hosts`")
+            raise ConnectionFailedError(f"{self._login} moved to {shown(location)}, which is none of `redirect_hosts`")
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         return replace(self._login, host=parts.hostname or "", hostname=None, port=port, path=path)

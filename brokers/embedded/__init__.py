@@ -10,11 +10,12 @@ broker under its lock, `connection.py` puts threads and futures around it, `brok
 """
 
 from typing import Unpack
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from brokers.connection import DEFAULT_TIMEOUT, Connection
 from brokers.embedded.broker import REGISTRY, Broker, BrokerOptions
 from brokers.errors import ConnectionFailedError
+from brokers.urls import shown
 
 __all__ = ["Broker", "BrokerOptions", "connect"]
 
@@ -29,10 +30,10 @@ def connect(url: str, *, timeout: float = DEFAULT_TIMEOUT, **options: Unpack[Bro
             the broker, for the call that starts it.
 
     Raises:
-        ConnectionFailedError: the URL has a host, a query or a fragment.
+        ConnectionFailedError: the URL has a host, a login, a query or a fragment.
         ValueError: options for a broker that runs already.
     """
-    parts = urlsplit(url)
-    if parts.netloc or parts.query or parts.fragment or parts.path.startswith("/"):
-        raise ConnectionFailedError(f"{url!r} is not of the form embedded:NAME")
-    return REGISTRY.connect(unquote(parts.path), options)
+    name = url.partition(":")[2]
+    if name.startswith("/") or set("?#@") & set(name):
+        raise ConnectionFailedError(f"{shown(url)} is not of the form embedded:NAME")
+    return REGISTRY.connect(unquote(name), options)

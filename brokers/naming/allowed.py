@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from brokers.address import bracketed
 from brokers.connecting import SCHEMES
 from brokers.naming.errors import SECRET, NamingError, listed
+from brokers.urls import shown, without_login
 
 JAVA_SCHEMES: Final[Mapping[str, int | None]] = {
     "tcp": None,
@@ -34,6 +35,9 @@ JAVA_SCHEMES: Final[Mapping[str, int | None]] = {
 """Schemes of the URLs by which Java clients reach a broker, each with its port where the URL may leave it out."""
 OF_ONE_BROKER: Final = frozenset({*JAVA_SCHEMES, *SCHEMES}) - {"failover"}
 """Schemes of a URL that names one broker; `failover:` lists several."""
+
+WITHOUT_HOST: Final = frozenset({"embedded", "failover"})
+"""Schemes of URLs for `brokers.connect` that have no host of their own."""
 
 REFUSAL: Final = "names are never looked up over a network (ldap, rmi, iiop, corbaname, dns, http) nor in other files"
 
@@ -125,12 +129,14 @@ def own_endpoint(url: str) -> Endpoint:
         parts = urlsplit(url)
         scheme, host, port = parts.scheme, parts.hostname or parts.path, parts.port
     except ValueError:  # its text repeats a part of the URL
-        raise NamingError(f"{_shown(url)} is no URL for brokers.connect") from None
+        raise NamingError(f"{shown(url)} is no URL for brokers.connect") from None
     if scheme not in SCHEMES:
         known = ", ".join(sorted(SCHEMES))
-        raise NamingError(f"{_shown(url)} is no URL for brokers.connect; the schemes that it knows are: {known}")
+        raise NamingError(f"{shown(url)} is no URL for brokers.connect; the schemes that it knows are: {known}")
+    if not parts.hostname and (scheme not in WITHOUT_HOST or without_login(url) != url):
+        raise NamingError(f"{shown(url)} is no URL for brokers.connect; write {scheme}://USER:PASSWORD@HOST:PORT")
     if "@" in parts.path + parts.query + parts.fragment:
-        raise NamingError(f"{_shown(url)}: user and password are percent-encoded where they hold any of /?#@")
+        raise NamingError(f"{shown(url)}: user and password are percent-encoded where they hold any of /?#@")
     return Endpoint(scheme, host, port or JAVA_SCHEMES.get(scheme))
 
 
@@ -164,7 +170,7 @@ def _listed(url: str, place: str) -> list[str]:
     if rest.startswith("("):
         rest, bracket, options = rest[1:].rpartition(")")
         if not bracket or (options and options[0] != "?"):
-            raise NamingError(f"{place} is no broker's URL: the brackets of {_shown(url)} do not match")
+            raise NamingError(f"{place} is no broker's URL: the brackets of {shown(url)} do not match")
         several = True
     return rest.split(",") if several else [rest]
 
@@ -173,21 +179,14 @@ def _endpoint(url: str, place: str) -> Endpoint:
     scheme = url.partition(":")[0].lower()
     if scheme not in OF_ONE_BROKER:
         known = ", ".join(sorted({*JAVA_SCHEMES, *SCHEMES, "failover"}))
-        raise NamingError(f"{place} is {_shown(url)}, which is no broker's URL; {REFUSAL}; accepted are: {known}")
+        raise NamingError(f"{place} is {shown(url)}, which is no broker's URL; {REFUSAL}; accepted are: {known}")
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or parts.path, parts.port
     except ValueError:  # its text repeats a part of the URL
-        raise NamingError(f"{place} is {_shown(url)}: host or port are not as a URL has them") from None
+        raise NamingError(f"{place} is {shown(url)}: host or port are not as a URL has them") from None
     if "@" in url:
-        raise NamingError(f"{place} is {_shown(url)}; the login belongs into the URL of the allowed broker")
+        raise NamingError(f"{place} is {shown(url)}; the login belongs into the URL of the allowed broker")
     if not _HOST.fullmatch(host) or (parts.hostname and parts.path not in ("", "/")) or parts.fragment:
-        raise NamingError(f"{place} is {_shown(url)}; accepted is SCHEME://HOST:PORT, with options after a ?")
+        raise NamingError(f"{place} is {shown(url)}; accepted is SCHEME://HOST:PORT, with options after a ?")
     return Endpoint(scheme, host, port or JAVA_SCHEMES.get(scheme))
-
-
-def _shown(url: str) -> str:
-    """Show a URL without what may be secret."""
-    if "@" in url:
-        return "a URL with a login"
-    return repr(re.split("[?;&#]", url, maxsplit=1)[0][:100])

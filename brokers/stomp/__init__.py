@@ -12,6 +12,7 @@ from typing import Final
 from brokers.connection import DEFAULT_TIMEOUT
 from brokers.credentials import Ask, Credentials
 from brokers.failover import read_failover
+from brokers.message import MAX_MESSAGE_OCTETS
 from brokers.reconnect import Reconnect
 from brokers.stomp.address import Given, login_of
 from brokers.stomp.connection import StompConnection
@@ -33,17 +34,16 @@ def connect(
     dialect: str | None = None,
     client_id: str | None = None,
     dead_letters: str | None = None,
+    max_message: int = MAX_MESSAGE_OCTETS,
 ) -> StompConnection:
     """Connect to a STOMP broker, or to the first that answers of several.
 
     Args:
         url: `stomp://USER:PASSWORD@HOST:PORT`, or `stomp+ssl://` for TLS; user and password may be left out, and are
             percent-encoded where they hold what a URL gives a meaning. The port is 61613 unless given, with TLS 61612.
-            Several brokers, and options for how to reconnect, are written as in `brokers.failover`, parameters
-            for what follows here as in `brokers.address`.
+            Several brokers, and how to reconnect, are written as in `brokers.failover`; parameters: `brokers.address`.
         timeout: seconds that connecting may take, and later subscribing.
-        heartbeat: seconds between two signs of life, each way; 0 for none. The connection counts as lost when the
-            broker gave none for one and a half times as long.
+        heartbeat: seconds between signs of life, each way, 0 for none; without any for 1.5 times as long it is lost.
         reconnect: make a lost connection again, and how; False for not at all.
         credentials: user and password, or what is called for them at every attempt to connect. Without, and without
             any in the URL, the environment is asked: BROKERS_USER, and BROKERS_PASSWORD or BROKERS_PASSWORD_FILE.
@@ -53,6 +53,7 @@ def connect(
         client_id: what durable subscriptions belong to; only one connection at a time may have it.
         dead_letters: the queue for rejected messages where the broker makes none itself (Artemis), `DLQ` unless given;
             with a `.` at its end a prefix to the name of the message's own destination.
+        max_message: octets that the body of a received message may have; a larger one is rejected unread.
 
     Raises:
         TlsError: the broker's certificate is not to be trusted, or the broker does not trust ours.
@@ -67,6 +68,7 @@ def connect(
         dialect=dialect,
         client_id=client_id,
         dead_letters=dead_letters,
+        max_message=max_message,
     )
     urls, plan = read_failover(url, reconnect)
     connection = StompConnection([login_of(each, os.environ, given) for each in urls], timeout, plan)

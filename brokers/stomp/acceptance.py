@@ -44,11 +44,16 @@ class Subscription:
 
 
 class Arrival(NamedTuple):
-    """A MESSAGE frame as it came, and the subscription that it came by."""
+    """A MESSAGE frame as it came, and the subscription that it came by.
+
+    Of one above the limit the body was passed over, `size` octets; `refusal` says why.
+    """
 
     subscription: Subscription
     headers: Mapping[str, str]
     body: bytes
+    size: int = 0
+    refusal: str = ""
 
 
 class Acceptances:
@@ -76,7 +81,7 @@ class Acceptances:
                 self._done.clear()  # an earlier session's: it is delivered again, or was its session's alone
                 self._octets = 0
             self._done.append(arrival._replace(body=b""))
-            self._octets += len(arrival.body)
+            self._octets += len(arrival.body) + arrival.size
             share = max(len(self._done), self._octets // SMALLEST_FRAME) * PARTS
             ask, self._is_asked = share >= self._prefetch and not self._is_asked, share >= self._prefetch
             time, self._is_timed = not self._is_timed, True

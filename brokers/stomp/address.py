@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from brokers.address import Form, ask_of, options_of, port_of, seconds_of, split, tls_of
+from brokers.address import Form, ask_of, octets_of, options_of, port_of, seconds_of, split, tls_of
 from brokers.credentials import Ask, Credentials
+from brokers.message import MAX_MESSAGE_OCTETS
 from brokers.stomp.dialect import ACTIVEMQ_CLASSIC, NAMED, Dialect
 from brokers.stomp.login import DEAD_LETTERS, Login
 from brokers.tls import Tls
@@ -16,7 +17,7 @@ FORM: Final = Form(
     title="a stomp URL",
     ports={"stomp": 61613, "stomp+ssl": 61612},
     secure={"stomp+ssl": "stomp"},
-    options=("passwordFile", "clientId", "dialect", "deadLetters", "heartbeat"),
+    options=("passwordFile", "clientId", "dialect", "deadLetters", "heartbeat", "maxMessage"),
 )
 
 
@@ -30,6 +31,7 @@ class Given:
     dialect: str | None = None
     client_id: str | None = None
     dead_letters: str | None = None
+    max_message: int = MAX_MESSAGE_OCTETS
 
 
 def login_of(url: str, environment: Mapping[str, str], given: Given) -> Login:
@@ -52,6 +54,7 @@ def login_of(url: str, environment: Mapping[str, str], given: Given) -> Login:
         dialect=dialect,
         version=(dialect or ACTIVEMQ_CLASSIC).version,
         dead_letters=given.dead_letters or options.get("deadLetters") or DEAD_LETTERS,
+        max_message=octets_of(options, "maxMessage", given.max_message, FORM),
     )
 
 

@@ -25,6 +25,7 @@ from brokers.message import Destination, DestinationKind
 from brokers.sessions import LastingConsumer, Owner
 from brokers.stomp.acceptance import Acceptances, Arrival, Subscription
 from brokers.stomp.annex import Home
+from brokers.stomp.cutting import NO_MEMORY
 from brokers.stomp.dialect import Dialect
 from brokers.stomp.frames import Headers, acknowledgement, dead_letter, from_frame, spell, subscribe_headers
 from brokers.stomp.link import SUBSCRIBE, Link, Route, pack
@@ -32,6 +33,9 @@ from brokers.stomp.releases import MAX_DELIVERIES, Releases, pause_after
 from brokers.wishes import Wishes
 
 log = logging.getLogger(__name__)
+
+NOT_KEPT: Final = "the dead letter is without its body"
+"""What is said of a message that was not read, where the dead letter is made here."""
 
 SUSPENSE: Final = 1.0
 """Seconds within which all consumers of a queue that is deleted are told."""
@@ -51,7 +55,7 @@ class StompDelivery(Delivery):
     __slots__ = ("arrival", "consumer", "fate")
 
     def __init__(self, consumer: StompConsumer, arrival: Arrival, *, with_body: bool = True) -> None:
-        subscription, headers, body = arrival
+        subscription, headers, body = arrival[:3]
         shown = body if with_body else b""
         super().__init__(from_frame(headers, shown, subscription.link.dialect), None, subscription.generation)
         self.consumer = consumer
@@ -136,7 +140,10 @@ class StompDelivery(Delivery):
                 return False
             self.fate = Fate.RETURNED
             receipt = self.consumer.new_id("receipt")
-            headers = dead_letter(self.arrival.headers, reason, link.login.dead_letters, link.dialect)
+            was = self.arrival.headers
+            if self.arrival.refusal:
+                was, reason = {**was, "content-length": "0"}, f"{reason}; {NOT_KEPT}"
+            headers = dead_letter(was, reason, link.login.dead_letters, link.dialect)
             try:
                 frame = pack("SEND", headers | {"receipt": receipt}, self.arrival.body, link.dialect.version)
             except MemoryError:  # this broker has a limit of its own for how often a message is delivered
@@ -449,6 +456,7 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
                 spell(self._source, link.dialect),
                 lambda headers, body: turns.put(Arrival(subscription, headers, body)),
                 partial(self._doubt, subscription),
+                lambda headers, size, why: turns.put(Arrival(subscription, headers, b"", size, why)),
             ),
         )
         return subscription
@@ -470,7 +478,11 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
     def _take(self, arrival: Arrival) -> None:
         subscription = arrival.subscription
         is_ours = subscription.is_live and (subscription.link.is_up or self._is_last_copy(subscription))
-        if is_ours and not self._is_stopped:
+        if is_ours and not self._is_stopped and arrival.refusal == NO_MEMORY:
+            self._release_unread(StompDelivery(self, arrival), arrival.size)
+        elif is_ours and not self._is_stopped and arrival.refusal:
+            self._refuse(StompDelivery(self, arrival), arrival.refusal)
+        elif is_ours and not self._is_stopped:
             delivery = self._read(arrival)
             if delivery is not None:
                 self._deliver(delivery)

@@ -41,6 +41,9 @@ LONGEST_REASON: Final = 500
 SHORT: Final = 256
 """Characters of a destination that is remembered once it was read."""
 
+NOT_REPEATED: Final = frozenset({"_AMQ_DUPL_ID"})
+"""By what Artemis knows a message that it had before, of which it keeps no second one: a dead letter is another one."""
+
 REASON_PROPERTY: Final = "dead_letter_reason"
 """The property of a dead letter that says why it is one, as with the embedded broker."""
 
@@ -261,7 +264,7 @@ def dead_letter(headers: Mapping[str, str], reason: str, queue: str, dialect: Di
     kept = {
         name: value
         for name, value in headers.items()
-        if name not in dialect.message_headers
+        if name not in dialect.message_headers | dialect.reserved | NOT_REPEATED
         or name in ("correlation-id", "reply-to", "type", "priority", "persistent", "content-type")
     }
     if dialect.is_bytes(headers):

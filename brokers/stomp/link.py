@@ -39,19 +39,24 @@ Settle: TypeAlias = Callable[[BrokerError | None], None]
 Receive: TypeAlias = Callable[[Mapping[str, str], bytes], None]
 """Given headers and body of a MESSAGE, by the reading thread. It must not block."""
 
+Refuse: TypeAlias = Callable[[Mapping[str, str], int, str], None]
+"""Given headers of a MESSAGE that was passed over, octets of its body, and why. It must not block either."""
+
 
 class Route(NamedTuple):
-    """Who is told of a subscription, by the reading thread; neither may block.
+    """Who is told of a subscription, by the reading thread; none of them may block.
 
     Attributes:
         address: of its destination, as SUBSCRIBE has it.
         receive: takes its messages.
         doubt: told why the broker may have ended it: that or another of the same address.
+        refuse: takes what is above the limit; None where that does not matter.
     """
 
     address: str
     receive: Receive
     doubt: Callable[[str], None]
+    refuse: Refuse | None = None
 
 
 PROMISE: Final = 2
@@ -373,8 +378,10 @@ class Link:
     def on_message(self, frame: Any) -> None:
         """Pass a message to its subscription; one that has ended gets none."""
         route = self._routes.get(frame.headers.get("subscription"))
-        if route is not None:
+        if route is not None and not frame.refusal:
             route.receive(frame.headers, frame.body)
+        elif route is not None and route.refuse is not None:
+            route.refuse(frame.headers, frame.size, frame.refusal)
 
     def on_receipt(self, frame: Any) -> None:
         """Tell who waits for the receipt."""

@@ -12,6 +12,7 @@ from brokers.address import bracketed
 from brokers.credentials import NOBODY, Ask, Credentials
 from brokers.endpoints import no_connection
 from brokers.errors import ConnectionFailedError
+from brokers.message import MAX_MESSAGE_OCTETS
 from brokers.stomp.dialect import ACTIVEMQ_CLASSIC, Dialect
 from brokers.tls import Tls
 
@@ -36,6 +37,7 @@ class Login:
         version: of STOMP, to ask for.
         dead_letters: the queue for dead letters where the adapter has to put them there; with a `.` at the end it is a
             prefix, and the name of the message's own destination follows.
+        max_message: octets that the body of a message may have which is received.
     """
 
     host: str
@@ -47,6 +49,7 @@ class Login:
     dialect: Dialect | None = field(default=None, repr=False)
     version: str = ACTIVEMQ_CLASSIC.version
     dead_letters: str = DEAD_LETTERS
+    max_message: int = MAX_MESSAGE_OCTETS
 
     def __str__(self) -> str:
         return f"{'stomp' if self.tls is None else 'stomp+ssl'}://{bracketed(self.host)}:{self.port}"

@@ -17,11 +17,21 @@ MEANT: Final = {"\\": "\\", "c": ":", "n": "\n", "r": "\r"}
 
 
 class Frame(NamedTuple):
-    """A frame, with the names that stomp.py has for its parts."""
+    """A frame, with the names that stomp.py has for its parts.
+
+    Attributes:
+        cmd: its command.
+        headers: of a name that comes twice the first value.
+        body: empty where it was passed over.
+        size: octets of the body that was passed over.
+        refusal: why it was; empty for a whole frame.
+    """
 
     cmd: str
     headers: dict[str, str]
     body: bytes
+    size: int = 0
+    refusal: str = ""
 
 
 def read(frame: bytes) -> Frame | None:

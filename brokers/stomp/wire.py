@@ -36,7 +36,7 @@ from stomp.utils import parse_frame
 from brokers.crew import Crew, Guest
 from brokers.endpoints import LEAST, connect_to
 from brokers.errors import ConnectionLostError
-from brokers.stomp.cutting import Cutter
+from brokers.stomp.cutting import Cut, Cutter, Passed, passed_of
 from brokers.stomp.login import Login
 from brokers.stomp.parsing import Frame, read
 from brokers.stomp.sockets import CHUNK, NOT_NOW, Polled, Waited
@@ -94,8 +94,8 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         self._socket: Any = None
         self._use: Polled | Waited | None = None
         self._is_down = False
-        self._cutter = Cutter()
-        self._frames: deque[bytes] = deque()
+        self._cutter = Cutter(login.max_message)
+        self._frames: deque[Cut] = deque()
         self._told = {b"MESSAGE\n": listener.on_message, b"RECEIPT\n": listener.on_receipt}
         self._kept = bytearray()  # to be written; `writing` is held
         self._waiting: deque[memoryview] = deque()  # likewise, as there was no room
@@ -346,13 +346,29 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
                     self._crew.run(self._write_kept)
                 until = monotonic() + KEEP
 
-    def _tell_of(self, frame: bytes) -> None:
+    def _tell_of(self, frame: Cut) -> None:
+        if isinstance(frame, Passed):
+            self._tell_of_passed(frame)
+            return
         tell = self._told.get(frame[:COMMAND])
-        found = None if tell is None else read(frame)
+        try:
+            found = None if tell is None else read(frame)
+        except MemoryError:
+            self._tell_of_passed(passed_of(frame))
+            return
         if tell is not None and found is not None:
             tell(found)
         else:
             self._leave_to_stomp_py(frame)
+
+    def _tell_of_passed(self, frame: Passed) -> None:
+        """Tell of a frame whose octets were let go; what is no message has lost its words, and counts all the same."""
+        whole = frame.head.replace(b"\r\n", b"\n") + b"\0"
+        tell, found = self._told.get(whole[:COMMAND]), read(whole)
+        if tell is not None and found is not None:
+            tell(found._replace(size=frame.size, refusal=frame.why))
+        else:
+            self._leave_to_stomp_py(whole)
 
     def _leave_to_stomp_py(self, frame: bytes) -> None:
         try:
@@ -409,7 +425,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         """End for want of memory: first let what was read go, then say so, which takes some too."""
         self.drop()
         self._frames.clear()
-        self._cutter = Cutter()
+        self._cutter = Cutter(self._login.max_message)
         log.error("%s: there is no memory for what the broker sends, so the connection ends", self._login)
 
     def _end(self) -> None:

@@ -27,6 +27,7 @@ except ImportError as _error:
     raise ImportError(f"soapjms.bridge.http needs starlette ({_error}): pip install 'soapjms[bridge]'") from _error
 
 from brokers.connection import Connection
+from brokers.urls import shown as shown_url
 from soapjms.arguments import at_least_one, connection_to, finite
 from soapjms.bridge.bodies import soap_version_of
 from soapjms.bridge.calling import Asked, Behind, Served, serve, too_long, written_answer
@@ -308,7 +309,9 @@ def _url(url: str) -> str:
         UsageError: it is no URL of HTTP.
     """
     if not isinstance(url, str) or _URL.fullmatch(url) is None:
-        raise UsageError(f"public_url is {url!r}; it is a URL such as https://soap.example.org, and may have a path")
+        raise UsageError(
+            f"public_url is {shown_url(url)}; it is a URL such as https://soap.example.org, and may have a path"
+        )
     return url.rstrip("/")
 
 

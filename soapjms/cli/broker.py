@@ -18,6 +18,7 @@ from brokers.files import check_files
 from brokers.smqp.dialect import LENIENT, STRICT
 from brokers.smqp.server import Options, Server
 from brokers.smqp.server.setup import Setup, SetupError
+from brokers.urls import shown
 from soapjms.cli import USAGE
 from soapjms.cli.amqplisteners import addresses, amqp_options, listen
 from soapjms.cli.ending import ending
@@ -40,8 +41,8 @@ def _address(ctx: click.Context, param: click.Parameter, value: tuple[str, ...])
 
 def _one(text: str, example: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
-    if not (colon and port.isascii() and port.isdecimal() and int(port) < 65536):
-        raise click.BadParameter(f"an address is HOST:PORT, as {example}; port 0 takes any that is free: {text!r}")
+    if set("/?#@") & set(host) or not (colon and port.isascii() and port.isdecimal() and int(port) < 65536):
+        raise click.BadParameter(f"an address is HOST:PORT, as {example}; port 0 takes any that is free: {shown(text)}")
     return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
 
 

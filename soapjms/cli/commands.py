@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 import click
 
 from brokers.errors import BrokerError
+from brokers.urls import without_logins
 from soapjms.cli import INTERRUPTED, NOT_KNOWN, USAGE
 from soapjms.cli.configuration import (
     CONFIG_VARIABLE,
@@ -24,6 +25,7 @@ from soapjms.cli.configuration import (
     read_defaults,
     unknown_variables,
 )
+from soapjms.cli.trust import UNNAMED
 from soapjms.protocol.errors import CallFailedError, CallTimeoutError, SoapJmsError
 from soapjms.protocol.uri import visible
 
@@ -102,7 +104,9 @@ class LazyGroup(click.Group):
         except KeyboardInterrupt:
             click.echo("Interrupted.", err=True)
             ctx.exit(INTERRUPTED)
-        except (BrokenPipeError, click.ClickException, click.exceptions.Exit, click.Abort):  # click has its ways
+        except click.ClickException as error:
+            raise _without_logins(error) from None
+        except (BrokenPipeError, click.exceptions.Exit, click.Abort):  # click has its ways
             raise
         except Exception as error:
             click.echo(_traceback(error) if DEBUG in ctx.meta else f"Error: {_message(error)}", err=True)
@@ -114,9 +118,16 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, entry.help) for name, entry in sorted(COMMANDS.items())])
 
 
+def _without_logins(error: click.ClickException) -> click.ClickException:
+    """Return what click says of a word that it did not expect, which may be a URL with a password, without that."""
+    said = error.format_message()
+    text = without_logins(said)
+    return error if text == said else click.UsageError(text, getattr(error, "ctx", None))
+
+
 def _message(error: Exception) -> str:
     """Say what went wrong in one line; what nobody expected with its kind, and how to see where."""
-    text = visible(str(error))
+    text = visible(without_logins(str(error)))
     if isinstance(error, CallTimeoutError):
         return f"{text}; soapjms doctor --uri URI sees whether anybody serves there"
     if isinstance(error, SoapJmsError | BrokerError | OSError) and text:
@@ -125,7 +136,7 @@ def _message(error: Exception) -> str:
 
 
 def _traceback(error: Exception) -> str:
-    return "\n".join(visible(line) for line in "".join(format_exception(error)).splitlines())
+    return "\n".join(visible(without_logins(line)) for line in "".join(format_exception(error)).splitlines())
 
 
 def _version() -> str:
@@ -139,7 +150,7 @@ def _version() -> str:
 @click.version_option(_version(), prog_name="soapjms")
 @click.option(
     "--config", metavar="FILE", envvar=CONFIG_VARIABLE,
-    help="Values for options.  [default: soapjms.toml, if there is one in the working directory]",
+    help="Values for options.  [default: soapjms.toml of the working directory, if it is yours]",
 )  # fmt: skip
 @click.pass_context
 def soapjms(ctx: click.Context, config: str | None) -> None:
@@ -154,6 +165,7 @@ def soapjms(ctx: click.Context, config: str | None) -> None:
     assert command is not None
     for line in unknown_variables(os.environ, chain((command,), group.all_commands(ctx))):
         click.echo(f"Warning: {visible(line)}", err=True)
+    ctx.meta[UNNAMED] = config is None
     ctx.default_map = dict(read_defaults(config, command, ctx.invoked_subcommand, list(COMMANDS)))
 
 

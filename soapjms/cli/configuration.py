@@ -17,6 +17,7 @@ from typing import Any, Final
 import click
 
 from brokers.files import check_files
+from soapjms.cli.trust import check_owner, guarded
 
 FILE: Final = "soapjms.toml"
 MAX_OCTETS: Final = 1 << 20
@@ -102,6 +103,8 @@ def equip(command: click.Command, path: tuple[str, ...]) -> click.Command:
         for option in _options(command).values():
             option.envvar = list(dict.fromkeys(_variables(option, path)))
         command.params.append(DebugOption())
+        assert command.callback is not None
+        command.callback = guarded(command.callback)
     return command
 
 
@@ -160,7 +163,7 @@ def read_defaults(path: str | None, command: click.Command, name: str, known: li
     """Read what a configuration file says for a command, as click's `default_map` has it.
 
     Args:
-        path: of the file; None for `soapjms.toml` of the working directory, if there is one.
+        path: of the file; None for `soapjms.toml` of the working directory, if there is one, and it is the user's own.
         command: the command that is to run.
         name: the word by which it is called.
         known: the names of all commands.
@@ -171,17 +174,19 @@ def read_defaults(path: str | None, command: click.Command, name: str, known: li
     if path is None and not Path(FILE).is_file():
         return {}
     place = path or FILE
-    said = _read(place)
+    said = _read(place, is_named=path is not None)
     shared = {key: value for key, value in said.items() if not isinstance(value, dict)}
     _refuse_unknown(place, shared, SHARED, "option for all commands")
     _refuse_unknown(place, said.keys() - shared.keys(), known, "command")
     return {name: _defaults(command, said.get(name, {}), shared, f"{place}, [{name}]")}
 
 
-def _read(path: str) -> dict[str, Any]:
+def _read(path: str, *, is_named: bool) -> dict[str, Any]:
     try:
         check_files(path)
         with open(path, "rb") as file:
+            if not is_named:
+                check_owner(file.fileno(), path)
             octets = file.read(MAX_OCTETS + 1)
         if len(octets) > MAX_OCTETS:
             raise ValueError(f"it has more than {MAX_OCTETS} octets")
@@ -197,7 +202,7 @@ def _read(path: str) -> dict[str, Any]:
 def _defaults(command: click.Command, said: Any, shared: dict[str, Any], place: str) -> dict[str, Any]:
     """Translate the names that users know to those of the command's parameters."""
     if not isinstance(said, dict):
-        raise click.UsageError(f"{place} is {said!r}; it is a table")
+        raise click.UsageError(f"{place} is {_seen(said)}; it is a table")
     if isinstance(command, click.Group):
         _refuse_unknown(place, said, command.commands, "command")
         return {
@@ -215,8 +220,15 @@ def _value(option: click.Option, value: Any, place: str) -> Any:
     values = value if isinstance(value, list) and option.multiple else [value]
     if not all(isinstance(each, str | int | float) for each in values):
         wanted = "text, a number, true or false" + ", or a list of these" * option.multiple
-        raise click.UsageError(f"{place}: {_key(option)} is {value!r}; it is {wanted}")
+        raise click.UsageError(f"{place}: {_key(option)} is {_seen(value)}; it is {wanted}")
     return values if option.multiple else value
+
+
+def _seen(value: Any) -> str:
+    """Show a value; of a text only that it is one, as it may be a URL with a password."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(_seen, value))}]"
+    return "text" if isinstance(value, str) else "a table" if isinstance(value, dict) else repr(value)
 
 
 def _refuse_unknown(place: str, said: Any, known: Any, what: str) -> None:

@@ -126,19 +126,19 @@ def _port(path: str, port: str | None, uri: str | None, allow: Sequence[str]) ->
     found = first or port_of(described, port)
     if found.profile is None and uri is None:
         raise UsageError(f"{path}: the port {found.name!r} is not SOAP over JMS; say where it is with --uri jms:…")
-    document = _document(path, described.missing)
+    document = _document(path, described.missing, allow)
     ports = document.services[found.service.name].ports if found.service.name in document.services else {}
     if found.name not in ports:
         raise UsageError(f"{path}: the port {found.name!r} is not one that can be called; give another with --port")
     return found, document, ports[found.name].binding
 
 
-def _document(path: str, missing: Sequence[Finding]) -> Any:
+def _document(path: str, missing: Sequence[Finding], allow: Sequence[str]) -> Any:
     """Let zeep read a WSDL; what it leaves out, or fails at, is explained by what is missing there, if anything is."""
     with warnings.catch_warnings(record=True) as noted:
         warnings.simplefilter("always", UserWarning)
         try:
-            document = read_document(path, Loading(BINDING_CLASSES, None), zeep.Settings())
+            document = read_document(path, Loading(BINDING_CLASSES, None, allow), zeep.Settings())
         except (zeep.exceptions.Error, InvalidWsdlError) as error:
             if isinstance(error, InvalidWsdlError) and not missing:
                 raise

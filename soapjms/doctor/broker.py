@@ -21,6 +21,7 @@ from soapjms.doctor.ways import CREATE_QUEUE, IN_PROCESS, WAYS, endpoints_of, sc
 from soapjms.health import PING_PREFIX
 from soapjms.opening import broker_url_of
 from soapjms.protocol.errors import UsageError
+from soapjms.protocol.uri import parse
 from soapjms.protocol.wsdl import Port
 from soapjms.protocol.wsdl.addresses import read_uri
 
@@ -51,7 +52,7 @@ def check_address(patient: Patient) -> Seen:
 
 def _mended(error: UsageError | BrokerError, place: str | Port) -> str:
     """Return what to type: with a name that is registered nowhere, a file that has it; else an address that is one."""
-    where = "--wsdl FILE.wsdl" if isinstance(place, Port) else f"--uri {shlex.quote(place)}"
+    where = "--wsdl FILE.wsdl" if isinstance(place, Port) else f"--uri {shlex.quote(parse(place).redacted)}"
     if isinstance(error, NameNotFoundError | NamingError):
         return f"soapjms doctor {where} --names FILE.toml"
     return "soapjms wsdl lint FILE.wsdl" if isinstance(place, Port) else "soapjms doctor --uri jms:queue:NAME"

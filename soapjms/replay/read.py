@@ -29,6 +29,10 @@ from soapjms.replay.schema import check_text
 MAX_LINE: Final = 128 << 20
 """Octets; a longer line is no record but an attack or a damaged file."""
 SHOWN_OF_LONG_LINE: Final = 1 << 16
+SPARE_LINES: Final = 100_000
+OCTETS_OF_LINE: Final = 16
+"""Lines of a log that may be blank or no records: `SPARE_LINES`, and one for each of so many octets of its file, as it
+is stored. 32 KiB of gzip hold 32 million."""
 ROWS: Final = 1000
 """Of Parquet, that are held at a time."""
 
@@ -87,17 +91,31 @@ def _read(split: Split, stream: BinaryIO | None = None) -> Iterator[Captured | P
 
 
 def _read_plain(split: Split, stream: BinaryIO) -> Iterator[Captured | Rejected]:
-    number = _go_to_first_line(split, stream)
+    number, spare = _go_to_first_line(split, stream), _spare(split.log)
     position = stream.tell()
     while split.end is None or position < split.end:
         line = _next_line(stream)
         if not line.length:
             return
         found = _parsed(split.log, number, line, at_start=position == 0)
+        spare -= not isinstance(found, Captured)
+        if spare < 0:
+            yield _no_log(split.log, number)
+            return
         if found is not None:
             yield found
         position += line.length
         number += 1
+
+
+def _spare(log: LogFile) -> int:
+    return SPARE_LINES + log.size // OCTETS_OF_LINE
+
+
+def _no_log(log: LogFile, number: int) -> Rejected:
+    return Rejected(
+        log.name, number, f"more than {_spare(log)} lines are blank or no records; those from here on are not read"
+    )
 
 
 def _go_to_first_line(split: Split, stream: BinaryIO) -> int:
@@ -156,7 +174,7 @@ def _shown(octets: bytes) -> str:
 def _read_gzipped(split: Split, stream: BinaryIO) -> Iterator[Captured | Rejected]:
     """Read what a gzip file gives; reject the line that a torn member broke in, and go on with the next member."""
     stream.seek(split.start)
-    log, inflated = split.log, Inflated(stream, split.end)
+    log, inflated, spare = split.log, Inflated(stream, split.end), _spare(split.log)
     lines = cast(BinaryIO, io.BufferedReader(inflated, CHUNK))
     for number in count(split.first_line):
         line = _next_line(lines)
@@ -167,6 +185,10 @@ def _read_gzipped(split: Split, stream: BinaryIO) -> Iterator[Captured | Rejecte
         if not line.length:
             return
         found = _parsed(log, number, line, at_start=number == 1)
+        spare -= not isinstance(found, Captured)
+        if spare < 0:
+            yield _no_log(log, number)
+            return
         if found is not None:
             yield found
 

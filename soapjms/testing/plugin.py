@@ -17,12 +17,12 @@ from uuid import uuid4
 import pytest
 
 from brokers.connection import Connection
+from brokers.urls import without_login
 from soapjms.client import Client
 from soapjms.dispatcher import Dispatcher
 from soapjms.protocol.errors import InvalidRecordError, UsageError
 from soapjms.protocol.exchange import exchanges_of
 from soapjms.protocol.uri import JmsUri
-from soapjms.protocol.uri.showing import without_user_info
 from soapjms.protocol.wsdl import Port
 from soapjms.service import Service
 from soapjms.testing.running import CONTAINER, EMBEDDED, BrokerInUse, checked, decided, running
@@ -127,7 +127,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_report_header(config: pytest.Config) -> str:
     """Say which broker is wanted."""
     choice = config.stash[CHOICE]
-    return f"soapjms: broker: {without_user_info(choice.broker)} ({choice.origin})"
+    return f"soapjms: broker: {without_login(choice.broker)} ({choice.origin})"
 
 
 # What happens around a test

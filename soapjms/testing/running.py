@@ -16,9 +16,9 @@ from uuid import uuid4
 from brokers.connecting import SCHEMES, connect
 from brokers.connection import Connection
 from brokers.errors import BrokerError
+from brokers.urls import without_login
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.showing import shown
-from soapjms.protocol.uri.showing import without_user_info
 from soapjms.testing.process import activemq
 from soapjms.testing.waiting import BrokerNotAvailableError, wait_for
 
@@ -110,7 +110,7 @@ def given(url: str) -> Iterator[BrokerInUse]:
     Raises:
         BrokerNotAvailableError: nobody answers there, or does not let us in.
     """
-    named = without_user_info(url)
+    named = without_login(url)
     try:
         with connect(url) as connection:
             title = connection.capabilities.broker

@@ -19,6 +19,9 @@ from soapjms.recorder import Recorder
 PATIENCE: Final = 5.0
 """Seconds to wait for what has to happen soon."""
 
+MOST_BLANK: Final = 100_000
+"""Blank lines of a log; a small file may hold millions when it is unpacked."""
+
 
 class UnderWay(Observer):
     """Knows whether dispatchers have settled all that they got: give it to each as its observer. Thread-safe."""
@@ -104,20 +107,24 @@ def read_log(path: Path) -> list[Record]:
     """Read a capture log, `.jsonl` or `.jsonl.gz`.
 
     Raises:
-        InvalidRecordError: a line is no record; the message says which.
+        InvalidRecordError: a line is no record, or far too many are blank; the message says which.
         OSError: it cannot be read.
     """
-    octets = path.read_bytes()
-    if path.suffix == ".gz":
+    found = []
+    with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as lines:
         try:
-            octets = gzip.decompress(octets)
+            for number, line in enumerate(map(bytes.strip, lines), 1):
+                if line:
+                    found.append(_record(line, path, number))
+                elif number - len(found) > MOST_BLANK:
+                    raise InvalidRecordError(f"{path}, line {number}: more than {MOST_BLANK} lines are blank")
         except (EOFError, zlib.error) as error:
             raise InvalidRecordError(f"{path}: {error}") from None
-    found = []
-    for number, line in enumerate(octets.splitlines(), 1):
-        try:
-            if line:
-                found.append(from_json(line.decode("utf-8")))
-        except (InvalidRecordError, UnicodeDecodeError) as error:
-            raise InvalidRecordError(f"{path}, line {number}: {error}") from None
     return found
+
+
+def _record(line: bytes, path: Path, number: int) -> Record:
+    try:
+        return from_json(line.decode("utf-8"))
+    except (InvalidRecordError, UnicodeDecodeError) as error:
+        raise InvalidRecordError(f"{path}, line {number}: {error}") from None

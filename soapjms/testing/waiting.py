@@ -8,8 +8,8 @@ from typing import Final
 
 from brokers.connecting import connect
 from brokers.errors import BrokerError
+from brokers.urls import without_login
 from soapjms.protocol.errors import SoapJmsError
-from soapjms.protocol.uri.showing import without_user_info
 
 POLL: Final = 0.1
 LOG_LINES: Final = 30
@@ -38,7 +38,7 @@ def wait_for(url: str, timeout: float, log: Callable[[], str], is_running: Calla
             return
         except BrokerError as error:
             has_ended = not is_running()  # asked before the log is read, which then is whole
-            named, told = without_user_info(url), "\n".join(log().splitlines()[-LOG_LINES:])
+            named, told = without_login(url), "\n".join(log().splitlines()[-LOG_LINES:])
             if has_ended:
                 raise BrokerNotAvailableError(f"the broker for {named} ended before it was ready\n{told}") from error
             if time.monotonic() > deadline:

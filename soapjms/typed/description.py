@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,8 @@ from soapjms.zeep.loading import Loader, Loading
 class _Kept(Loading):
     """Keeps the documents that it loads."""
 
-    def __init__(self, loader: Loader | None) -> None:
-        super().__init__(BINDING_CLASSES, loader)
+    def __init__(self, loader: Loader | None, allow: Iterable[str | Path]) -> None:
+        super().__init__(BINDING_CLASSES, loader, allow)
         self.documents: dict[str, bytes] = {}
 
     def load(self, url: str) -> bytes:
@@ -87,7 +87,9 @@ def wrapper_name(message: Any) -> str:
     return f"{message.operation.name}.{message.type}"
 
 
-def described(path: str | Path, port: str | None, *, validate: bool, loader: Loader | None) -> Described:
+def described(
+    path: str | Path, port: str | None, *, validate: bool, loader: Loader | None, allow: Iterable[str | Path] = ()
+) -> Described:
     """Read a WSDL.
 
     Args:
@@ -95,14 +97,16 @@ def described(path: str | Path, port: str | None, *, validate: bool, loader: Loa
         port: its name, or SERVICE/PORT; the only SOAP/JMS port where it is None.
         validate: make a schema that requests and answers are held to.
         loader: fetches what is no local file; without one that is refused.
+        allow: folders that imports may be read from, beside that of the WSDL.
 
     Raises:
         InvalidWsdlError: the WSDL or a schema cannot be read or used.
         UsageError: there is no such port, or more than one.
     """
-    said = read_wsdl(path)
+    allow = tuple(allow)
+    said = read_wsdl(path, allow=allow)
     chosen = said.port(port)
-    kept = _Kept(loader)
+    kept = _Kept(loader, allow)
     try:
         document = read_document(Path(path), kept, zeep.Settings())
     except (zeep.exceptions.Error, InvalidWsdlError) as error:

@@ -13,6 +13,7 @@ from zeep.proxy import AsyncServiceProxy, ServiceProxy
 from zeep.wsdl import Document
 
 from brokers.connection import Connection
+from brokers.urls import without_login, without_logins
 from soapjms.protocol.errors import InvalidWsdlError, UsageError
 from soapjms.zeep.loading import Loading, octets_of
 from soapjms.zeep.transport import JmsTransport
@@ -126,6 +127,10 @@ class Client(zeep.Client):
         for name, service in self.wsdl.services.items():
             yield from ((name, port) for port in service.ports.values())
 
+    @property
+    def _place(self) -> str:
+        return without_login(str(self.wsdl.location))
+
     def _choice(self) -> str:
         """Say what can be called."""
         ports = [f"{service}/{port.name}" for service, port in self._ports() if port.binding.standing.is_jms]
@@ -133,9 +138,9 @@ class Client(zeep.Client):
             return f"there are: {', '.join(ports)}"
         bindings = ", ".join(self.wsdl.bindings)
         if not bindings:
-            return f"{self.wsdl.location} has no SOAP binding at all"
+            return f"{self._place} has no SOAP binding at all"
         return (
-            f"{self.wsdl.location} has none with a SOAP/JMS transport; call a binding at an address of your own, as in "
+            f"{self._place} has none with a SOAP/JMS transport; call a binding at an address of your own, as in "
             f"create_service(BINDING, 'jms:queue:NAME'), with one of: {bindings}"
         )
 
@@ -178,8 +183,9 @@ def read_document(wsdl: Any, loading: Loading, settings: zeep.Settings) -> Docum
     """
     if not wsdl:
         raise InvalidWsdlError("no WSDL was given; it is a path or an open binary file")
-    location, name = str(wsdl) if isinstance(wsdl, Path) else wsdl, getattr(wsdl, "name", wsdl)
+    location, name = str(wsdl) if isinstance(wsdl, Path) else wsdl, without_login(str(getattr(wsdl, "name", wsdl)))
     if hasattr(location, "read"):
+        loading.begin(name if isinstance(getattr(wsdl, "name", None), str) else None)
         location = BytesIO(loading.checked(octets_of(location), str(name)))
     try:
         return Document(location, loading, settings=settings)  # type: ignore[arg-type]  # it only loads
@@ -189,4 +195,6 @@ def read_document(wsdl: Any, loading: Loading, settings: zeep.Settings) -> Docum
         why = "imports or types lead back to themselves, or through far too many others"
         raise InvalidWsdlError(f"{name} cannot be read: {why}") from error
     except Exception as error:  # zeep goes by what well-formed WSDLs have, and stumbles over others in many ways
-        raise InvalidWsdlError(f"{name} cannot be read: {type(error).__name__}: {error}") from error
+        raise InvalidWsdlError(
+            f"{name} cannot be read: {type(error).__name__}: {without_logins(str(error))}"
+        ) from error

@@ -5,19 +5,20 @@ zeep asks its transport for every document. What it gets here was looked at firs
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Protocol
 from urllib.parse import urlsplit
 
 from lxml import etree
+from zeep.loader import absolute_location
 
+from brokers.urls import without_login
 from soapjms.protocol import xml
 from soapjms.protocol.errors import InvalidWsdlError
-from soapjms.protocol.uri.showing import without_user_info
 from soapjms.protocol.wsdl import documents
 from soapjms.protocol.wsdl.documents import MAX_CHILDREN, MAX_IMPORTS, WSDL11, WSDL20
-from soapjms.wsdl import local_path, read_file
+from soapjms.wsdl import Folders, local_path, read_file, real_path
 from soapjms.zeep.groups import Groups
 
 MAX_OCTETS: Final = 64 << 20
@@ -40,10 +41,20 @@ class Loading:
     Args:
         binding_classes: the bindings that zeep is to know.
         loader: fetches what is no local file; without one it is refused.
+        allow: folders that imports may be read from, beside that of the WSDL.
+        folders: where the document comes from if it is an import of another; None if the first is the WSDL.
     """
 
-    def __init__(self, binding_classes: Sequence[type], loader: Loader | None) -> None:
+    def __init__(
+        self,
+        binding_classes: Sequence[type],
+        loader: Loader | None,
+        allow: Iterable[str | Path] = (),
+        folders: Folders | None = None,
+    ) -> None:
         self.binding_classes = binding_classes
+        self.folders = folders
+        self._allow = tuple(allow)
         self._loader = loader
         self._documents = 0
         self._octets = 0
@@ -58,16 +69,31 @@ class Loading:
         """
         self._documents += 1
         if self._documents > MAX_IMPORTS:
-            raise InvalidWsdlError(f"{shown(url)}: the WSDL has more than {MAX_IMPORTS} imports in all its documents")
-        return self.checked(self._read(url), shown(url))
+            raise InvalidWsdlError(
+                f"{without_login(url)}: the WSDL has more than {MAX_IMPORTS} imports in all its documents"
+            )
+        return self.checked(self._read(url), without_login(url))
+
+    def begin(self, path: str | Path | None) -> None:
+        """Note where the WSDL is whose documents are loaded: its folder is theirs. None if it is no local file."""
+        self.folders = Folders(None if path is None else real_path(Path(path)), self._allow)
 
     def _read(self, url: str) -> bytes:
-        if urlsplit(url).scheme in ("", "file"):
-            return read_file(Path(local_path(url) if url.startswith("file:") else url))
+        try:
+            is_local = urlsplit(url).scheme in ("", "file")
+        except ValueError:  # its text repeats what is before the host
+            raise InvalidWsdlError(f"{without_login(url)} is no URL: look at its host") from None
+        path = Path(local_path(url) if url.startswith("file:") else url) if is_local else None
+        if self.folders is None:
+            self.begin(path)
+        elif path is not None:
+            self.folders.check(url, real_path(path))
+        if path is not None:
+            return read_file(path)
         if self._loader is None:
             raise InvalidWsdlError(
-                f"{shown(url)} is refused: nothing is fetched over a network; save it beside the WSDL and write its "
-                "name as the location, or give loader=zeep.Transport()"
+                f"{without_login(url)} is refused: nothing is fetched over a network; save it beside the WSDL and "
+                "write its name as the location, or give loader=zeep.Transport()"
             )
         return self._loader.load(url)
 
@@ -91,6 +117,14 @@ class Loading:
         _check_root(root, name)
         self._groups.add(root, name)
         return octets
+
+
+def imports_of(octets: bytes, url: str) -> Iterator[str]:
+    """Yield the addresses at which zeep will ask for what a document imports, which was loaded from `url`."""
+    for element in xml.parse(octets).iter(etree.Element):
+        for name in ("location", "schemaLocation"):
+            if (location := element.get(name)) is not None:
+                yield absolute_location(location, url)
 
 
 def _check_root(root: etree._Element, name: str) -> None:
@@ -117,8 +151,3 @@ def octets_of(file: BinaryIO | Any) -> bytes:
     if not isinstance(octets, bytes):
         raise InvalidWsdlError("the WSDL is a file that was opened for text; open it in binary mode, as 'rb'")
     return octets
-
-
-def shown(url: str) -> str:
-    """Return an address without the password that it may have."""
-    return without_user_info(url)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from time import process_time
+
 import pytest
 
 from brokers import Message, MessageType, properties
+from brokers.message import Element, PropertyType
 from soapjms.masking import Mask, looks_secret
 
 SECRET = "s3cret"
@@ -37,6 +40,50 @@ def test_map_messages() -> None:
     assert SECRET not in str(made.message.body)
     assert made.message.body.lookup("name").value == "Ann"  # type: ignore[union-attr]
     assert made.what == ("entry password", "entry Password", "element Password")
+
+
+@pytest.mark.parametrize("codec", ["utf-8", "utf-16-le", "utf-16-be", "utf-16"])
+@pytest.mark.parametrize(
+    "attributes", ["Type='a/>'", 'Type="a/>"', 'a="/" b="/>"', "a='it\"s' b='/>'", "a='>' b=\"/>\"", "a=it's", "a='"]
+)
+@pytest.mark.parametrize("before", ["", "--b\r\n\r\n<?xml version='1.0'?>"])
+def test_attributes_in_any_encoding(attributes: str, codec: str, before: str) -> None:
+    """Nor in UTF-16, in a part of several either."""
+    text = f"<a><Password {attributes}>{SECRET}</Password><Name>Ann</Name></a>"
+    made = Mask().apply(Message(message_type=MessageType.BYTES, body=before.encode() + text.encode(codec)))
+    said = bytes(made.message.body or b"")  # type: ignore[arg-type]
+    assert not any(SECRET.encode(each) in said for each in ("utf-8", "utf-16-le", "utf-16-be"))
+    assert made.is_cut or any("Ann".encode(each) in said for each in ("utf-8", "utf-16-le", "utf-16-be"))
+    assert made.what
+
+
+def test_element_without_content() -> None:
+    """An element that ends at once has nothing to hide, in UTF-16 either."""
+    for codec in ("utf-8", "utf-16-le"):
+        body = "<a><Password Type='a'/><Name>Ann</Name></a>".encode(codec)
+        assert Mask().apply(Message(message_type=MessageType.BYTES, body=body)).what == ()
+
+
+def test_time() -> None:
+    """A body full of beginnings is looked through once, whatever is quoted."""
+    for text in ("<Password ", "<Password a='", '<Password a="x"', "<Password a='/>"):
+        for codec in ("utf-8", "utf-16-le", "utf-16-be"):
+            body = (text * 20_000).encode(codec)
+            before = process_time()
+            Mask().apply(Message(message_type=MessageType.BYTES, body=body))
+            assert process_time() - before < 10
+
+
+def test_stream_messages() -> None:
+    """Elements in the texts of a StreamMessage."""
+    body = (Element(PropertyType.STRING, "Ann"), Element(PropertyType.STRING, ELEMENT), Element(PropertyType.INT, 7))
+    made = Mask().apply(Message(message_type=MessageType.STREAM, body=body))
+    assert SECRET not in str(made.message.body)
+    assert made.message.body[0] == body[0]  # type: ignore[index]
+    assert made.message.body[2] == body[2]  # type: ignore[index]
+    assert made.what == ("element Password",)
+    plain = Message(message_type=MessageType.STREAM, body=body[::2])
+    assert Mask().apply(plain).message is plain
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from brokers.urls import without_login
 from soapjms.protocol.uri.findings import Finding, Mode, Severity
 from soapjms.protocol.uri.showing import REDACTED, holds_secret, is_secret_name, without_user_info
 
@@ -77,7 +78,9 @@ class JmsUri:
             if each.is_secret:
                 pieces += [self.text[end : each.position + each.raw.index("=") + 1], REDACTED]
                 end = each.position + len(each.raw)
-        return without_user_info("".join([*pieces, self.text[end:]]))
+        redacted = "".join([*pieces, self.text[end:]])
+        is_ours = redacted[:4].lower() == "jms:"
+        return without_user_info(redacted) if is_ours else without_login(redacted)  # perhaps a broker's
 
     def __repr__(self) -> str:
         return f"JmsUri({self.redacted!r}, {self.mode.value!r})"

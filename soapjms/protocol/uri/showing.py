@@ -10,7 +10,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
-REDACTED: Final = "***"
+from brokers.urls import HIDDEN, without_logins_of_words
+
+REDACTED: Final = HIDDEN
 LONGEST: Final = 80
 """Characters of what was seen that a text repeats."""
 
@@ -19,7 +21,6 @@ _SECRET_WORD: Final = re.compile(
     r"(?:(?i:pass[-_.]?(?:word|wd|phrase|code)|pwd|secret|credential|token|(?:api|access|private)[-_.]?key"
     r"|authori[sz]ation|user[-_.]?name))s?(?![a-z])|(?i:(?:^|[-_.])(?:user|login|principal)$)"
 )
-_USER_INFO: Final = re.compile(r"://[^/?#@]*@")
 
 
 def is_secret_name(name: str) -> bool:
@@ -29,14 +30,12 @@ def is_secret_name(name: str) -> bool:
 
 def holds_secret(value: str) -> bool:
     """Say whether a value looks as if a secret stood in it: `tcp://user:password@host`, `a;password=b`."""
-    return ("@" in value and _USER_INFO.search(value) is not None) or (
-        "=" in value and _SECRET_WORD.search(value) is not None
-    )
+    return without_user_info(value) != value or ("=" in value and _SECRET_WORD.search(value) is not None)
 
 
 def without_user_info(text: str) -> str:
-    """Redact what stands between `://` and `@`."""
-    return _USER_INFO.sub(f"://{REDACTED}@", text)
+    """Redact what stands between `://` and `@`, and what should have an `@` behind it."""
+    return without_logins_of_words(text)
 
 
 def quoted(text: str) -> str:

@@ -14,6 +14,7 @@ from lxml import etree
 
 from soapjms.protocol import xml
 from soapjms.protocol.errors import InvalidWsdlError
+from soapjms.protocol.uri.showing import without_user_info
 from soapjms.protocol.wsdl.findings import Place
 
 WSDL11: Final = "http://schemas.xmlsoap.org/wsdl/"
@@ -45,7 +46,9 @@ Load: TypeAlias = Callable[[str, str], Loaded]
 
 def load_nothing(location: str, base: str) -> Loaded:
     """Refuse to load anything."""
-    raise InvalidWsdlError(f"{base} imports {location!r}, and nothing is loaded here; read the WSDL from its file")
+    raise InvalidWsdlError(
+        f"{base} imports {without_user_info(location)!r}, and nothing is loaded here; read the WSDL from its file"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,79 @@
+"""What of a URL may be shown: of a broker, a file or a page, right or mistyped, whoever gave it.
+
+Every text that repeats a URL (errors, logs, output) takes it from here. It takes time in proportion to the text, which
+a peer may have written.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+HIDDEN: Final = "***"
+LONGEST: Final = 100
+"""Characters of a URL that a text repeats."""
+
+_HEAD: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?://)?|//")
+_AUTHORITY: Final = re.compile(r"[^/?#]*")
+_MARK: Final = re.compile(r":/+")  # a path that was a URL has one slash
+# A port is up to five digits, PORT in examples; behind it the authority ends, or the words that it stands in.
+_NO_PORT: Final = r":(?!(?:\d{1,5}|PORT)(?:[^\w:]|$|:\s))"
+_EXAMPLE: Final = "://USER:PASSWORD@"
+_LOGIN_WITHOUT_END: Final = re.compile(_NO_PORT)
+_SCHEME_OR_IPV6: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|\[[0-9A-Fa-f:.]+\]")
+_LOGIN_IN_TEXT: Final = re.compile(rf"(:/+)[^/?#@:\[\s]*{_NO_PORT}[^\s&]*")
+_LOGIN_OF_WORD: Final = re.compile(rf"(://)[^/?#@:\[\s]*{_NO_PORT}[^\s&]*")
+_OPTIONS: Final = re.compile(r"[?;&#]")
+_WORD: Final = re.compile(r"[^&\s]+")
+
+
+def without_login(url: str) -> str:
+    """Return a URL with `***` for its user and password.
+
+    These are all that is before the last `@`; without one, also what follows a colon where a port would be a number, as
+    in `stomp://USER:PASSWORD`, whose host was forgotten.
+    """
+    head = _HEAD.match(url)
+    begin = url[: head.end()] if head and (head[0].endswith("/") or "@" not in url) else ""
+    rest = _before_last_at(url[len(begin) :])
+    authority = _AUTHORITY.match(_SCHEME_OR_IPV6.sub("", rest))
+    assert authority is not None, "it may be empty"
+    return begin + (HIDDEN if _LOGIN_WITHOUT_END.search(authority[0]) else rest)
+
+
+def shown(url: str) -> str:
+    """Return a URL in quotes for a text: no login, no options, not too long, nothing that a terminal acts on."""
+    return repr(_OPTIONS.split(without_login(url), maxsplit=1)[0][:LONGEST])
+
+
+def without_logins(text: str) -> str:
+    """Return a text, such as an error of another library, with `***` for user and password of the URLs in it.
+
+    Rather too much is hidden than too little: all from the first `://` to the last `@`, as a password may have blanks.
+    """
+    return _EXAMPLE.join(map(_without_logins, text.split(_EXAMPLE)))
+
+
+def _without_logins(text: str) -> str:
+    mark = _MARK.search(text)
+    if mark is None:
+        return text
+    hidden = text[: mark.end()] + _before_last_at(text[mark.end() :])
+    return _LOGIN_IN_TEXT.sub(rf"\g<1>{HIDDEN}", hidden)
+
+
+def without_logins_of_words(text: str) -> str:
+    """Return a text whose URLs are words or parameters, as in a `jms:` URI, with `***` for user and password."""
+    if "://" not in text:
+        return text
+    return _LOGIN_OF_WORD.sub(rf"\g<1>{HIDDEN}", _WORD.sub(lambda found: _without_login_of_word(found[0]), text))
+
+
+def _without_login_of_word(word: str) -> str:
+    begin, mark, rest = word.partition("://")
+    return begin + mark + _before_last_at(rest)
+
+
+def _before_last_at(text: str) -> str:
+    at = text.rfind("@")
+    return text if at == -1 else HIDDEN + text[at:]

@@ -1,0 +1,96 @@
+"""Capture logs of strangers: a small file is small work, in whatever engine and tool."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from pathlib import Path
+from time import process_time
+
+import pytest
+from replay_logs import at, request, rows, summary
+
+from soapjms.protocol.errors import InvalidRecordError
+from soapjms.protocol.record import Direction, capture, to_json
+from soapjms.replay import replay
+from soapjms.replay.inputs import Split, expand, whole
+from soapjms.replay.read import OCTETS_OF_LINE, SPARE_LINES, Captured, Rejected, read, read_packed
+from soapjms.testing.traffic import read_log
+
+RECORD = to_json(capture(request(1), at(1), Direction.REQUEST)).encode()
+LINES = 32 << 20
+SECONDS = 8.0
+"""Of the processor, on a busy machine; without a bound it is 24 for blank lines, and minutes for others."""
+
+
+def bomb(folder: Path, line: bytes, *, compressed: bool = True) -> Path:
+    """Write a record, 32 MiB of lines that are none, and another record."""
+    path = folder / ("log.jsonl.gz" if compressed else "log.jsonl")
+    octets = RECORD + b"\n" + line * (LINES // len(line)) + RECORD + b"\n"
+    path.write_bytes(gzip.compress(octets, 9) if compressed else octets)
+    return path
+
+
+def part(path: Path) -> Split:
+    """Return a log as one part."""
+    return whole(expand([path]).logs[0])
+
+
+@pytest.mark.parametrize("line", [b"\n", b" \t\r\n", b"0\n", b"{\n", b"\xff\n"])
+@pytest.mark.parametrize("reader", [read, read_packed])
+def test_lines_that_are_no_records(reader: object, line: bytes, tmp_path: Path) -> None:
+    """They are read up to a limit that goes by the file as it is stored; that the rest is not read is told."""
+    path = bomb(tmp_path, line)
+    assert path.stat().st_size < 100_000
+    before, found, told = process_time(), 0, ""
+    for each in (read if reader is read else read_packed)(part(path)):
+        found += not isinstance(each, Rejected)
+        told = each.reason if isinstance(each, Rejected) else told
+    assert process_time() - before < SECONDS
+    limit = SPARE_LINES + path.stat().st_size // OCTETS_OF_LINE
+    assert (found, told) == (1, f"more than {limit} lines are blank or no records; those from here on are not read")
+
+
+def test_replay(tmp_path: Path) -> None:
+    """A replay judges what was read, says what was not, and ends as one with a rejected record."""
+    before = process_time()
+    replay([bomb(tmp_path, b"\n")], tmp_path / "out", engine="local")
+    assert process_time() - before < SECONDS
+    [told] = rows(tmp_path / "out", "rejected")
+    assert "lines are blank or no records" in told["reason"]
+    assert (summary(tmp_path / "out")["records"], summary(tmp_path / "out")["rejected"]) == (1, 1)
+
+
+@pytest.mark.spark
+def test_replay_on_spark(tmp_path: Path) -> None:
+    """So it is on Spark."""
+    replay([bomb(tmp_path, b"\n")], tmp_path / "out", engine="spark")
+    [told] = rows(tmp_path / "out", "rejected")
+    assert "lines are blank or no records" in told["reason"]
+
+
+def test_plain(tmp_path: Path) -> None:
+    """What is large as it is stored has a limit that grows with it, in each part of it too."""
+    path = bomb(tmp_path, b"\n", compressed=False)
+    found = list(read(part(path)))
+    assert [type(each) for each in found] == [Captured, Rejected]
+
+
+def test_blank_lines_of_a_log(tmp_path: Path) -> None:
+    """A log with a blank line behind each record is one, compressed too."""
+    path = tmp_path / "log.jsonl.gz"
+    path.write_bytes(gzip.compress((RECORD + b"\n\n") * 20_000))
+    assert sum(isinstance(each, Captured) for each in read(part(path))) == 20_000
+
+
+def test_traffic_of_tests(tmp_path: Path) -> None:
+    """The reader of `soapjms.testing` has a limit too, and holds one line at a time."""
+    before = process_time()
+    with pytest.raises(InvalidRecordError, match="more than 100000 lines are blank"):
+        read_log(bomb(tmp_path, b"\n"))
+    assert process_time() - before < SECONDS
+    with pytest.raises(InvalidRecordError, match="line 2:"):
+        read_log(bomb(tmp_path, b"0\n"))
+    path = tmp_path / "sound.jsonl"
+    path.write_bytes(RECORD + b"\r\n\n" + RECORD + os.linesep.encode())
+    assert len(read_log(path)) == 2

@@ -1,0 +1,250 @@
+"""A hostile STOMP broker, or a peer behind an honest one: what it sends costs a bounded amount of memory."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from queue import Queue
+from threading import Thread
+
+import pytest
+from calling_kit import PATIENCE, arrivals, eventually, fresh, take_one
+from real_brokers import RealBroker
+
+import brokers
+from brokers import Message, MessageType, queue
+from brokers.message import Properties, Property, PropertyType
+from brokers.stomp.dialect import ARTEMIS
+from brokers.stomp.frames import dead_letter
+
+MIB = 1 << 20
+LARGE = 300
+"""MiB of a frame."""
+
+SPARE = 40
+"""MiB by which this process may grow meanwhile: some pieces of frames, and what the system keeps."""
+
+PIECE = b"x" * (1 << 16)
+HEADER = re.compile(rb"\n(id|receipt|destination):([^\n]*)")
+
+
+class Hostile:
+    """Speaks as ActiveMQ does, and sends to each subscription what it is told.
+
+    Attributes:
+        url: where it listens.
+        heard: ACK and NACK frames.
+        grown: MiB by which this process has grown at most while it sent.
+    """
+
+    def __init__(self, send: Callable[[str], Iterator[bytes]]) -> None:
+        self.heard: Queue[bytes] = Queue()
+        self.grown = 0
+        self._send = send
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.url = f"stomp://127.0.0.1:{self._listening.getsockname()[1]}"
+        self._thread = Thread(target=self._serve)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End it."""
+        self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+        self._thread.join(PATIENCE)
+        assert not self._thread.is_alive()
+
+    def _serve(self) -> None:
+        try:
+            client, _ = self._listening.accept()
+        except OSError:
+            return
+        with client:
+            held = b""
+            while octets := client.recv(65536):
+                held += octets
+                *frames, held = held.split(b"\0")
+                for frame in frames:
+                    self._answer(client, frame.lstrip(b"\n"))
+
+    def _answer(self, client: socket.socket, frame: bytes) -> None:
+        command, headers = frame.partition(b"\n")[0], dict(HEADER.findall(frame))
+        if command == b"CONNECT":
+            client.sendall(b"CONNECTED\nversion:1.2\nserver:ActiveMQ/6.1.8\nsession:1\n\n\0")
+        if b"receipt" in headers:
+            client.sendall(b"RECEIPT\nreceipt-id:" + headers[b"receipt"] + b"\n\n\0")
+        if command in (b"ACK", b"NACK"):
+            self.heard.put(frame)
+        if command == b"SUBSCRIBE" and b"ActiveMQ.Advisory" not in headers[b"destination"]:
+            before = resident()
+            for piece in self._send(headers[b"id"].decode()):
+                client.sendall(piece)
+                self.grown = max(self.grown, resident() - before)
+
+
+def resident() -> int:
+    """Return the MiB of memory that this process has."""
+    return int(Path("/proc/self/statm").read_text("ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE") // MIB
+
+
+@contextmanager
+def hostile(send: Callable[[str], Iterator[bytes]]) -> Iterator[Hostile]:
+    """Have such a broker."""
+    broker = Hostile(send)
+    try:
+        yield broker
+    finally:
+        broker.close()
+
+
+def message(subscription: str, number: int, more: str = "") -> bytes:
+    """Return the head of a MESSAGE."""
+    return (
+        f"MESSAGE\nsubscription:{subscription}\nmessage-id:ID:{number}\nack:{number}\ndestination:/queue/a\n"
+        f"correlation-id:c-{number}\n{more}\n"
+    ).encode()
+
+
+def with_length(subscription: str) -> Iterator[bytes]:
+    """A body whose length is said."""
+    yield message(subscription, 1, f"content-length:{LARGE * MIB}\n")
+    yield from [PIECE] * (LARGE * MIB // len(PIECE))
+    yield b"\0"
+
+
+def without_length(subscription: str) -> Iterator[bytes]:
+    """A body that ends with a NUL, at some time."""
+    yield message(subscription, 1)
+    yield from [PIECE] * (LARGE * MIB // len(PIECE))
+    yield b"\0"
+
+
+def long_header(subscription: str) -> Iterator[bytes]:
+    """A header that does not end."""
+    yield message(subscription, 1)[:-1] + b"a:"
+    yield from [PIECE] * (LARGE * MIB // len(PIECE))
+    yield b"\n\n\0"
+
+
+def many_headers(subscription: str) -> Iterator[bytes]:
+    """Headers without end."""
+    yield message(subscription, 1)[:-1]
+    lines = b"".join(b"header-%d:value\n" % number for number in range(4000))
+    yield from [lines] * (LARGE * MIB // len(lines))
+    yield b"\n\0"
+
+
+@pytest.mark.parametrize("frame", [with_length, without_length, long_header, many_headers])
+@pytest.mark.parametrize("auto_accept", [False, True])
+def test_large_frame(frame: Callable[[str], Iterator[bytes]], auto_accept: bool) -> None:
+    """It is passed over, refused with its reason, and becomes a dead letter; the next message is delivered."""
+    refused, got = list[tuple[str | None, str]](), Queue[bytes]()
+
+    def send(subscription: str) -> Iterator[bytes]:
+        yield from frame(subscription)
+        yield message(subscription, 2, "content-length:5\n") + b"small\0"
+
+    with (
+        hostile(send) as broker,
+        brokers.connect(broker.url, max_message=MIB, heartbeat=0) as connection,
+        connection.consume(
+            queue("a"),
+            lambda delivery: (got.put(delivery.message.body), delivery.accept()),
+            auto_accept=auto_accept,
+            on_refused=lambda message, reason: refused.append((message.correlation_id, reason)),
+        ),
+    ):
+        assert got.get(timeout=3 * PATIENCE) == b"small"
+        assert broker.grown < SPARE
+        assert [each[0] for each in refused] == ["c-1"]
+        limit = "headers have more than 1048576 octets" if "header" in frame.__name__ else f"{LARGE * MIB} octets"
+        assert limit in refused[0][1]
+        first = broker.heard.get(timeout=PATIENCE)
+        assert first.startswith(b"ACK" if auto_accept else b"NACK")
+        assert auto_accept or b"\nid:1\n" in first
+        assert connection.generation == 1
+
+
+@pytest.mark.parametrize("command", [b"ERROR", b"RECEIPT", b"NONSENSE"])
+def test_large_frame_of_another_kind(command: bytes) -> None:
+    """What is no message is passed over too, and what follows is read."""
+    got = Queue[bytes]()
+
+    def send(subscription: str) -> Iterator[bytes]:
+        yield command + b"\nreceipt-id:nobody\nmessage:no\ncontent-length:%d\n\n" % (LARGE * MIB)
+        yield from [PIECE] * (LARGE * MIB // len(PIECE))
+        yield b"\0"
+        yield message(subscription, 2, "content-length:5\n") + b"small\0"
+
+    with (
+        hostile(send) as broker,
+        brokers.connect(broker.url, heartbeat=0) as connection,
+        connection.consume(queue("a"), lambda delivery: got.put(delivery.message.body), auto_accept=True),
+    ):
+        assert got.get(timeout=3 * PATIENCE) == b"small"
+        assert broker.grown < SPARE
+
+
+@pytest.mark.broker
+def test_dead_letter_of_artemis(artemis: RealBroker) -> None:
+    """Of a message that was not read, the dead letter says which it was and why; it has no body."""
+    name = fresh()
+    with (
+        brokers.connect(artemis.amqp_url) as other,
+        brokers.connect(f"{artemis.stomp_url}?maxMessage=1000&deadLetters=dead.{name}") as connection,
+        connection.consume(queue(name), lambda delivery: delivery.accept()),
+    ):
+        sent = Message(
+            message_type=MessageType.BYTES, body=bytes(5000), destination=queue(name), correlation_id=f"c-{name}"
+        )
+        other.send(sent).result(PATIENCE)
+        letter = take_one(other, queue(f"dead.{name}"))
+    assert (letter.correlation_id, letter.body) == (f"c-{name}", b"")
+    assert "it has 5000 octets" in str(letter.properties)
+    assert "the dead letter is without its body" in str(letter.properties)
+
+
+# What a dead letter takes along
+
+
+def properties(**values: str) -> Properties:
+    """Make properties."""
+    return Properties([Property(name, PropertyType.STRING, value) for name, value in values.items()])
+
+
+def test_no_header_that_send_reserves() -> None:
+    """A property that SEND would take for a header of its own is not copied, others are."""
+    headers = {"message-id": "1,2", "destination": "a", "content-length": "3", "x": "y", "correlation-id": "c"}
+    reserved = dict.fromkeys(ARTEMIS.reserved - ARTEMIS.message_headers, "1")
+    assert {"AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_TIME", "transformation"} <= reserved.keys()
+    copied = dead_letter(headers | reserved | {"_AMQ_DUPL_ID": "1"}, "why", "DLQ", ARTEMIS)
+    assert not copied.keys() & {*reserved, "_AMQ_DUPL_ID"}
+    assert (copied["x"], copied["correlation-id"]) == ("y", "c")
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("name", ["AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_TIME", "_AMQ_DUPL_ID"])
+def test_dead_letter_that_is_there(name: str, artemis: RealBroker) -> None:
+    """No sender puts off the dead letter of its message, or has it taken for one that was there before."""
+    first, second = fresh(), fresh()
+    letters = queue(f"dead.{first}")
+    value = "4102444800000" if name == "AMQ_SCHEDULED_TIME" else "3600000"
+    with (
+        brokers.connect(artemis.amqp_url) as other,
+        brokers.connect(f"{artemis.stomp_url}?deadLetters={letters.name}") as connection,
+        connection.consume(queue(first), lambda delivery: delivery.reject("no")),
+        connection.consume(queue(second), lambda delivery: delivery.reject("no")),
+    ):
+        for place in (first, second):
+            other.send(labelled(place, properties(**{name: value, "kept": place}))).result(PATIENCE)
+        eventually(lambda: artemis.counters().messages.get(letters.name or "", 0) == 2, "both are dead letters")
+        with arrivals(other, letters) as found:
+            assert {found.next().properties.value("kept") for _ in range(2)} == {first, second}
+
+
+def labelled(name: str, more: Properties) -> Message:
+    """Make a message with properties."""
+    return Message(message_type=MessageType.BYTES, body=b"x", destination=queue(name), properties=more)
