@@ -40,24 +40,23 @@ def connect(
 
     Args:
         url: `stomp://USER:PASSWORD@HOST:PORT`, or `stomp+ssl://` for TLS; user and password may be left out, and are
-            percent-encoded where they hold what a URL gives a meaning. The port is 61613 unless given, with TLS 61612.
-            Several brokers, and how to reconnect, are written as in `brokers.failover`; parameters: `brokers.address`.
+            percent-encoded where need be. The port is 61613 unless given, with TLS 61612. Several brokers, and how to
+            reconnect, are written as in `brokers.failover`; parameters: `brokers.address`.
         timeout: seconds that connecting may take, and later subscribing.
         heartbeat: seconds between signs of life, each way, 0 for none; without any for 1.5 times as long it is lost.
         reconnect: make a lost connection again, and how; False for not at all.
-        credentials: user and password, or what is called for them at every attempt to connect. Without, and without
-            any in the URL, the environment is asked: BROKERS_USER, and BROKERS_PASSWORD or BROKERS_PASSWORD_FILE.
+        credentials: user and password, or what is called for them at every attempt to connect. Else, and without any in
+            the URL, the environment is asked: BROKERS_USER, and BROKERS_PASSWORD or BROKERS_PASSWORD_FILE.
         tls: whom to trust and what to show, or a context of one's own. Without, the certificates of the system count,
             and the environment: BROKERS_CA_FILE, BROKERS_CERT_FILE, BROKERS_KEY_FILE, BROKERS_KEY_PASSWORD_FILE.
         dialect: `activemq` or `artemis`, for a broker that does not say which it is.
         client_id: what durable subscriptions belong to; only one connection at a time may have it.
-        dead_letters: the queue for rejected messages where the broker makes none itself (Artemis), `DLQ` unless given;
-            with a `.` at its end a prefix to the name of the message's own destination.
+        dead_letters: the queue for rejected messages where the broker has none (Artemis), `DLQ` unless given; `DLQ.` is
+            a prefix to the name of the message's own destination.
         max_message: octets that the body of a received message may have; a larger one is rejected unread.
 
     Raises:
-        TlsError: the broker's certificate is not to be trusted, or the broker does not trust ours.
-        LoginRefusedError: the broker does not let us in.
+        TlsError, LoginRefusedError: one side does not trust the other; the broker does not let us in.
         ConnectionFailedError: nobody answers there, or it is a broker that is not known.
         ValueError: a URL with a path, without a host, with a port that there is not, or a parameter that is not known.
     """
