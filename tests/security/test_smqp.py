@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import gc
 import socket
+import ssl
 import time
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from queue import SimpleQueue
 
 import pytest
+import trustme
 from ports import nobody
 from smqp_kit import CREATED, PATIENCE, Raw, Running, eventually, publication, running
 
 import brokers
 from brokers import Message, MessageType, Property, PropertyType, queue
 from brokers.message import Properties
+from brokers.smqp.client import Client, ClientOptions
 from brokers.smqp.server import Right
 from brokers.smqp.server.accounts import Password
 
@@ -334,3 +338,77 @@ def test_a_server_that_closes_leaves_nothing_pending(caplog: pytest.LogCaptureFi
         eventually(lambda: "was refused" in caplog.text)
     gc.collect()
     assert "Task was destroyed" not in caplog.text
+
+
+# TLS
+
+
+@pytest.fixture(scope="module")
+def contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """What a server and a client use."""
+    authority = trustme.CA()
+    servers, clients = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
+    authority.issue_cert("127.0.0.1").configure_cert(servers)
+    authority.configure_trust(clients)
+    return servers, clients
+
+
+def silent(address: tuple[str, int]) -> socket.socket:
+    """Connect, and begin no handshake."""
+    client = socket.create_connection(address)
+    client.settimeout(PATIENCE)
+    return client
+
+
+def test_silent_handshakes_count(contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
+    """A connection counts before its handshake: those that begin none are not more than there may be connections."""
+    with running(max_sessions=3) as server, ExitStack() as clients:
+        address = server.server.listen("127.0.0.1", 0, tls=contexts[0])
+        for _ in range(3):
+            clients.enter_context(silent(address))
+        eventually(lambda: len(server.server.engine.core.sessions) == 3, "all are counted")
+        fourth = clients.enter_context(silent(server.address))
+        assert b"not available" in fourth.recv(4096).lower()
+        fifth = clients.enter_context(silent(address))
+        assert fifth.recv(4096) == b""
+        assert len(server.server._commands) <= 4
+
+
+def test_handshake_has_the_time_of_a_login(contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
+    """Who begins none is ended when who does not log in is, and leaves nothing behind."""
+    with running(login_timeout=0.3) as server:
+        address = server.server.listen("127.0.0.1", 0, tls=contexts[0])
+        with silent(address) as client:
+            assert client.recv(100) == b""
+        eventually(lambda: not (server.server._handshakes or server.server._commands), "nothing is left")
+        assert not server.server.engine.core.sessions
+
+
+def test_handshakes_that_fail(contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
+    """What is no TLS, or breaks off, is ended at once; nothing is said in clear, and the next client is served."""
+    with running() as server:
+        server.accounts("alice")
+        server.topics("/t")
+        address = server.server.listen("127.0.0.1", 0, tls=contexts[0])
+        for begin in (b"LOGIN alice pw\r\n", b"\x16\x03\x01", b""):
+            with silent(address) as client:
+                client.sendall(begin)
+                client.shutdown(socket.SHUT_WR)
+                said = b"".join(iter(partial(client.recv, 4096), b""))
+            assert b"SMQP" not in said
+        eventually(lambda: not (server.server._handshakes or server.server._commands), "nothing is left")
+        assert not server.server.engine.core.sessions
+        with Client(*address, account="alice", password="pw", options=ClientOptions(tls=contexts[1])) as honest:
+            honest.publish("/t", "x")
+
+
+def test_closing_amid_handshakes(contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
+    """A server that closes does not wait for them."""
+    began = time.monotonic()
+    with running() as server:
+        address = server.server.listen("127.0.0.1", 0, tls=contexts[0])
+        client = silent(address)
+        eventually(lambda: bool(server.server._handshakes), "it is there")
+    assert time.monotonic() - began < PATIENCE / 2
+    assert client.recv(100) == b""
+    client.close()

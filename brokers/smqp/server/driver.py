@@ -84,6 +84,7 @@ class Server:
         self._notifies: dict[tuple[int, int], NotifyProtocol] = {}
         self._connecting: dict[tuple[int, int], asyncio.Task[None]] = {}
         self._comparing: set[asyncio.Task[None]] = set()
+        self._handshakes: set[asyncio.Task[None]] = set()
         self._links: dict[str, Link] = {}
         self._is_flushing = False
         self._alarm: asyncio.TimerHandle | None = None
@@ -106,8 +107,8 @@ class Server:
         return self._wait(self._listen(host, port, tls))
 
     async def _listen(self, host: str, port: int, tls: ssl.SSLContext | None) -> tuple[str, int]:
-        factory = partial(CommandProtocol, self, is_secure=tls is not None)
-        listener = await self._loop.create_server(factory, host, port, ssl=tls)
+        factory = partial(CommandProtocol, self, tls)
+        listener = await self._loop.create_server(factory, host, port)
         self._tls = tls or self._tls
         self._listeners.append(listener)
         address = listener.sockets[0].getsockname()
@@ -196,7 +197,7 @@ class Server:
 
     async def _give_up(self) -> None:
         """End what was begun in the background: connections that are being made, and passwords that wait their turn."""
-        tasks = [*self._connecting.values(), *self._comparing]
+        tasks = [*self._connecting.values(), *self._comparing, *self._handshakes]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -226,6 +227,30 @@ class Server:
     def entered(self, protocol: CommandProtocol) -> None:
         """A client connected."""
         self._commands[protocol.number] = protocol
+
+    def shake_hands(self, protocol: CommandProtocol, transport: asyncio.Transport, tls: ssl.SSLContext) -> None:
+        """Make TLS with a client that was counted before, so that it has the time of a login for it, and no other."""
+        task = self._loop.create_task(self._shake_hands(protocol, transport, tls))
+        self._handshakes.add(task)
+        task.add_done_callback(self._handshakes.discard)
+
+    async def _shake_hands(self, protocol: CommandProtocol, transport: asyncio.Transport, tls: ssl.SSLContext) -> None:
+        timeout = self.engine.core.options.login_timeout
+        try:
+            secured = await self._loop.start_tls(
+                transport, protocol, tls, server_side=True, ssl_handshake_timeout=timeout
+            )
+        except BaseException as error:
+            transport.abort()
+            protocol.connection_lost(None)  # which asyncio does not say before the handshake is over
+            if not isinstance(error, OSError):
+                raise
+            log.info("no TLS with a client: %s", error)
+        else:
+            if secured is None:  # it left
+                protocol.connection_lost(None)
+            else:
+                protocol.secured(secured)
 
     def left(self, protocol: CommandProtocol) -> None:
         """A client's connection ended."""

@@ -6,6 +6,7 @@ A client that does not read what it is sent is not read from either, so that not
 from __future__ import annotations
 
 import asyncio
+import ssl
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -73,20 +74,53 @@ class _Connection(asyncio.BaseProtocol):
 
 
 class CommandProtocol(_Connection, asyncio.BufferedProtocol):
-    """A client's command connection."""
+    """A client's command connection. With TLS it counts from the first, and what is written waits for the handshake."""
 
-    def __init__(self, server: Server, *, is_secure: bool) -> None:
+    def __init__(self, server: Server, tls: ssl.SSLContext | None) -> None:
         super().__init__(server)
-        self._is_secure = is_secure
+        self._tls = tls
+        self._waiting: bytearray | None = None if tls is None else bytearray()
         self.number = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Tell the engine that a client is there."""
         super().connection_made(transport)
         peer = transport.get_extra_info("peername")
-        self.number = self._server.engine.accept(peer[0] if peer else "", is_secure=self._is_secure)
+        self.number = self._server.engine.accept(peer[0] if peer else "", is_secure=self._tls is not None)
         self._server.entered(self)
         self._server.flush_soon()
+        if self._tls is not None:
+            assert isinstance(transport, asyncio.Transport)
+            transport.pause_reading()  # TLS reads what comes
+            self._server.shake_hands(self, transport, self._tls)
+
+    def secured(self, transport: asyncio.Transport) -> None:
+        """Go on over TLS."""
+        waiting, self._waiting = self._waiting, None
+        self.transport = transport
+        if waiting:
+            self.write(bytes(waiting))
+        if self._server.engine.is_busy(self.number):  # with what came with the end of the handshake
+            self.pause()
+
+    def write(self, data: bytes) -> None:
+        """Send octets, once there is TLS where it is used."""
+        if self._waiting is None:
+            super().write(data)
+        else:
+            self._waiting += data
+
+    def close(self) -> None:
+        """Send what is to be sent, then close; at once where it cannot be sent yet."""
+        if self._waiting is None:
+            super().close()
+        else:
+            self.abort()
+
+    def pause(self) -> None:
+        """Read no more for now; TLS reads on, where it is being made."""
+        if self._waiting is None:
+            super().pause()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Say where to put what is read: all connections of a server share one place, as they take turns."""
@@ -101,6 +135,8 @@ class CommandProtocol(_Connection, asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the engine that the client is gone."""
+        if self.ended.done():  # a handshake that failed
+            return
         super().connection_lost(exc)
         self._server.left(self)
         self._server.engine.closed(self.number)
@@ -113,7 +149,7 @@ class CommandProtocol(_Connection, asyncio.BufferedProtocol):
 
     def resume(self) -> None:
         """Read again, unless an answer is still to come."""
-        if not self._server.engine.is_busy(self.number):
+        if self._waiting is None and not self._server.engine.is_busy(self.number):
             super().resume()
 
 
