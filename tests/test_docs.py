@@ -71,16 +71,23 @@ def test_every_requirement_of_smqp_has_a_test() -> None:
     assert named <= set(dict(rows))
 
 
-def test_every_guarantee_has_a_test() -> None:
-    """Each cell of docs/guarantees.md has a mark that is explained there, or promises nothing; the tests exist."""
-    text = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize(
+    ("name", "widths", "excuse"),
+    [("guarantees", {3, 4, 5}, r"not promised|^-$"), ("threat-model", {2}, r"\*not defended\*")],
+)
+def test_every_promise_has_a_test(name: str, widths: set[int], excuse: str) -> None:
+    """Each cell of a page of promises has a mark that is explained there, or promises nothing; the tests exist."""
+    text = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
     page, tests = text.split("## The tests")
-    marks = dict(re.findall(r"^\| (\w+) \| (.*) \|$", tests, re.MULTILINE))
-    assert set(re.findall(r"\[(\w+)\](?!\()", page)) == set(marks)
-    rows = [row.strip("|").split(" | ") for row in page.splitlines() if re.match(r"\| [^|]", row)]
-    assert [row for row in rows if len(row) not in {3, 4, 5}] == []
-    shown = re.compile(r"\[\w+\](?!\()|not promised|^-$")
-    assert [cell for row in rows for cell in row[1:] if not shown.search(cell.strip())] == []
+    marks = dict(re.findall(r"^\| ([\w-]+) \| (.*) \|$", tests, re.MULTILINE))
+    assert set(re.findall(r"\[([\w-]+)\](?!\()", page)) == set(marks)
+    promised = page.split("## Defaults")[0]
+    rows = [row.strip("|").split(" | ") for row in promised.splitlines() if re.match(r"\| [^|]", row)]
+    assert [row for row in rows if len(row) not in widths] == []
+    shown = re.compile(rf"\[[\w-]+\](?!\()|{excuse}")
+    assert [
+        cell for row in rows if row[1].strip() != "what happens" for cell in row[1:] if not shown.search(cell.strip())
+    ] == []
     for mark, named in marks.items():
         found = re.findall(r"`(tests/(?:security/)?test_\w+\.py)::(test_\w+)`", named)
         assert found, mark

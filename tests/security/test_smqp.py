@@ -19,6 +19,7 @@ from smqp_kit import CREATED, PATIENCE, Raw, Running, eventually, publication, r
 import brokers
 from brokers import Message, MessageType, Property, PropertyType, queue
 from brokers.message import Properties
+from brokers.smqp.client import Client, ClientOptions
 from brokers.smqp.errors import RefusedError
 from brokers.smqp.server import Right
 from brokers.smqp.server.accounts import Password
@@ -381,19 +382,53 @@ def test_a_server_that_closes_leaves_nothing_pending(caplog: pytest.LogCaptureFi
     assert "Task was destroyed" not in caplog.text
 
 
-def test_tls_handshakes_make_room() -> None:
-    """Who connects for SMQPS and never sets up TLS is one of so many from an address; the first of them end."""
+@pytest.fixture(scope="module")
+def contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """What a server and a client use."""
     authority = trustme.CA()
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("localhost").configure_cert(context)
-    trusted = ssl.create_default_context(cadata=authority.cert_pem.bytes().decode())
+    servers, clients = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
+    authority.issue_cert("127.0.0.1").configure_cert(servers)
+    authority.configure_trust(clients)
+    return servers, clients
+
+
+def test_tls_handshakes_make_room(contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
+    """Who connects for SMQPS and never sets up TLS is one of so many from an address; the first of them end."""
     with running(max_strangers=5) as server, ExitStack() as stack:
-        _, port = server.server.listen("127.0.0.1", 0, tls=context)
-        silent = [stack.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE)) for _ in range(30)]
+        address = server.server.listen("127.0.0.1", 0, tls=contexts[0])
+        silent = [stack.enter_context(socket.create_connection(address, PATIENCE)) for _ in range(30)]
         with (
-            socket.create_connection(("127.0.0.1", port), PATIENCE) as plain,
-            trusted.wrap_socket(plain, server_hostname="localhost") as secured,
+            socket.create_connection(address, PATIENCE) as plain,
+            contexts[1].wrap_socket(plain, server_hostname="127.0.0.1") as secured,
         ):
             assert secured.recv(4) == b"SMQP"
         assert [each.recv(1) for each in silent[:20]] == [b""] * 20
         assert len(server.server._handshakes.tasks) <= 10
+
+
+def test_handshakes_that_fail(contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
+    """What is no TLS, or breaks off, is ended at once; nothing is said in clear, and the next client is served."""
+    with running() as server:
+        server.accounts("alice")
+        server.topics("/t")
+        address = server.server.listen("127.0.0.1", 0, tls=contexts[0])
+        for begin in (b"LOGIN alice pw\r\n", b"\x16\x03\x01", b""):
+            with socket.create_connection(address, PATIENCE) as client:
+                client.sendall(begin)
+                client.shutdown(socket.SHUT_WR)
+                said = b"".join(iter(lambda: client.recv(4096), b""))
+            assert b"SMQP" not in said
+        eventually(lambda: not server.server._handshakes.tasks, "nothing is left")
+        with Client(*address, account="alice", password="pw", options=ClientOptions(tls=contexts[1])) as honest:
+            honest.publish("/t", "x")
+
+
+def test_closing_amid_handshakes(contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
+    """A server that closes does not wait for them."""
+    began = time.monotonic()
+    with running() as server:
+        client = socket.create_connection(server.server.listen("127.0.0.1", 0, tls=contexts[0]), PATIENCE)
+        eventually(lambda: bool(server.server._handshakes.tasks), "it is there")
+    assert time.monotonic() - began < PATIENCE / 2
+    assert client.recv(100) == b""
+    client.close()
