@@ -9,7 +9,7 @@ from typing import Final
 from brokers.address import Form, ask_of, options_of, port_of, seconds_of, split, tls_of
 from brokers.credentials import Ask, Credentials
 from brokers.stomp.dialect import ACTIVEMQ_CLASSIC, NAMED, Dialect
-from brokers.stomp.login import DEAD_LETTERS, Login
+from brokers.stomp.login import Login
 from brokers.tls import Tls
 
 FORM: Final = Form(
@@ -51,7 +51,7 @@ def login_of(url: str, environment: Mapping[str, str], given: Given) -> Login:
         client_id=given.client_id or options.get("clientId"),
         dialect=dialect,
         version=(dialect or ACTIVEMQ_CLASSIC).version,
-        dead_letters=given.dead_letters or options.get("deadLetters") or DEAD_LETTERS,
+        dead_letters=given.dead_letters or options.get("deadLetters"),
     )
 
 

@@ -47,11 +47,13 @@ class Route(NamedTuple):
         address: of its destination, as SUBSCRIBE has it.
         receive: takes its messages.
         doubt: told why the broker may have ended it: that or another of the same address.
+        unaccepted: told the JMSMessageID of an ACK that the broker knew no message for.
     """
 
     address: str
     receive: Receive
     doubt: Callable[[str], None]
+    unaccepted: Callable[[str], None] = lambda _: None
 
 
 PROMISE: Final = 2
@@ -398,6 +400,9 @@ class Link:
             if monotonic() > self._complained + LAST_WORDS:  # the first says why; the rest of the frame makes others
                 self._complaint, self._complained = f": {error}", monotonic()
             log.warning("%s: a frame that asked for no receipt failed: %s", self.login, error)
+            if self.dialect.unaccepted is not None and (found := self.dialect.unaccepted.search(text_of(frame.body))):
+                for each in list(self._routes.values()):
+                    each.unaccepted(found["id"])
 
     def on_disconnected(self) -> None:
         """Take note that the socket is closed, by whichever side."""

@@ -15,9 +15,6 @@ from brokers.errors import ConnectionFailedError
 from brokers.stomp.dialect import ACTIVEMQ_CLASSIC, Dialect
 from brokers.tls import Tls
 
-DEAD_LETTERS: Final = "DLQ"
-"""The queue for dead letters where the adapter has to put them there: what Artemis uses unless told otherwise."""
-
 UNESCAPED: Final = frozenset("\r\n\0")
 """What CONNECT cannot hold: STOMP leaves its headers unescaped."""
 
@@ -35,7 +32,7 @@ class Login:
         dialect: how to speak with the broker whatever it calls itself; None to go by what it calls itself.
         version: of STOMP, to ask for.
         dead_letters: the queue for dead letters where the adapter has to put them there; with a `.` at the end it is a
-            prefix, and the name of the message's own destination follows.
+            prefix, and the name of the message's own destination follows. None for the one of the dialect.
     """
 
     host: str
@@ -46,7 +43,7 @@ class Login:
     client_id: str | None = None
     dialect: Dialect | None = field(default=None, repr=False)
     version: str = ACTIVEMQ_CLASSIC.version
-    dead_letters: str = DEAD_LETTERS
+    dead_letters: str | None = None
 
     def __str__(self) -> str:
         return f"{'stomp' if self.tls is None else 'stomp+ssl'}://{bracketed(self.host)}:{self.port}"
