@@ -345,6 +345,11 @@ class Turns(Generic[T]):
         """Whether an item is being handled, or waits."""
         return self._is_busy
 
+    @property
+    def are_waiting(self) -> bool:
+        """Whether items wait, beside the one that is being handled."""
+        return bool(self._items)
+
     def put(self, item: T) -> None:
         """Add an item; after `stop` it is dropped. Raises what `submit` does; the item then waits for the next one."""
         with self._lock:

@@ -171,7 +171,7 @@ class ReplyRule:
         if allowed is not None and name not in allowed:
             return (
                 f"JMSReplyTo is {named(reply)}, a {reply.kind} that the option {option} does not allow; it would with "
-                f"{option}=True, or a list that has its name"
+                f"{option}=True, or a list that has its name (`soapjms serve`: --{option.replace('_', '-')[:-1]} NAME)"
             )
         why = never_written(name)
         return None if why is None else f"JMSReplyTo is {named(reply)}, {why}"

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from brokers.completion import Completion
 from brokers.connection import Connection
-from brokers.deadlines import Deadlines
+from brokers.deadlines import Deadline, Deadlines
 from brokers.errors import BrokerError, ClosedError, DestinationGoneError, SendFailedError
 from soapjms.finished import Finished
 
@@ -26,8 +26,8 @@ log = logging.getLogger("soapjms.dispatcher")
 RECENT: Final = 30.0
 """Seconds after the connection was made again in which a client that is gone may not be back yet."""
 
-PATIENCE: Final = 15.0
-"""Seconds for which an answer is tried again."""
+PATIENCE: Final = 40.0
+"""Seconds for which an answer is tried again: ActiveMQ's failover transport tries every 30 s at least, by default."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 1.0
 """Seconds between two tries; each pause is twice as long as the one before."""
@@ -39,6 +39,9 @@ MOST_OCTETS: Final = 64 << 20
 """Octets that their bodies have together."""
 
 SEND_TIMEOUT: Final = 1.0
+
+CONFIRM_TIMEOUT: Final = 30.0
+"""Seconds that the broker has to say whether it took an answer; then that is not known."""
 
 
 class Waiting(NamedTuple):
@@ -95,11 +98,15 @@ class Comebacks:
         return True
 
     def close(self) -> None:
-        """Try nothing again any more; what still waits is not delivered."""
+        """Try nothing again any more; what still waits is not delivered, and `on_end` is told of each."""
         with self._lock:
             self._is_closed = True
             left = list(self._waiting.values())
         self._deadlines.close()
+        if left:
+            log.warning(
+                "%d answers wait for clients that were gone, and are not delivered: the dispatcher closes", len(left)
+            )
         for each in left:
             self._end(each.finished, DestinationGoneError("its client was not back when the dispatcher was closed"))
 
@@ -108,9 +115,17 @@ class Comebacks:
 
     def _try(self, waiting: Waiting) -> None:
         try:
-            self._send(waiting.finished).add_done_callback(partial(self._heard, waiting))
+            sending = self._send(waiting.finished)
         except (BrokerError, ValueError) as error:
             self._conclude(waiting, error)
+            return
+        deadline = self._deadlines.call_at(monotonic() + CONFIRM_TIMEOUT, partial(self._give_up, waiting))
+        sending.add_done_callback(partial(self._heard, waiting, deadline))
+
+    def _give_up(self, waiting: Waiting) -> None:
+        """End with an answer that the broker neither took nor refused; it may have it, so it is not sent once more."""
+        why = f"the broker did not say within {CONFIRM_TIMEOUT:.0f} s whether it took it, so that is not known"
+        self._end(waiting.finished, SendFailedError(why))
 
     def _send(self, finished: Finished) -> Completion[Any]:
         """Send an answer so that the broker says whether it takes it, which of some it only does in a transaction."""
@@ -125,7 +140,8 @@ class Comebacks:
             raise
         return transaction.commit()
 
-    def _heard(self, waiting: Waiting, sending: Future[Any]) -> None:
+    def _heard(self, waiting: Waiting, deadline: Deadline, sending: Future[Any]) -> None:
+        self._deadlines.forget(deadline)
         error = CancelledError() if sending.cancelled() else sending.exception()
         if error is None and isinstance(refused := sending.result(), tuple) and refused:  # of a transaction
             error = refused[0].error
@@ -135,6 +151,10 @@ class Comebacks:
         """End with an answer, or plan its next try; one whose connection was lost may arrive twice."""
         is_over = isinstance(error, ClosedError | ValueError) or monotonic() + waiting.pause > waiting.until
         is_refused = isinstance(error, SendFailedError) and not isinstance(error, DestinationGoneError)
+        with self._lock:
+            is_waiting = id(waiting.finished) in self._waiting
+        if not is_waiting:  # it was given up
+            return
         if error is not None and not is_over and not is_refused and not self._is_closed:
             self._plan(waiting._replace(pause=min(LONGEST_PAUSE, waiting.pause * 2)))
             return

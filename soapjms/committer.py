@@ -317,7 +317,7 @@ class Committer:
             finished.tell(Outcome.UNDELIVERED)
         finished.node.send_failed()
         self.tally.add("client gone" if isinstance(error, DestinationGoneError) else "answer refused")
-        log.warning("an answer was not delivered: %s", error)
+        log.warning("the answer to request %s was not delivered: %s", finished.delivery.message.message_id, error)
 
     # Dead letters
 

@@ -127,7 +127,7 @@ class TestWhereRepliesGo:
             (
                 topic("news"),
                 "JMSReplyTo is topic:news, a topic that the option reply_topics does not allow; "
-                "it would with reply_topics=True, or a list that has its name",
+                "it would with reply_topics=True, or a list that has its name (`soapjms serve`: --reply-topic NAME)",
             ),
             (queue("orders"), "the destination of the request itself"),
             (queue(""), "a queue without a name"),

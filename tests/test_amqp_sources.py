@@ -9,8 +9,9 @@ import pytest
 from amqp_broken import ATTACH, BEGIN, CLOSE, DETACH, OPEN, TRANSFER
 from amqp_raw import frame
 from amqp_wire import BEGUN, OPENED, Wire, flow, source, target
-from broker_contract_kit import Inbox
-from proton import Described, symbol, uint, ulong
+from broker_contract_kit import Inbox, text
+from calling_kit import eventually
+from proton import UNDESCRIBED, Array, Data, Described, symbol, uint, ulong
 
 import brokers
 from brokers import Destination, Message, MessageType, queue, topic
@@ -47,7 +48,8 @@ def wanted(
     named = {symbol(key): value for key, value in (filters or {}).items()} or None
     fields = [address, uint(durable), expiry and symbol(expiry), uint(77), False, None, mode and symbol(mode), named]
     outcomes = [symbol("amqp:accepted:list")]
-    return source(*fields, None, outcomes[0], symbol(capabilities[0]) if capabilities else None)
+    told = Array(UNDESCRIBED, Data.SYMBOL, *map(symbol, capabilities)) if capabilities else None
+    return source(*fields, None, outcomes[0], told)
 
 
 def attach(wire: Wire, asked: Described | None, name: str = "r", handle: int = 0) -> dict[str, Any]:
@@ -231,6 +233,47 @@ def test_without_a_source_only_who_may() -> None:
         assert wire.until(DETACH).error[0] == "amqp:unauthorized-access"
 
 
+SHARED_LINKS = {  # of container `me`: link, and capabilities; those of one line are one subscription, of two lines two
+    "a": [("a", "shared"), ("a|2", "shared"), ("a|17", "shared")],
+    "a|b": [("a|b", "shared"), ("a|b|2", "shared")],
+    "a|globally": [("a|globally", "shared")],
+    "global a": [("a|global", "shared global"), ("a|global2", "shared global")],
+    "global a|b": [("a|b|global", "shared global")],
+    "|2": [("|2", "shared")],
+}
+
+
+def test_names_of_shared_subscriptions(listener: Listener) -> None:
+    """What is behind a `|` tells links apart only if it is what Qpid JMS puts there; else it is part of the name."""
+    with Wire(listener.port) as wire:
+        wire.write(OPENED, BEGUN)
+        handle = 0
+        for links in SHARED_LINKS.values():
+            for name, capabilities in links:
+                attach(wire, wanted("topic://t", 2, capabilities=tuple(capabilities.split())), name, handle)
+                handle += 1
+        eventually(lambda: subscribers(listener) == len(SHARED_LINKS), "each has its own")
+
+
+def subscribers(listener: Listener) -> int:
+    """Count the copies of a message to a topic."""
+    with listener.broker.connect() as connection:
+        before = listener.broker.depth(topic("t"))
+        connection.send(text(topic("t"), "1")).result(10)
+        return listener.broker.depth(topic("t")) - before
+
+
+def test_a_global_subscription_of_a_containers_name(listener: Listener) -> None:
+    """One called as a container that does not last is another one than the durable `volatile` of that container."""
+    with Wire(listener.port) as wire:
+        wire.write(OPENED, BEGUN)
+        assert attach(wire, wanted("topic://t", 2), "volatile", 0) is not None
+        assert (
+            attach(wire, wanted("topic://t", capabilities=("shared", "global")), "me|global-volatile1", 1) is not None
+        )
+        assert subscribers(listener) == 2
+
+
 def sole(container: str = "me", *desired: str) -> bytes:
     """Open a connection with capabilities that are desired, one at most."""
     wanted = symbol(desired[0]) if desired else None
@@ -271,6 +314,25 @@ def test_two_that_do_not_mind(listener: Listener) -> None:
         for each in (one, two):
             each.write(sole(), BEGUN)
             each.until(BEGIN)
+
+
+def test_a_sole_connection_at_two_listeners(listener: Listener) -> None:
+    """It is the only one of all listeners that the broker has, as `soapjms broker --amqp --ws` has two."""
+    with Listener(listener.broker, port=0) as beside, Wire(listener.port) as one:
+        one.write(sole("me", SOLE), BEGUN)
+        one.until(BEGIN)
+        with Wire(beside.port) as two:
+            two.write(sole("me"))
+            (error,) = two.until(CLOSE).fields
+            assert str(error.value[0]) == "amqp:invalid-field"
+        one.write(frame(CLOSE))
+        one.until(CLOSE)
+        with Wire(beside.port) as again:
+            again.write(sole("me", SOLE), BEGUN)
+            again.until(BEGIN)
+            with Wire(listener.port) as other:
+                other.write(sole("me"))
+                other.until(CLOSE)
 
 
 @pytest.mark.parametrize("place", [queue("q"), topic("t")])

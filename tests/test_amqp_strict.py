@@ -9,13 +9,17 @@ from collections.abc import Iterator
 
 import pytest
 from amqp_broken import ATTACH, BEGIN, CLOSE, DETACH, DISPOSITION, END, FLOW, OPEN, TRANSFER
+from amqp_kit import text
 from amqp_raw import frame
 from amqp_wire import BEGUN, OPENED, STATE, Wire, flow, receiver, sender, source, target, transfer
+from broker_contract_kit import Inbox
 from calling_kit import eventually
 from proton import Described, symbol, uint, ulong
 
+import brokers
 from brokers import topic
 from brokers.amqp.provider import Listener
+from brokers.amqp.provider.outgoing import Outgoing
 from brokers.embedded import Broker
 
 
@@ -186,20 +190,59 @@ def test_a_link_is_stolen_in_another_session(wire: Wire) -> None:
 
 def test_a_durable_subscription_is_stolen_by_another_connection(listener: Listener) -> None:
     """A client whose connection is broken has its subscription as soon as it comes again. Spec: 2.6.1."""
-    attach = frame(ATTACH, "mine", uint(0), True, None, None, source("topic://t", uint(2), symbol("never")), target())
     with Wire(listener.port) as first, Wire(listener.port) as second:
-        first.write(OPENED, BEGUN, attach, flow(uint(0), uint(0), uint(10)))
+        first.write(OPENED, BEGUN, MINE, flow(uint(0), uint(0), uint(10)))
         first.until(ATTACH)
-        second.write(OPENED, BEGUN, attach, flow(uint(0), uint(0), uint(10)))
+        second.write(OPENED, BEGUN, MINE, flow(uint(0), uint(0), uint(10)))
         second.until(ATTACH)
         assert first.until(DETACH).error == ("amqp:link:stolen", "another link of its name was attached")
         first.write(frame(DETACH, uint(0), True))  # which does not end the subscription
         with listener.broker.connect() as connection:
-            from amqp_kit import text
-
             connection.send(text(topic("t")))
         assert second.until(TRANSFER)
     assert listener.broker.destinations() == [topic("t")]
+
+
+MINE = frame(ATTACH, "mine", uint(0), True, None, None, source("topic://t", uint(2), symbol("never")), target())
+
+
+def test_a_durable_subscription_is_stolen_at_another_listener(listener: Listener) -> None:
+    """It has one consumer at all listeners of the broker; before, the second was told that it is in use."""
+    with Listener(listener.broker, port=0) as beside, Wire(listener.port) as first, Wire(beside.port) as second:
+        first.write(OPENED, BEGUN, MINE, flow(uint(0), uint(0), uint(10)))
+        first.until(ATTACH)
+        second.write(OPENED, BEGUN, MINE, flow(uint(0), uint(0), uint(10)))
+        assert second.until(ATTACH).fields[5] is not None
+        assert first.until(DETACH).error[0] == "amqp:link:stolen"
+        with listener.broker.connect() as connection:
+            connection.send(text(topic("t")))
+        assert second.until(TRANSFER)
+
+
+def held(listener: Listener) -> int:
+    """Count what the clients of a listener were handed over and have not settled."""
+    links = [link for guest in list(listener._guests) for link in list(guest._links.values())]
+    return sum(len(link._held) for link in links if isinstance(link, Outgoing))
+
+
+def test_what_was_never_written_is_stolen_uncounted(listener: Listener) -> None:
+    """What the window of the first client kept back counts as no delivery when a second one takes its subscription."""
+    arrived = Inbox()
+    with (
+        Wire(listener.port) as first,
+        brokers.connect(f"{listener.url}?clientId=me") as second,
+        listener.broker.connect() as connection,
+    ):
+        first.write(OPENED, frame(BEGIN, None, uint(0), uint(1), uint(100)), MINE)
+        first.until(ATTACH)
+        first.write(frame(FLOW, uint(0), uint(1), uint(0), uint(100), uint(0), uint(0), uint(10)))
+        for body in ("seen", "kept back"):
+            connection.send(text(topic("t"), body)).result(10)
+        first.until(TRANSFER)
+        eventually(lambda: held(listener) == 2, "the broker has handed over both")
+        second.consume(topic("t"), arrived, durable_name="mine")
+        found = {each.message.body: each.delivery_count for each in (arrived.next(), arrived.next())}
+    assert found == {"seen": 2, "kept back": 1}
 
 
 def dynamic(expiry: str | None, name: str = "dynamic") -> bytes:

@@ -145,14 +145,41 @@ def test_first_connection(other: Connection, client: EmbeddedConnection) -> None
         assert dispatcher.counts["client awaited"] == 0
 
 
-def test_closed(other: Connection, proxy: Proxy, client: EmbeddedConnection) -> None:
-    """What waits when the dispatcher is closed is not delivered, and that takes no time."""
+def test_closed(other: Connection, proxy: Proxy, client: EmbeddedConnection, caplog: pytest.LogCaptureFixture) -> None:
+    """What waits when the dispatcher is closed is not delivered, and that takes no time; a warning says of whom."""
+    name = fresh()
+    with Dispatcher(other, f"jms:queue:{name}", greeter()) as dispatcher:
+        made_again(other, proxy)
+        missing = ended_temporary(client)
+        sent = [client.send(request_message(name, missing, body=envelope())).result(PATIENCE) for _ in range(2)]
+        eventually(lambda: dispatcher.counts["client awaited"] == 2, "they wait")
+    assert dispatcher.counts["client gone"] == 2
+    warned = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert "2 answers wait for clients that were gone, and are not delivered: the dispatcher closes" in warned
+    for each in sent:
+        assert f"the answer to request {each.message_id} was not delivered: its client was not back" in "\n".join(
+            warned
+        )
+
+
+def test_nothing_is_confirmed(
+    other: Connection,
+    proxy: Proxy,
+    client: EmbeddedConnection,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """An answer that the broker neither takes nor refuses is waited for so long only, and not sent once more."""
+    monkeypatch.setattr(comebacks, "CONFIRM_TIMEOUT", 0.5)
     name = fresh()
     with Dispatcher(other, f"jms:queue:{name}", greeter()) as dispatcher:
         made_again(other, proxy)
         client.send(request_message(name, ended_temporary(client), body=envelope())).result(PATIENCE)
         eventually(lambda: dispatcher.counts["client awaited"] == 1, "it waits")
-    assert dispatcher.counts["client gone"] == 1
+        proxy.silence()
+        eventually(lambda: dispatcher.counts["answer refused"] == 1, "it was given up")
+        assert "did not say within" in caplog.text
+        proxy.speak()
 
 
 def test_connection_that_is_lost_again(other: Connection, proxy: Proxy, client: EmbeddedConnection) -> None:

@@ -9,18 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import product
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pytest
 from calling_kit import PATIENCE, SOAP_11, SOAP_12, eventually, fresh
 from cxf_kit import Answer, Cxf, answer_in, echo_service, request_of, start_cxf, uri_of
+from lxml import etree
 from real_brokers import RealBroker
 
 import soapjms
-from brokers import Connection, MessageType
-from soapjms import CallTimeoutError, Client, Dispatcher, SoapVersion
+from brokers import Connection, Message, MessageType
+from soapjms import CallTimeoutError, Client, Dispatcher, Recorder, SoapVersion
 from soapjms.protocol.errors import SoapFaultError
+from soapjms.protocol.exchange import exchanges_of
 from soapjms.protocol.names import REC_NAMESPACE
+from soapjms.protocol.record import from_json
 
 pytestmark = pytest.mark.broker
 
@@ -68,9 +72,19 @@ class Case(NamedTuple):
 PLAIN: Final = Case("activemq", "stomp", "openwire", SOAP_11)
 
 
+BY_IDS: Final = [
+    Case("activemq", "stomp", "amqp", SOAP_11),
+    Case("activemq", "stomp", "amqp", SOAP_12, replies="no id"),
+    Case("activemq", "amqp", "amqp", SOAP_11, replies="no id"),
+    Case("artemis", "stomp", "amqp", SOAP_11, replies="no id"),
+    Case("artemis", "amqp", "core", SOAP_11, replies="no id"),
+]
+"""Ways of which one broker or the other tells the JMSMessageID in its own way, or cannot read it."""
+
+
 def core(replies: tuple[str, ...]) -> list[Case]:
     """List the cases of the core: each feature by itself, everywhere."""
-    return [
+    return [each for each in BY_IDS if each.replies in replies] + [
         case
         for (broker, protocol), version in product(WAYS, (SOAP_11, SOAP_12))
         for plain in [Case(broker, protocol, CXF_WAYS[broker][0], version)]
@@ -84,8 +98,8 @@ def core(replies: tuple[str, ...]) -> list[Case]:
 
 
 def every(replies: tuple[str, ...]) -> list[Case]:
-    """List all there are. Text is not compressed: CXF cannot. Where nothing works one case shows it."""
-    found = [
+    """List all there are. Text is not compressed: CXF cannot."""
+    return [
         Case(broker, protocol, over, version, *rest)
         for broker, protocol in WAYS
         for over in CXF_WAYS[broker]
@@ -94,7 +108,6 @@ def every(replies: tuple[str, ...]) -> list[Case]:
         )
         if not (rest[0] == "text" and rest[2] == "gzip")
     ]
-    return [case for case in found if case[:3] != UNPARSED_WAYS or case[3:] == PLAIN[3:]]
 
 
 class Foreign(NamedTuple):
@@ -103,12 +116,10 @@ class Foreign(NamedTuple):
     Attributes:
         reason: what it is.
         error: what the test fails with.
-        is_certain: it always does.
     """
 
     reason: str
     error: type[Exception]
-    is_certain: bool = True
 
 
 DELETED: Final = Foreign(
@@ -120,26 +131,14 @@ UNTOLD: Final = Foreign(
 )
 
 
-UNPARSED: Final = Foreign(
-    "ActiveMQ ends the connection of a STOMP client that accepts a message with the JMSMessageID of Qpid JMS, ...:1-1, "
-    "with a NumberFormatException",
-    Exception,
-)
-UNPARSED_WAYS: Final = ("activemq", "stomp", "amqp")
-
-
 def at_their_service(case: Case) -> Foreign | None:
     """Return why CXF's service does not answer our client."""
     ways = case.broker, case.protocol, case.over
-    if ways == UNPARSED_WAYS:
-        return UNPARSED._replace(is_certain=False)  # an answer may be handed on before the connection ends
     return DELETED if ways == ("artemis", "amqp", "openwire") and case.replies in ("temporary", "exclusive") else None
 
 
 def at_their_client(case: Case) -> Foreign | None:
     """Return why CXF's client is not answered."""
-    if case[:3] == UNPARSED_WAYS:
-        return UNPARSED
     return UNTOLD if case[:3] == ("artemis", "stomp", "core") and case.replies == "no id" else None
 
 
@@ -154,7 +153,7 @@ def cases(*replies: str, foreign: Callable[[Case], Foreign | None]) -> Any:
     for case in dict.fromkeys((*few, *every(replies))):
         fault, marks = foreign(case), list[Any]()
         if fault is not None:
-            marks.append(pytest.mark.xfail(strict=fault.is_certain, raises=fault.error, reason=fault.reason))
+            marks.append(pytest.mark.xfail(strict=True, raises=fault.error, reason=fault.reason))
         if case not in few or (fault is not None and case[4:] != PLAIN[4:]):
             marks.append(pytest.mark.soak)
         found.append(pytest.param(case, marks=marks, id=str(case)))
@@ -211,6 +210,48 @@ class TestTheirClient:
             assert call("greetMe", "fail") == Answer("fault", failed_in(case.version))
             assert call("greetMe", "a", bindingVersion="0.3") == Answer("fault", refused_in(case.version))
         assert dispatcher.counts["answered"] == 7, dict(dispatcher.counts)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case("artemis", "stomp", "openwire", SOAP_11, replies="no id"),
+        Case("artemis", "amqp", "openwire", SOAP_11, replies="no id"),
+        Case("artemis", "amqp", "amqp", SOAP_11, replies="no id"),
+    ],
+    ids=str,
+)
+def test_captured_without_correlation_id(
+    cxf: Cxf, broker: RealBroker, connection: Connection, case: Case, tmp_path: Path
+) -> None:
+    """What the service records pairs each request with its response by the JMSMessageID that its sender knows."""
+    name = fresh("cxf")
+    uri = uri_of(broker, name, over=case.over, **client_options(case, name))
+    with (
+        cxf.client(uri, case.version),
+        Recorder(tmp_path / "log.jsonl") as recorder,
+        Dispatcher(connection, f"jms:queue:{name}", echo_service(case.version)[0], recorder=recorder),
+    ):
+        called = [cxf.begin(uri, "greetMe", f"call {number}", case.version) for number in range(20)]
+        assert [each.result(PATIENCE) for each in called] == [["ok", f"call {number}"] for number in range(20)]
+        eventually(lambda: recorder.written == 40, "each message was recorded")
+    records = [from_json(line) for line in (tmp_path / "log.jsonl").read_text("utf-8").splitlines()]
+    exchanges = list(exchanges_of(records))
+    assert len(exchanges) == 20
+    for each in exchanges:
+        assert each.request is not None
+        assert each.response is not None
+        asked, told = (text_of_body(part.message) for part in (each.request, each.response))
+        assert asked == told
+        assert each.request.message.correlation_id is None
+        assert each.response.message.correlation_id == each.request.message.message_id
+
+
+def text_of_body(message: Message) -> str:
+    """Return the one text in an envelope."""
+    body = message.body
+    assert isinstance(body, bytes | memoryview)
+    return "".join(etree.fromstring(bytes(body)).itertext())
 
 
 def ok(text: str) -> Answer:

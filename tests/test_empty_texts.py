@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 import zeep
-from calling_kit import PATIENCE
+from calling_kit import PATIENCE, fresh
+from cli_kit import said
 from lxml import etree
 from typed_kit import NS, shop_wsdl
 from zeep_kit import written
 
 import soapjms
+from brokers import Connection
 from brokers.embedded import Broker
-from soapjms.zeep import Client
+from soapjms.zeep import AsyncClient, Client
 
 ELEMENT = """<xs:element name="{}"><xs:complexType><xs:sequence>
     <xs:element name="must" type="xs:string"/>
@@ -103,6 +106,52 @@ def test_nil_where_it_may_be_absent(path: Path) -> None:
     saw, came, element = call(path, must="", code="", null="", may=zeep.xsd.Nil)
     assert (saw["may"], came["may"]) == (None, None)
     assert element.find(f"{{{NS}}}may").get("{http://www.w3.org/2001/XMLSchema-instance}nil") == "true"
+
+
+def test_asyncio(path: Path) -> None:
+    """An AsyncClient keeps the three apart likewise."""
+    seen = list[Any]()
+
+    async def calls(connection: Connection) -> tuple[Any, Any, Any]:
+        async with AsyncClient(path, connection=connection, operation_timeout=PATIENCE) as client:
+            price = client.service.price
+            return (
+                await price(**GIVEN),
+                await price(must="", code="a", null=None),
+                await price(must="", code="", null="", may=zeep.xsd.Nil),
+            )
+
+    with Broker("empty").connect() as connection, soapjms.Dispatcher(connection, "jms:queue:shop", echo(path, seen)):
+        came = asyncio.run(calls(connection))
+    for found in (seen, [zeep.helpers.serialize_object(each, dict) for each in came]):
+        empty, absent, nil = found
+        assert {name: empty[name] for name in GIVEN} == GIVEN
+        assert (absent["must"], absent["null"], absent["may"], absent["octets"], absent["line"]) == (
+            "",
+            None,
+            None,
+            None,
+            [],
+        )
+        assert (nil["must"], nil["null"], nil["may"]) == ("", "", None)
+
+
+def test_command_line(path: Path) -> None:
+    """NAME= is an empty text, NAME:=null is nil where the schema wants the element, and what is not named is absent."""
+    seen = list[Any]()
+    url = f"embedded:{fresh('broker')}"
+    with soapjms.connect(url) as connection, soapjms.Dispatcher(connection, "jms:queue:shop", echo(path, seen)):
+        call = ["call", "--connection", url, path, "price"]
+        empty = said(*call, "must=", "code=", "may=", "null=", "line=", "octets=")
+        absent = said(*call, "must=", "code=a", "null:=null")
+    names = ("must", "code", "may", "null", "line")
+    texts = {"must": "", "code": "", "may": "", "null": "", "line": [""]}
+    for found in (seen[0], empty["result"]):
+        assert {name: found[name] for name in names} == texts
+    assert seen[0]["octets"] == b""
+    texts = {"must": "", "code": "a", "may": None, "null": None, "line": []}
+    for found in (seen[1], absent["result"]):
+        assert {name: found[name] for name in names} == texts
 
 
 def test_an_empty_number_is_refused(path: Path) -> None:

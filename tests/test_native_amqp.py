@@ -6,7 +6,9 @@ Who meets that is told what the connector lacks.
 from __future__ import annotations
 
 import logging
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from calling_kit import PATIENCE, SOAP_11, eventually, fresh
@@ -17,6 +19,7 @@ from real_brokers import RealBroker, start_activemq
 import soapjms
 from brokers import Connection
 from soapjms import CallFailedError, Client, Dispatcher
+from soapjms.doctor.others import ADD_TRANSFORMER
 from soapjms.protocol.errors import SoapFaultError
 
 pytestmark = pytest.mark.broker
@@ -60,6 +63,28 @@ def test_doctor(broker: RealBroker) -> None:
     assert TRANSFORMER in found["text"]
     assert TRANSFORMER in found["command"]
     eventually(lambda: broker.counters().temporaries == [], "its temporary queue is gone")
+
+
+CONNECTORS = {
+    '"amqp://0.0.0.0:5672?maximumConnections=9&amp;x=1"': '"amqp://0.0.0.0:5672?{}&amp;maximumConnections=9&amp;x=1"',
+    "'amqp+nio+ssl://localhost:5671'": "'amqp+nio+ssl://localhost:5671?{}'",
+    '"amqp://[::]:5672?transport.transformer=native&amp;x=1"': '"amqp://[::]:5672?{}&amp;x=1"',
+    '"amqp://0.0.0.0:5672?x=1&amp;transport.transformer=jms"': '"amqp://0.0.0.0:5672?x=1&amp;{}"',
+    '"stomp://0.0.0.0:61613?x=1"': '"stomp://0.0.0.0:61613?x=1"',
+}
+"""How connectors are spelled, before and after."""
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_its_command(tmp_path: Path, times: int) -> None:
+    """It finds every spelling of a connector, leaves others alone, and does nothing a second time."""
+    file = tmp_path / "conf/activemq.xml"
+    file.parent.mkdir()
+    lines = "<transportConnector name='a'\n  uri={}/>\n"
+    file.write_text("".join(map(lines.format, CONNECTORS)))
+    for _ in range(times):
+        subprocess.run(["sh", "-c", ADD_TRANSFORMER], cwd=tmp_path, check=True)
+    assert file.read_text() == "".join(lines.format(after.format(TRANSFORMER)) for after in CONNECTORS.values())
 
 
 def test_our_client(cxf: Cxf, broker: RealBroker, over_amqp: Connection, caplog: pytest.LogCaptureFixture) -> None:

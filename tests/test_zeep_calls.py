@@ -452,20 +452,30 @@ class TestErrors(Gallery):
     ) -> None:
         """A typed error that names both versions, and not what zeep happens to stumble over."""
         (other,) = set(BOTH) - {version}
-        body = f'<e:Envelope xmlns:e="{other.namespace}"><e:Body><framed xmlns="{NS}"/></e:Body></e:Envelope>'
-        kind = f"{other.media_type}; charset=utf-8"
-
-        def answer(request: Message) -> list[Message]:
-            made = answer_to(request, body=body.encode())
-            stated = Property(names.CONTENT_TYPE, PropertyType.STRING, kind)
-            return [replace(made, properties=made.properties.merged([stated]))]
-
         with (
-            responder(connection, queue("gallery"), answer),
+            responder(connection, queue("gallery"), in_version(other)),
             Client(path, connection=connection, settings=zeep.Settings(strict=strict)) as client,
             pytest.raises(JmsTransportError, match=f"its envelope is SOAP {other}, .* SOAP {version}") as caught,
         ):
             client.service.frame("Dusk")
+        assert caught.value.reason == FailureReason.RECEPTION_FAILURE
+
+    @pytest.mark.parametrize("strict", [True, False])
+    def test_a_response_in_the_other_soap_version_with_asyncio(
+        self, connection: Connection, path: Path, version: SoapVersion, strict: bool
+    ) -> None:
+        """Likewise."""
+        (other,) = set(BOTH) - {version}
+
+        async def call() -> None:
+            async with AsyncClient(path, connection=connection, settings=zeep.Settings(strict=strict)) as client:
+                await client.service.frame("Dusk")
+
+        with (
+            responder(connection, queue("gallery"), in_version(other)),
+            pytest.raises(JmsTransportError, match=f"its envelope is SOAP {other}, .* SOAP {version}") as caught,
+        ):
+            asyncio.run(call())
         assert caught.value.reason == FailureReason.RECEPTION_FAILURE
 
     def test_a_response_of_another_kind_where_anything_goes(self, connection: Connection, path: Path) -> None:
@@ -506,6 +516,18 @@ class TestErrors(Gallery):
                     Client(path, **arguments)
             with pytest.raises(TypeError, match="unexpected keyword argument 'timeout'"):
                 Client(path, connection=connection, timeout=5)
+
+
+def in_version(version: SoapVersion) -> Callable[[Message], list[Message]]:
+    """Make a service that answers in a version of SOAP, whatever it was asked in."""
+    body = f'<e:Envelope xmlns:e="{version.namespace}"><e:Body><framed xmlns="{NS}"/></e:Body></e:Envelope>'
+    stated = Property(names.CONTENT_TYPE, PropertyType.STRING, f"{version.media_type}; charset=utf-8")
+
+    def answer(request: Message) -> list[Message]:
+        made = answer_to(request, body=body.encode())
+        return [replace(made, properties=made.properties.merged([stated]))]
+
+    return answer
 
 
 def test_threads(connection: Connection, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from threading import Lock
 from time import time_ns
 from typing import Final, TypedDict
 
+from brokers.embedded.claims import Claims
 from brokers.embedded.connection import EmbeddedConnection
 from brokers.embedded.core import Clock, Core
 from brokers.embedded.model import Limits, Terms
@@ -30,6 +31,10 @@ class Broker:
     """A message broker in this process, in memory only. It lives as long as somebody refers to it.
 
     `broker = Broker(); connection = broker.connect()`. Every `Broker()` is a broker of its own, whatever its name.
+
+    Attributes:
+        name: shows in message ids and thread names.
+        claims: who is to be the only one, of those that listeners let in.
     """
 
     def __init__(
@@ -71,6 +76,7 @@ class Broker:
             if value < 1:
                 raise ValueError(f"{limit} must be at least 1, not {value}")
         self.name: Final = name
+        self.claims: Final = Claims()
         self._core = Core(name, clock, max_deliveries, limits)
         self._connections = count(1)
 

@@ -34,6 +34,8 @@ class Subscription:
     Attributes:
         is_begun: SUBSCRIBE was written.
         is_live: it was not ended.
+        is_leaving: it is about to end, so what comes by it is left to the next one.
+        is_untold: the broker takes for accepted what it writes, and is told nothing.
     """
 
     id: str
@@ -41,6 +43,8 @@ class Subscription:
     generation: int
     is_begun: bool = False
     is_live: bool = True
+    is_leaving: bool = False
+    is_untold: bool = False
 
 
 class Arrival(NamedTuple):
@@ -54,6 +58,14 @@ class Arrival(NamedTuple):
     body: bytes
     size: int = 0
     refusal: str = ""
+
+    @property
+    def can_be_named(self) -> bool:
+        """Whether an ACK or a NACK can name the message; see `brokers.stomp.collection`."""
+        own = self.subscription.link.dialect.own_ids
+        return (
+            own is None or self.subscription.is_untold or own.fullmatch(self.headers.get("message-id", "")) is not None
+        )
 
 
 class Acceptances:
@@ -104,7 +116,7 @@ class Acceptances:
             done, self._done = self._done, []
             self._octets = 0
             self._is_asked = False
-        if not subscription.is_live:
+        if not subscription.is_live or subscription.is_untold:
             return b""
         dialect = subscription.link.dialect
         told = done[-1:] if dialect.accepts_earlier else done

@@ -10,7 +10,7 @@ from brokers.address import Form, ask_of, octets_of, options_of, port_of, second
 from brokers.credentials import Ask, Credentials
 from brokers.message import MAX_MESSAGE_OCTETS
 from brokers.stomp.dialect import ACTIVEMQ_CLASSIC, NAMED, Dialect
-from brokers.stomp.login import DEAD_LETTERS, Login
+from brokers.stomp.login import Login
 from brokers.tls import Tls
 
 FORM: Final = Form(
@@ -53,7 +53,7 @@ def login_of(url: str, environment: Mapping[str, str], given: Given) -> Login:
         client_id=given.client_id or options.get("clientId"),
         dialect=dialect,
         version=(dialect or ACTIVEMQ_CLASSIC).version,
-        dead_letters=given.dead_letters or options.get("deadLetters") or DEAD_LETTERS,
+        dead_letters=given.dead_letters or options.get("deadLetters"),
         max_message=octets_of(options, "maxMessage", given.max_message, FORM),
     )
 

@@ -2,13 +2,14 @@
 
 A consumer has one *subscription* at a time. The broker takes an unacknowledged message back only when the subscription
 ends, so `release` ends it and begins another, after a pause. A delivery of an ended subscription is void: the broker
-delivers its message again, and an acknowledgement would be lost without a word.
+delivers its message again, and an acknowledgement would be lost without a word. A message that no ACK can name is taken
+from its queue in another way: see `brokers.stomp.collection`.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from enum import Enum, auto
@@ -25,10 +26,11 @@ from brokers.message import Destination, DestinationKind
 from brokers.sessions import LastingConsumer, Owner
 from brokers.stomp.acceptance import Acceptances, Arrival, Subscription
 from brokers.stomp.annex import Home
+from brokers.stomp.collection import PATIENCE, Collection, is_full
 from brokers.stomp.cutting import NO_MEMORY
 from brokers.stomp.dialect import Dialect
 from brokers.stomp.frames import Headers, acknowledgement, dead_letter, from_frame, spell, subscribe_headers
-from brokers.stomp.link import SUBSCRIBE, Link, Route, pack
+from brokers.stomp.link import SUBSCRIBE, Link, Route, Settle, pack
 from brokers.stomp.releases import MAX_DELIVERIES, Releases, pause_after
 from brokers.wishes import Wishes
 
@@ -98,6 +100,8 @@ class StompDelivery(Delivery):
                 self.consumer.releases.forget(self.key)
                 frames += self.acknowledgement("ACK")
             link.write(frames)
+            if not self.arrival.can_be_named and self.fate is Fate.ACCEPTED:
+                self.collect()
 
     def release(self) -> None:
         """Give back all that this consumer holds; from a topic only this one. Else as `accept`.
@@ -126,24 +130,31 @@ class StompDelivery(Delivery):
         """What is the same for each delivery of the message: from a topic each consumer has its own copy."""
         return self.consumer.origin, self.message.message_id
 
+    def collect(self, done: Callable[[], None] = lambda: None) -> None:
+        """Take the message from its queue, which no ACK can name; `done` is told of the end."""
+        self.consumer.collect([self.arrival], done)
+
     def acknowledgement(self, command: str, more: Mapping[str, str] | None = None) -> bytes:
-        """Return the encoded ACK or NACK frame, with more headers."""
+        """Return the encoded ACK or NACK frame, with more headers; empty where there is none to write."""
+        if self.arrival.subscription.is_untold or not self.arrival.can_be_named:
+            return b""
+        self.consumer.note_told(self.arrival)
         headers = acknowledgement(self.arrival.headers, self.arrival.subscription.link.dialect)
         return pack(command, {**headers, **(more or {})})
 
     def _discard(self, reason: str) -> bool:
         link = self.arrival.subscription.link
-        if link.dialect.nack_is_dead_letter:
+        if link.dialect.nack_is_dead_letter and self.arrival.can_be_named and not self.arrival.subscription.is_untold:
             return self._settle(Fate.RETURNED, "NACK")
         with link.writing:
             if not self.is_held:
                 return False
             self.fate = Fate.RETURNED
             receipt = self.consumer.new_id("receipt")
-            was = self.arrival.headers
+            was, queue = self.arrival.headers, link.login.dead_letters or link.dialect.dead_letters
             if self.arrival.refusal:
                 was, reason = {**was, "content-length": "0"}, f"{reason}; {NOT_KEPT}"
-            headers = dead_letter(was, reason, link.login.dead_letters, link.dialect)
+            headers = dead_letter(was, reason, queue, link.dialect)
             try:
                 frame = pack("SEND", headers | {"receipt": receipt}, self.arrival.body, link.dialect.version)
             except MemoryError:  # this broker has a limit of its own for how often a message is delivered
@@ -170,7 +181,7 @@ class StompDelivery(Delivery):
         elif error is None:
             self.consumer.releases.forget(self.key)
             with suppress(ConnectionLostError):
-                self.arrival.subscription.link.write(self.acknowledgement("ACK"))
+                self._write_settled("ACK")
 
     def _settle(self, fate: Fate, command: str) -> bool:
         if self.fate is not Fate.HELD:  # as after `accept_after`; it is never held again
@@ -182,8 +193,14 @@ class StompDelivery(Delivery):
             self.fate = fate
             self.consumer.releases.forget(self.key)
             with suppress(ConnectionLostError):  # then the broker delivers it again
-                link.write(self.acknowledgement(command))
+                self._write_settled(command)
             return True
+
+    def _write_settled(self, command: str) -> None:
+        if self.arrival.can_be_named:
+            self.arrival.subscription.link.write(self.acknowledgement(command))
+        else:
+            self.collect()
 
 
 class Shared(NamedTuple):
@@ -225,6 +242,9 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
         self._replacing = Lock()
         self._subscription: Subscription | None = None
         self._discarding = set[Event]()
+        self._is_untold = False
+        self._uncollected: list[Arrival] = []  # with `auto_accept`
+        self._told: Arrival | None = None
 
     def start(self, link: Link, generation: int) -> None:
         """Subscribe, wait for the broker's receipt, and begin to call `on_delivery`.
@@ -415,6 +435,88 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
         """Have a message delivered again after a pause. Until then other consumers go on, and this one holds it."""
         self._shared.later(seconds, partial(self._give_back, arrival))
 
+    def note_told(self, arrival: Arrival) -> None:
+        """Take note of what an ACK is written for next, in case the broker does not know it."""
+        self._told = arrival
+
+    def collect(self, wanted: Sequence[Arrival], done: Callable[[], None] = lambda: None) -> None:
+        """Take messages from the queue that are accepted and that no ACK can name; what else is held goes back.
+
+        Args:
+            wanted: all of one subscription; those of one that has ended went back with it.
+            done: told of the end, by any thread.
+        """
+        before = wanted[0].subscription
+        wanted = [each._replace(body=b"") for each in wanted]
+        end = self.begin_discarding()
+
+        def settle(missing: int) -> None:
+            if missing:
+                log.warning("%d messages that were accepted at %s come again", missing, self._destination)
+            with suppress(RuntimeError):  # the connection was closed meanwhile
+                self._shared.crew.submit(partial(self._leave_collection, collection))
+            end()
+            done()
+
+        subscription = Subscription(self.new_id("collection"), before.link, before.generation)
+        collection = Collection(subscription, wanted, settle, partial(self._take_spare, before))
+        with before.link.writing:
+            if before is not self._subscription or not before.is_live or not before.link.is_up:
+                collection.end()
+                return
+            self._write_collection(before, collection)
+        self._shared.later(PATIENCE, collection.end)
+
+    def _write_collection(self, before: Subscription, collection: Collection) -> None:
+        """Begin a collection, then end the subscription that has the messages, and begin another behind it."""
+        link, address = before.link, spell(self._source, before.link.dialect)
+        receipt = self.new_id(SUBSCRIBE)
+        link.route(collection.subscription.id, Route(address, collection.receive, lambda _: None))
+        begin = pack("SUBSCRIBE", collection.headers(address) | {"receipt": receipt})
+        self._enrol(collection.subscription)
+        again, receipts = self._begin_again(before)
+        link.request(begin + again, receipts | {receipt: lambda error: None if error is None else collection.end()})
+
+    def _take_spare(self, before: Subscription, headers: Mapping[str, str], body: bytes) -> None:
+        """Hand on what a collection took too much; the broker has it no more."""
+        log.warning("%s came by another's id, and counts as accepted", headers.get("message-id"))
+        taken = Subscription(self.new_id("collection"), before.link, before.generation, is_untold=True)
+        self._turns.put(Arrival(taken, headers, body))
+
+    def _leave_collection(self, collection: Collection) -> None:
+        """End its subscription."""
+        subscription = collection.subscription
+        with subscription.link.writing, suppress(ConnectionLostError):
+            subscription.is_live = False
+            subscription.link.unroute(subscription.id)
+            if subscription.is_begun and subscription.link.is_up:
+                subscription.link.write(pack("UNSUBSCRIBE", {"id": subscription.id}))
+
+    def _begin_again(self, before: Subscription) -> tuple[bytes, dict[str, Settle]]:
+        """Return the frames that end a subscription and begin another, and who waits for their receipts.
+
+        With `writing` held. What was held goes back.
+        """
+        farewell = self.end()
+        subscription = None if self._is_stopped else self._replace(before, before.link, before.generation)
+        if subscription is None:
+            return farewell, {}
+        self._enrol(subscription)
+        receipt = self._shared.new_id(SUBSCRIBE)
+        headers = self._headers(subscription) | {"receipt": receipt}
+        return farewell + pack("SUBSCRIBE", headers), {receipt: self._note_answer}
+
+    def _unaccepted(self, subscription: Subscription, message_id: str) -> None:
+        """Collect what an ACK named in vain: an id of a sender's over AMQP that looks like one of the broker's own.
+
+        For the thread that reads.
+        """
+        told = self._told
+        if told is not None and told.subscription is subscription and told.headers.get("message-id") == message_id:
+            self._told = None
+            with suppress(RuntimeError):
+                self._shared.crew.submit(partial(self.collect, [told]))
+
     def _give_back(self, arrival: Arrival) -> None:
         """Have a message delivered again, if it did not go back meanwhile.
 
@@ -428,14 +530,7 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
             is_there = before.is_live and before.link.is_up  # else it went back with its subscription, or session
             if self._is_stopped or not is_there or before is not self._subscription:
                 return
-            farewell = self.end()
-            subscription = self._replace(before, before.link, before.generation)
-            if subscription is None:
-                return
-            self._enrol(subscription)
-            receipt = self._shared.new_id(SUBSCRIBE)
-            headers = self._headers(subscription) | {"receipt": receipt}
-            before.link.request(farewell + pack("SUBSCRIBE", headers), {receipt: self._note_answer})
+            before.link.request(*self._begin_again(before))
 
     def _note_answer(self, error: BrokerError | None) -> None:
         """Note whether the broker takes a subscription that nobody waits for. For the thread that reads."""
@@ -444,7 +539,8 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
 
     def _replace(self, before: Subscription | None, link: Link, generation: int) -> Subscription | None:
         """Make a subscription in place of another; None if that was done already."""
-        subscription = Subscription(self._shared.new_id("subscription"), link, generation)
+        name = self._shared.new_id("subscription")
+        subscription = Subscription(name, link, generation, is_untold=self._is_untold)
         with self._replacing:
             if self._subscription is not before:
                 return None
@@ -457,6 +553,7 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
                 lambda headers, body: turns.put(Arrival(subscription, headers, body)),
                 partial(self._doubt, subscription),
                 lambda headers, size, why: turns.put(Arrival(subscription, headers, b"", size, why)),
+                partial(self._unaccepted, subscription),
             ),
         )
         return subscription
@@ -467,7 +564,8 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
 
     def _headers(self, subscription: Subscription) -> Headers:
         wishes, dialect = self.wishes, subscription.link.dialect
-        return {"id": subscription.id, "ack": acknowledgement_mode(wishes, dialect)} | subscribe_headers(
+        mode = "auto" if subscription.is_untold else acknowledgement_mode(wishes, dialect)
+        return {"id": subscription.id, "ack": mode} | subscribe_headers(
             self._source,
             dialect,
             prefetch=wishes.prefetch,
@@ -478,14 +576,57 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
     def _take(self, arrival: Arrival) -> None:
         subscription = arrival.subscription
         is_ours = subscription.is_live and (subscription.link.is_up or self._is_last_copy(subscription))
-        if is_ours and not self._is_stopped and arrival.refusal == NO_MEMORY:
+        is_ours = is_ours and not subscription.is_leaving and not self._is_stopped and self._can_settle(arrival)
+        if is_ours and arrival.refusal == NO_MEMORY:
             self._release_unread(StompDelivery(self, arrival), arrival.size)
-        elif is_ours and not self._is_stopped and arrival.refusal:
+        elif is_ours and arrival.refusal:
             self._refuse(StompDelivery(self, arrival), arrival.refusal)
-        elif is_ours and not self._is_stopped:
+        elif is_ours:
             delivery = self._read(arrival)
             if delivery is not None:
                 self._deliver(delivery)
+
+    def _can_settle(self, arrival: Arrival) -> bool:
+        """Say whether a message can be accepted once it is handed on, if need be from now on in another way."""
+        if arrival.can_be_named:
+            return True
+        message_id = arrival.headers.get("message-id", "")
+        if self.wishes.durable_name is not None:
+            why = (
+                f"the message {message_id[:100]} is left unread: as its sender over AMQP chose the id, "
+                f"{arrival.subscription.link.server} cannot be told over STOMP that a durable subscription accepted "
+                "it. Consume over AMQP (amqp://…), or have the sender choose no ids (JMS: setDisableMessageID)"
+            )
+            log.error("%s", why)
+            self._have_problem(why)
+            return False
+        if self._destination.kind in arrival.subscription.link.dialect.owns_copies:
+            self._stop_telling(arrival.subscription)
+        return True
+
+    def _stop_telling(self, before: Subscription) -> None:
+        """Have the broker take for accepted what it writes: a topic's copy cannot go back to be collected.
+
+        What it had for the old subscription and had not written is lost.
+        """
+        with before.link.writing:
+            if before is not self._subscription or not before.link.is_up:
+                return
+            self._is_untold = before.is_untold = True
+            log.warning(
+                "from now on what comes from %s counts as accepted at once, as senders over AMQP choose their ids, "
+                "which cannot be accepted over STOMP; what waited at the broker may be lost. Over AMQP it is not",
+                self._destination,
+            )
+            after = self._replace(before, before.link, before.generation)
+            if after is None:
+                return
+            before.link.unroute(before.id)
+            self._enrol(after)
+            receipt = self._shared.new_id(SUBSCRIBE)
+            frames = pack("SUBSCRIBE", self._headers(after) | {"receipt": receipt})
+            frames += pack("UNSUBSCRIBE", {"id": before.id})
+            before.link.request(frames, {receipt: self._note_answer})
 
     def _read(self, arrival: Arrival) -> StompDelivery | None:
         """Make a delivery of what arrived; None if there is no memory for its body, and it was given back."""
@@ -506,7 +647,19 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
         return self.auto_accept and (owns or self.is_temporary)
 
     def _conclude(self, delivery: StompDelivery) -> None:
-        self._acceptances.note(delivery.arrival)
+        arrival = delivery.arrival
+        if arrival.can_be_named:
+            self._uncollected.clear()  # the ACK covers them
+            self._acceptances.note(arrival)
+            return
+        if self._uncollected and self._uncollected[0].subscription is not arrival.subscription:
+            self._uncollected.clear()
+        self._uncollected.append(arrival._replace(body=b""))
+        if not self._turns.are_waiting or is_full(self._uncollected):
+            wanted, self._uncollected = self._uncollected, []
+            arrival.subscription.is_leaving = True  # what came by then goes back with it
+            collect = partial(self.collect, wanted)
+            self._shared.crew.submit(collect) if self.wishes.inline or self.wishes.quick else collect()
 
 
 def acknowledgement_mode(wishes: Wishes, dialect: Dialect) -> str:

@@ -57,6 +57,9 @@ class Dialect:
         accepts_in_transactions: an ACK may be part of a transaction.
         stable_message_id: a redelivered message keeps its `message-id`, also when the broker starts anew.
         tells_redelivery: `redelivered:false` is true.
+        own_ids: the JMSMessageIDs that an ACK can name, None for all; of others see `brokers.stomp.collection`.
+        unaccepted: what an ERROR says of an ACK whose message is not found, with `id`; None if that is not told.
+        dead_letters: the queue for rejected messages that the adapter has to put there, unless the URL says another.
         nack_is_dead_letter: NACK makes a dead letter; else it loses the message.
         tells_gone: a SEND to a temporary destination that is gone is refused.
         gone: what an ERROR says when a destination does not exist.
@@ -92,6 +95,9 @@ class Dialect:
     accepts_in_transactions: bool
     stable_message_id: bool
     tells_redelivery: bool
+    own_ids: re.Pattern[str] | None
+    unaccepted: re.Pattern[str] | None
+    dead_letters: str
     nack_is_dead_letter: bool
     tells_gone: bool
     gone: str
@@ -156,6 +162,9 @@ ACTIVEMQ_CLASSIC: Final = Dialect(
     accepts_in_transactions=True,
     stable_message_id=True,
     tells_redelivery=True,
+    own_ids=re.compile(r"ID:.+-\d+-\d+-\d+:\d+:-?\d+:-?\d+:-?\d+", re.DOTALL),
+    unaccepted=re.compile(r"Unexpected ACK received for message-id \[(?P<id>.*?)\](?:\n|$)", re.DOTALL),
+    dead_letters="ActiveMQ.DLQ",
     nack_is_dead_letter=True,
     tells_gone=True,
     gone="DestinationDoesNotExistException",
@@ -215,6 +224,9 @@ ARTEMIS: Final = Dialect(
     accepts_in_transactions=False,
     stable_message_id=False,
     tells_redelivery=False,
+    own_ids=None,
+    unaccepted=None,
+    dead_letters="DLQ",
     nack_is_dead_letter=False,
     tells_gone=False,
     gone="AMQ339001",

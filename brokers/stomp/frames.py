@@ -273,7 +273,7 @@ def dead_letter(headers: Mapping[str, str], reason: str, queue: str, dialect: Di
     destination = Destination(DestinationKind.QUEUE, queue + address * queue.endswith("."))
     return kept | {
         "destination": spell(destination, dialect),
-        "destination-type": dialect.send_routing[destination.kind],
+        **({"destination-type": routing} if (routing := dialect.send_routing.get(destination.kind)) else {}),
         "_AMQ_ORIG_ADDRESS": address,
         REASON_PROPERTY: reason.replace("\0", "").encode(errors="replace").decode(),
     }

@@ -51,12 +51,14 @@ class Route(NamedTuple):
         receive: takes its messages.
         doubt: told why the broker may have ended it: that or another of the same address.
         refuse: takes what is above the limit; None where that does not matter.
+        unaccepted: told the JMSMessageID of an ACK that the broker knew no message for.
     """
 
     address: str
     receive: Receive
     doubt: Callable[[str], None]
     refuse: Refuse | None = None
+    unaccepted: Callable[[str], None] = lambda _: None
 
 
 PROMISE: Final = 2
@@ -405,6 +407,9 @@ class Link:
             if monotonic() > self._complained + LAST_WORDS:  # the first says why; the rest of the frame makes others
                 self._complaint, self._complained = f": {error}", monotonic()
             log.warning("%s: a frame that asked for no receipt failed: %s", self.login, error)
+            if self.dialect.unaccepted is not None and (found := self.dialect.unaccepted.search(text_of(frame.body))):
+                for each in list(self._routes.values()):
+                    each.unaccepted(found["id"])
 
     def on_disconnected(self) -> None:
         """Take note that the socket is closed, by whichever side."""

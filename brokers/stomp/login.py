@@ -16,9 +16,6 @@ from brokers.message import MAX_MESSAGE_OCTETS
 from brokers.stomp.dialect import ACTIVEMQ_CLASSIC, Dialect
 from brokers.tls import Tls
 
-DEAD_LETTERS: Final = "DLQ"
-"""The queue for dead letters where the adapter has to put them there: what Artemis uses unless told otherwise."""
-
 UNESCAPED: Final = frozenset("\r\n\0")
 """What CONNECT cannot hold: STOMP leaves its headers unescaped."""
 
@@ -36,7 +33,7 @@ class Login:
         dialect: how to speak with the broker whatever it calls itself; None to go by what it calls itself.
         version: of STOMP, to ask for.
         dead_letters: the queue for dead letters where the adapter has to put them there; with a `.` at the end it is a
-            prefix, and the name of the message's own destination follows.
+            prefix, and the name of the message's own destination follows. None for the one of the dialect.
         max_message: octets that the body of a message may have which is received.
     """
 
@@ -48,7 +45,7 @@ class Login:
     client_id: str | None = None
     dialect: Dialect | None = field(default=None, repr=False)
     version: str = ACTIVEMQ_CLASSIC.version
-    dead_letters: str = DEAD_LETTERS
+    dead_letters: str | None = None
     max_message: int = MAX_MESSAGE_OCTETS
 
     def __str__(self) -> str:

@@ -9,9 +9,10 @@ whole transaction; COMMIT then fails, and the messages that were acknowledged in
 connection closes. So one client that left would take down everybody whose request is in the same commit. A SEND that
 asked for a receipt fails by itself.
 
-Where acceptances cannot be part of a transaction (Artemis), the sends are committed first and the acceptances written
-once the broker confirmed that: a crash in between delivers again what was answered, and loses nothing. There a refused
-send does take the transaction down, so it is made once more without the refused.
+Where acceptances cannot be part of a transaction (Artemis, and see `brokers.stomp.collection`), the sends are committed
+first and the acceptances written once the broker confirmed that: a crash in between delivers again what was answered,
+and loses nothing. At Artemis a refused send does take the transaction down, so it is made once more without the
+refused.
 """
 
 from __future__ import annotations
@@ -163,8 +164,11 @@ class StompTransaction(Transaction):
             delivery.fate = Fate.ACCEPTED
             delivery.consumer.releases.forget(delivery.key)
         if self._link.dialect.accepts_in_transactions:
-            accepts = [delivery.acknowledgement("ACK", {"transaction": self._name}) for delivery in pending]
-            self._request([*self._sends.values(), *accepts], self._receipts, partial(self._conclude, future))
+            named = [delivery for delivery in pending if delivery.arrival.can_be_named]
+            accepts = [delivery.acknowledgement("ACK", {"transaction": self._name}) for delivery in named]
+            others = [delivery for delivery in pending if not delivery.arrival.can_be_named]
+            settle = partial(self._collect_after, others, future) if others else partial(self._conclude, future)
+            self._request([*self._sends.values(), *accepts], self._receipts, settle)
         elif self._sends:
             self._request([*self._sends.values()], self._receipts, partial(self._accept_after, pending, future))
         else:
@@ -187,6 +191,26 @@ class StompTransaction(Transaction):
             self.owner.call(partial(self._send_others, pending, future))
         else:
             self._conclude(future, error)
+
+    def _collect_after(
+        self, others: list[StompDelivery], future: Completion[tuple[RefusedSend, ...]], error: BrokerError | None
+    ) -> None:
+        """Take what no ACK can name from its queue, once all else is committed: so it is not lost."""
+        if error is not None:
+            self._conclude(future, error)
+            return
+        missing = len(others)
+
+        def note() -> None:
+            nonlocal missing
+            with self._lock:
+                missing -= 1
+                is_last = not missing
+            if is_last:
+                self._conclude(future, None)
+
+        for each in others:
+            self.owner.call(partial(each.collect, note))
 
     def _send_others(self, pending: list[StompDelivery], future: Completion[tuple[RefusedSend, ...]]) -> None:
         for receipt in self._refused:

@@ -22,7 +22,12 @@ UNMAPPED: Final = (
     "the broker's AMQP connector lacks transport.transformer=jms (over WebSocket wireFormat.transformer=jms): Java and "
     'STOMP clients get a whole AMQP message as the body, and say "Couldn\'t parse stream" or that it is no XML'
 )
-ADD_TRANSFORMER: Final = """sed -i 's#"amqp://[^"?]*?#&transport.transformer=jms\\&amp;#' conf/activemq.xml"""
+ADD_TRANSFORMER: Final = (
+    r"sed -i -E -e 's#transport\.transformer=(native|raw)#transport.transformer=jms#' -e '/transformer=/! {"
+    r" s#([\x22\x27]amqp(\+[a-z+]+)?://[^\x22\x27?]*)\?#\1?transport.transformer=jms\&amp;#;"
+    r" s#([\x22\x27]amqp(\+[a-z+]+)?://[^\x22\x27?]*)([\x22\x27])#\1?transport.transformer=jms\3# }' conf/activemq.xml"
+)
+"""For GNU sed: each connector of AMQP has the option after that, however it is spelled and often this is done."""
 
 DELETED: Final = (
     "a Java service over OpenWire, as CXF's, takes our temporary queues for deleted, since Artemis tells it of none "

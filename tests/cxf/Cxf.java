@@ -56,8 +56,9 @@ import org.w3c.dom.Node;
  * 5 leave VERSION URI [OPTION=VALUE...] ends the client of such calls: ok
  * </pre>
  *
- * VERSION is 1.1 or 1.2. Options of a call: bindingVersion, contentType, soapAction and requestURI replace what CXF
- * would write; gzip=true compresses. Calls with the same version, URI and gzip have one client, and one connection.
+ * VERSION is 1.1 or 1.2. Options of a call: bindingVersion, requestURI and targetService replace what CXF would write;
+ * gzip=true compresses; text=null leaves the argument out. Calls with the same version, URI and gzip have one client, and
+ * one connection.
  */
 public class Cxf {
   static final String NAMESPACE = "urn:soapjms:echo";

@@ -18,7 +18,6 @@ from types import TracebackType
 from typing import Final, Self
 
 from brokers.address import bracketed
-from brokers.amqp.provider.attaching import Holders
 from brokers.amqp.provider.guest import Guest
 from brokers.amqp.provider.nodes import Nodes
 from brokers.amqp.provider.options import Action, Options
@@ -66,12 +65,10 @@ class Listener:
         self.options = replace(given, hosts=given.hosts | {host} - {""})
         self.name = broker.name or f"embedded-{token_hex(4)}"
         self.nodes = Nodes(broker, self.options)
-        self.holders: Holders = {}
         self._host = host
         self._lock = Lock()
         self.guesses = Guesses()
         self._guests: dict[Guest, None] = {}  # the first that came first
-        self._admitted: dict[tuple[str | None, str], set[Guest]] = {}
         self._is_closed = False
         self._stopped = Event()
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -124,21 +121,15 @@ class Listener:
             guest.close(until)
 
     def admit(self, guest: Guest) -> bool:
-        """Note who a client is; False if there is another connection of its, and one is to be the only one."""
-        with self._lock:
-            others = self._admitted.setdefault(guest.client, set())
-            if others and any(each.is_sole for each in (guest, *others)):
-                return False
-            others.add(guest)
-            return True
+        """Note who a client is; False if there is another connection of its, and one is to be the only one.
+
+        That goes for all listeners of the broker.
+        """
+        return self.broker.claims.admit(guest.client, guest, is_sole=guest.is_sole)
 
     def let_go(self, guest: Guest) -> None:
         """Forget who a client is, so that it may come again."""
-        with self._lock:
-            same = self._admitted.get(guest.client, set())
-            same.discard(guest)
-            if not same:
-                self._admitted.pop(guest.client, None)
+        self.broker.claims.leave(guest.client, guest)
 
     def gone(self, guest: Guest) -> None:
         """Note that a client has left."""

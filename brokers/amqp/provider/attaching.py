@@ -6,9 +6,8 @@ Spec: AMQP 1.0 part 2, section 2.6.3; part 3, section 3.5; anonymous terminus 2.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol
 
 from proton import Data, Described, Receiver, Terminus, symbol, ulong
 
@@ -54,11 +53,6 @@ class Shared(Protocol):
 
     broker: Broker
     options: Options
-    holders: Holders
-
-
-Holders: TypeAlias = dict[str, tuple[Outgoing, Callable[[], None]]]
-"""The end of ours that has a durable subscription, and what takes it away, by the name of the subscription."""
 
 
 class Dynamic(NamedTuple):
@@ -85,7 +79,7 @@ class Attaching:
         self._client = client
         self._broker = shared.broker
         self._options = shared.options
-        self._holders = shared.holders
+        self._claims = shared.broker.claims
         self._selecting: dict[Any, int] = {}  # by durable subscription, else by link: its name and role
         self._dynamic: dict[tuple[str, bool], Dynamic] = {}
         self._unfinished = Unfinished(max(shared.options.max_unfinished, shared.options.max_message))
@@ -203,7 +197,7 @@ class Attaching:
         if named is not None:
             self._make_way(named, destination)
         subscribe = partial(self._client.connection.subscribe, destination, terms=terms)
-        forget = partial(self._forget, key, destination, named)
+        forget = partial(self._forget, key=key, destination=destination, named=named)
         try:
             outgoing = Outgoing(link, self._client, subscribe, forget)
         except BrokerError as error:
@@ -212,7 +206,7 @@ class Attaching:
         if size:
             self._selecting[key] = size
         if named is not None and not named.is_shared:
-            self._holders[named.name] = outgoing, partial(self._client.lose, outgoing)
+            self._claims.hold(named.name, outgoing, partial(self._client.lose, outgoing))
         return outgoing
 
     def _weigh(self, key: Any, size: int) -> None:
@@ -238,7 +232,7 @@ class Attaching:
         Spec: AMQP 1.0 part 2, 2.6.1 (a link is stolen); JMS 2.0, 8.3.3 (another topic is another subscription).
         """
         if not named.is_shared:
-            _, steal = self._holders.pop(named.name, (None, None))
+            steal = self._claims.take(named.name)
             if steal is not None:
                 steal()
         kept = self._broker.durable(named.name) if named.is_durable else None
@@ -248,12 +242,14 @@ class Attaching:
             except BrokerError as error:
                 raise refusal_of(error) from error
 
-    def _forget(self, key: Any, destination: Destination, named: Subscription | None, *, for_good: bool) -> None:
+    def _forget(
+        self, outgoing: Outgoing, *, key: Any, destination: Destination, named: Subscription | None, for_good: bool
+    ) -> None:
         """End a durable subscription, if its link ends for good."""
         if named is None or not named.is_durable:
             self._selecting.pop(key, None)
-        if named is not None and (held := self._holders.get(named.name)) is not None and held[0].is_over:
-            del self._holders[named.name]
+        if named is not None:
+            self._claims.let_go(named.name, outgoing)
         if named is not None and named.is_durable and for_good:
             try:
                 self._broker.forget_durable(destination, named.name)

@@ -19,7 +19,7 @@ from brokers.amqp.driver import Driver
 from brokers.amqp.links import discard
 from brokers.amqp.machine import RELAY, Handlers, Machine
 from brokers.amqp.outcomes import LIMIT, NOT_ALLOWED
-from brokers.amqp.provider.attaching import Attaching, Holders, refuse
+from brokers.amqp.provider.attaching import Attaching, refuse
 from brokers.amqp.provider.incoming import Incoming
 from brokers.amqp.provider.inspection import Attached, Channel, Inspection, Violation, close_of, flow_of
 from brokers.amqp.provider.login import SaslServer
@@ -77,7 +77,6 @@ class House(Protocol):
     options: Options
     nodes: Nodes
     name: str
-    holders: Holders
     guesses: Guesses
 
     def now(self) -> int:

@@ -63,7 +63,7 @@ class Outgoing:
         link: proton's.
         desk: the client's connection.
         subscribe: makes the consumer.
-        forget: ends what was there for this link only, told whether the link has ended for good.
+        forget: ends what was there for this one only, told it, and whether its link has ended for good.
     """
 
     def __init__(
@@ -78,6 +78,7 @@ class Outgoing:
         self._forget = forget
         self._sent = 0
         self._held: dict[str, Sent] = {}
+        self._is_given_up = False
         self._is_settled = link.remote_snd_settle_mode == Link.SND_SETTLED
         self._consumer = subscribe(self._on_delivery)
 
@@ -87,9 +88,14 @@ class Outgoing:
         """Send one message to the client."""
         assert isinstance(delivery, EmbeddedDelivery)
         with suppress(ConnectionLostError), self._desk.held():
-            while self._link is not None and self._desk.is_up and self._desk.is_behind(self._link):
+            while (
+                self._link is not None
+                and not self._is_given_up
+                and self._desk.is_up
+                and self._desk.is_behind(self._link)
+            ):
                 self._desk.written.wait()
-            if self._link is None or not self._desk.is_up:
+            if self._link is None or self._is_given_up or not self._desk.is_up:
                 return  # the consumer is ending, and gives back what was not sent
             if self._link.credit <= 0:  # taken back meanwhile
                 delivery.give_back()
@@ -165,15 +171,14 @@ class Outgoing:
         if self._link is not None:
             self._consumer.allow(len(self._held) + max(0, self._link.credit))
 
-    @property
-    def is_over(self) -> bool:
-        """Whether the link has ended."""
-        return self._link is None
-
     def give_up(self) -> None:
-        """Give back what is held, and get nothing more; by any thread, which holds no lock of this connection."""
+        """Give back what is held, and get nothing more; by any thread, which holds no lock of this connection.
+
+        As with `end`, what the client was never written does not count as a delivery.
+        """
+        self._is_given_up = True
         self._consumer.stop()
-        self._consumer.leave()
+        self._consumer.leave(self._seen())
 
     def end(self, *, for_good: bool) -> None:
         """Give back what is held; a durable subscription stays, unless that is for good.
@@ -181,12 +186,16 @@ class Outgoing:
         What the client was never written does not count as a delivery.
         """
         self._link = None
-        seen = [each.delivery for each in self._held.values() if self._desk.has_passed(each.mark)]
+        seen = self._seen()
         self._held.clear()
         self._desk.written.notify_all()
         self._consumer.stop()
         self._consumer.leave(seen)
-        self._forget(for_good=for_good)
+        self._forget(self, for_good=for_good)
+
+    def _seen(self) -> list[EmbeddedDelivery]:
+        """Return what the client was written, of what it holds."""
+        return [each.delivery for each in list(self._held.values()) if self._desk.has_passed(each.mark)]
 
 
 def conclude(held: EmbeddedDelivery, outcome: Outcome) -> None:

@@ -8,6 +8,7 @@ Spec: AMQP 1.0 part 3, sections 3.5.1, 3.5.3 and 3.5.8; AMQP JMS Mapping 1.0, 6.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -35,8 +36,11 @@ GLOBAL: Final = "global"
 SHARED_SUBSCRIPTIONS: Final = "SHARED-SUBS"
 """The capability of a connection whose links may share subscriptions, as Qpid JMS looks for it."""
 
-DELIMITER: Final = "|"
-"""What is between the name of a shared subscription and what tells its links apart."""
+SHARE: Final = re.compile(r"\|(?:\d+|volatile\d+|(?P<is_global>global(?:\d*|-volatile\d+)))", re.ASCII)
+"""What follows the name of a shared subscription in that of a link of Qpid JMS, and tells its links apart.
+
+Anything else after a `|` is part of the name: Qpid JMS makes no names with one, others may.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,29 +146,35 @@ def subscription_of(user: str | None, container: str, link: Any, capabilities: I
     is_shared, is_global = SHARED in capabilities, GLOBAL in capabilities
     if not (is_durable or is_shared):
         return None
-    of = () if is_shared and is_global else (container,)
-    named = link.name.rpartition(DELIMITER)[0] or link.name if is_shared else link.name
-    return _named(user, of, named, is_durable=is_durable, is_shared=is_shared, is_global=is_shared and is_global)
-
-
-def _named(
-    user: str | None, of: tuple[str, ...], name: str, *, is_durable: bool, is_shared: bool, is_global: bool
-) -> Subscription:
-    if sum(map(len, (*of, name))) > MAX_NAME:
+    is_global = is_global and is_shared
+    name = _shared_name(link.name)[0] if is_shared else link.name
+    if len(container) * (not is_global) + len(name) > MAX_NAME:
         raise RefusalError(
             INVALID, f"container and link of a subscription with a name have {MAX_NAME} characters at most"
         )
-    kept = repr((user, *of, name, *(() if is_durable else ("volatile",))))
+    kept = _kept(user, None if is_global else container, name, is_durable=is_durable)
     return Subscription(name=kept, is_durable=is_durable, is_shared=is_shared, is_global=is_global)
+
+
+def _shared_name(link: str) -> tuple[str, bool]:
+    """Return the name of the shared subscription that a link is one of, and whether the link says that it is global."""
+    name, delimiter, rest = link.rpartition("|")
+    found = SHARE.fullmatch(delimiter + rest)
+    if not name or found is None:
+        return link, False
+    return name, found["is_global"] is not None
+
+
+def _kept(user: str | None, container: str | None, name: str, *, is_durable: bool) -> str:
+    """Return what the broker knows a subscription by; each of these makes it another one."""
+    return repr((user, container, name, is_durable))
 
 
 def kept_names(user: str | None, container: str, link: str) -> list[str]:
     """Return the names of durable subscriptions that a link without a source may mean, likeliest first."""
-    shared, delimiter, rest = link.rpartition(DELIMITER)
-    names = [repr((user, container, link))]
-    if delimiter:
-        names.append(repr((user, shared)) if rest.startswith(GLOBAL) else repr((user, container, shared)))
-    return names
+    name, is_global = _shared_name(link)
+    of = None if is_global else container
+    return [_kept(user, container, link, is_durable=True), _kept(user, of, name, is_durable=True)]
 
 
 @dataclass(frozen=True, slots=True)
