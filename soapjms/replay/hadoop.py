@@ -14,6 +14,7 @@ from typing import Any, Final
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it ships no types
 from pyspark.sql import DataFrame, SparkSession
 
+from soapjms.protocol.uri.showing import without_user_info
 from soapjms.replay.inputs import SUFFIXES, Expanded, LogFile, Rejected, form_of, is_hidden, opened, whole
 from soapjms.replay.read import Packed, read_packed
 
@@ -37,16 +38,18 @@ def find(spark: SparkSession, uris: Iterable[str], number: int) -> Expanded:
         try:
             files = list(_files(spark, uri, others))
         except Py4JJavaError as error:
-            rejected.append(Rejected(uri, None, f"cannot be opened: {str(error.java_exception)[:1000]}"))
+            why = without_user_info(str(error.java_exception)[:1000])
+            rejected.append(Rejected(without_user_info(uri), None, f"cannot be opened: {why}"))
             continue
         if not files:
-            rejected.append(Rejected(uri, None, "no .jsonl, .jsonl.gz or .parquet file is there"))
+            rejected.append(Rejected(without_user_info(uri), None, "no .jsonl, .jsonl.gz or .parquet file is there"))
         for path, size in files:
             if size > MOST:
                 reason = f"a file of {size} octets; at most {MOST} are read from another machine: cut it into several"
-                rejected.append(Rejected(path, None, reason))
+                rejected.append(Rejected(without_user_info(path), None, reason))
             elif path not in found:
-                found[path] = LogFile(number + len(found), path, path, size, form_of(b"", path))
+                name = without_user_info(path)
+                found[path] = LogFile(number + len(found), name, path, size, form_of(b"", path))
     return Expanded(list(found.values()), rejected, [name for path, name in others.items() if path not in found])
 
 

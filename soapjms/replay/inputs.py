@@ -22,6 +22,7 @@ from typing import BinaryIO, Final, NamedTuple
 import pyarrow as pa
 from pyarrow import parquet
 
+from soapjms.protocol.uri.showing import without_user_info
 from soapjms.replay.columns import schema_problem
 
 SUFFIXES: Final = (".jsonl", ".jsonl.gz", ".parquet")
@@ -223,8 +224,8 @@ def _first_inflated(start: bytes) -> bytes:
 
 
 def shown(name: str) -> str:
-    """Show a file's name; octets in it that are not UTF-8 as backslash escapes."""
-    return os.fsencode(name).decode("utf-8", "backslashreplace")
+    """Show a file's name; octets in it that are not UTF-8 as backslash escapes, and no login of a URI."""
+    return without_user_info(os.fsencode(name).decode("utf-8", "backslashreplace"))
 
 
 def _names(argument: str, leave_out: Path | None, rejected: list[Rejected], others: dict[str, str]) -> list[str]:

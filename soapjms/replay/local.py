@@ -15,7 +15,7 @@ from typing import Any, Final
 from soapjms.progress import Phase
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.record import Record
-from soapjms.replay.inputs import Rejected, whole
+from soapjms.replay.inputs import Rejected, shown, whole
 from soapjms.replay.job import Job, Progress, place
 from soapjms.replay.judging import judge_all
 from soapjms.replay.packing import Unpacker
@@ -52,7 +52,7 @@ def run(job: Job, result: Path, progress: Progress) -> tuple[Tally, list[Rejecte
         UsageError: a log is on another machine.
     """
     if job.elsewhere:
-        raise UsageError(f"{job.elsewhere[0]} is read by Spark only; without it name files of this machine")
+        raise UsageError(f"{shown(job.elsewhere[0])} is read by Spark only; without it name files of this machine")
     tally = Tally()
     first: list[Rejected] = []
     for name in ("rejected", "verdicts"):

@@ -10,7 +10,7 @@ from time import process_time
 import pytest
 from replay_logs import at, request, rows, summary
 
-from soapjms.protocol.errors import InvalidRecordError
+from soapjms.protocol.errors import InvalidRecordError, UsageError
 from soapjms.protocol.record import Direction, capture, to_json
 from soapjms.replay import replay
 from soapjms.replay.inputs import Split, expand, whole
@@ -94,3 +94,22 @@ def test_traffic_of_tests(tmp_path: Path) -> None:
     path = tmp_path / "sound.jsonl"
     path.write_bytes(RECORD + b"\r\n\n" + RECORD + os.linesep.encode())
     assert len(read_log(path)) == 2
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("uri", ["s3a://u:S3CRET@127.0.0.1:1/log.jsonl", "hdfs://u:S3CRET@127.0.0.1:1/log.jsonl"])
+def test_login_of_a_uri(uri: str, tmp_path: Path) -> None:
+    """What is said of a URI that cannot be read has no password in it, in no file either."""
+    (tmp_path / "log.jsonl").write_bytes(RECORD + b"\n")
+    replay([tmp_path / "log.jsonl", uri], tmp_path / "out", engine="spark")
+    assert rows(tmp_path / "out", "rejected")
+    assert not [path for path in (tmp_path / "out").rglob("*") if path.is_file() and b"S3CRET" in path.read_bytes()]
+    assert "S3CRET" not in str(rows(tmp_path / "out", "rejected"))
+
+
+@pytest.mark.parametrize("name", ["file:///nowhere/u:S3CRET@x", "nowhere://u:S3CRET@x"])
+def test_login_of_a_name(name: str, tmp_path: Path) -> None:
+    """Without Spark, where none is read, likewise."""
+    with pytest.raises(UsageError, match="is read by Spark only") as error:
+        replay([name], tmp_path / "out", engine="local")
+    assert "S3CRET" not in str(error.value)
