@@ -103,7 +103,7 @@ def hostile(send: Callable[[str], Iterator[bytes]]) -> Iterator[Hostile]:
 def message(subscription: str, number: int, more: str = "") -> bytes:
     """Return the head of a MESSAGE."""
     return (
-        f"MESSAGE\nsubscription:{subscription}\nmessage-id:ID:{number}\nack:{number}\ndestination:/queue/a\n"
+        f"MESSAGE\nsubscription:{subscription}\nmessage-id:ID:host-1-1-1:1:1:1:{number}\nack:{number}\ndestination:/queue/a\n"
         f"correlation-id:c-{number}\n{more}\n"
     ).encode()
 
