@@ -50,6 +50,12 @@ class Completion(Future[T]):
             else:
                 self.set_exception(error)
 
+    def _invoke_callbacks(self) -> None:
+        """Forget the callbacks once they were called: most know this future, so what it holds would wait for the
+        garbage collector, which may be a while for a large answer. The library keeps them."""
+        super()._invoke_callbacks()  # type: ignore[misc]
+        self._done_callbacks.clear()  # type: ignore[attr-defined]
+
     def _elsewhere(self, fn: Callable[[Future[T]], object], future: Future[T]) -> None:
         try:
             self._executor().submit(_call_back, fn, future)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from queue import SimpleQueue
 from threading import Barrier
 from typing import Any
+from weakref import ref
 
 import pytest
 from calling_kit import PATIENCE, URI, eventually
@@ -131,3 +133,25 @@ def test_everybodys_destination_is_not_given_back() -> None:
     assert calls.end(call, failing("no"))
     eventually(call.future.done, "it ended")
     assert leases.ended.empty()
+
+
+def test_what_came_is_not_kept() -> None:
+    """An answer is freed with the last that refers to it, not whenever garbage is collected: it may be large."""
+
+    class Answer:
+        """Something large."""
+
+    def settled(executor: ThreadPoolExecutor) -> ref[Answer]:
+        answer, completion = Answer(), Completion[Answer](lambda: executor)
+        completion.on_settled(lambda _: completion.done())
+        completion.add_done_callback(lambda _: completion.done())
+        completion.settle(answer)
+        return ref(answer)
+
+    gc.disable()
+    try:
+        with ThreadPoolExecutor(1) as executor:
+            kept = settled(executor)
+            eventually(lambda: kept() is None, "it is freed", 10)
+    finally:
+        gc.enable()

@@ -11,11 +11,13 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable
+from functools import partial
 from http import HTTPStatus
 from struct import pack
 from threading import Thread
 from types import TracebackType
 from typing import Any, Final, Self
+from weakref import ref
 
 try:
     import uvicorn
@@ -59,7 +61,7 @@ class PatientProtocol(H11Protocol):
     def __init__(self, *, room: Room, timeout: float, **given: Any) -> None:
         super().__init__(**given)
         self.conn: StrictConnection = StrictConnection(h11.SERVER, MAX_HEAD)
-        self.app_state = {**self.app_state, END: self.end}
+        self.app_state = {**self.app_state, END: partial(_end, ref(self))}
         self._room, self._timeout = room, timeout
         self._held: Held | None = None
         self._look_later: asyncio.TimerHandle | None = None
@@ -173,6 +175,13 @@ class PatientProtocol(H11Protocol):
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         self.transport.close()
+
+
+def _end(protocol: ref[PatientProtocol]) -> None:
+    """End a connection, if there still is one; it is not kept for that."""
+    found = protocol()
+    if found is not None:
+        found.end()
 
 
 def _protocols(tls: ssl.SSLContext | None, room: Room, timeout: float) -> Callable[..., asyncio.Protocol]:
