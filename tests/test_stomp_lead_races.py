@@ -44,7 +44,7 @@ class Scripted:
         """Send messages, with bodies that count from 0, in one piece."""
         frames = []
         for _ in range(number):
-            head = f"subscription:{self._subscription}\nmessage-id:{self._count}\nack:{self._count}"
+            head = f"subscription:{self._subscription}\nmessage-id:ID:host-1-1-1:1:1:1:{self._count}\nack:{self._count}"
             frames.append(f"MESSAGE\n{head}\ndestination:/queue/q\n\n{self._count}\0".encode())
             self._count += 1
         self.send(b"".join(frames))
