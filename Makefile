@@ -31,7 +31,8 @@ PACKAGES := $(patsubst %,build/%/.fetched,xml-conformance rhea report-page)
 help:
 	@echo 'make test     the gate: format, lint, types, every test, with real brokers and Spark'
 	@echo 'make check    the part of the gate that needs no broker, no Java and no Node.js'
-	@echo 'make fuzz     100,000 mutated messages through all that reads messages: some minutes; FUZZ="--seed 1" repeats'
+	@echo 'make fuzz     attacks by chance on all that reads what others send: some twenty minutes; FUZZ="--seed 1" repeats,'
+	@echo '              FUZZ="--only amqp smqp --cases 1000" is a part of it'
 	@echo 'make sanitize the tests of AMQP with proton compiled so that misused memory ends it; needs gcc'
 	@echo 'make soak     brokers, services and the network fail under load, many callers, many calls: about three hours'
 	@echo "              SOAK='--only kills' runs these steps; SOAK=--small each with next to nothing"
@@ -144,7 +145,7 @@ sanitize: setup
 	scripts/sanitize.sh $(BIN)/python build/sanitized -m 'not soak and not ($(OUTSIDE))' $(wildcard tests/test_amqp_*.py)
 
 fuzz: setup
-	PYTHONPATH=tests $(BIN)/python tests/fuzz_messages.py $(FUZZ)
+	PYTHONPATH=.:tests $(BIN)/python -m fuzz $(FUZZ)
 
 demo: setup java
 	$(BIN)/python examples/demo.py --out build/demo

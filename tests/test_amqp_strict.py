@@ -72,6 +72,16 @@ WRONG: dict[str, tuple[list[bytes], str, str]] = {
     "an empty disposition": ([OPENED, BEGUN, frame(DISPOSITION)], DECODE, "role of disposition is missing"),
     "an empty detach": ([OPENED, BEGUN, sender(), frame(DETACH)], DECODE, "handle of detach is missing"),
     "no performative": ([OPENED, frame(0x55, "x")], DECODE, "a frame holds no performative"),
+    "a list that ends within its fields": (
+        [OPENED, BEGUN, b"\0\0\0\x13\2\0\0\0\0\x53\x12\xc0\x02\x03\xa1\x01l\x43\x42"],
+        DECODE,
+        "a frame holds no performative",
+    ),
+    "a list that ends behind its frame": (
+        [OPENED, BEGUN, b"\0\0\0\x13\2\0\0\0\0\x53\x12\xc0\x09\x03\xa1\x01l\x43\x42"],
+        DECODE,
+        "a frame holds no performative",
+    ),
     "a list that is cut off": (
         [OPENED, b"\0\0\0\x0e\2\0\0\0\0\x53\x11\xc0\xff\x04"],
         DECODE,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from time import process_time
 
 import pytest
 from hypothesis import given
@@ -48,6 +49,13 @@ def test_a_frame_of_another_length() -> None:
     """A body that is longer than its content-length leaves nothing that could be trusted."""
     with pytest.raises(ConnectionLostError, match="content-length"):
         list(Cutter().cut(b"MESSAGE\ncontent-length:1\n\nab\0"))
+
+
+@pytest.mark.parametrize("head", [b"MESSAGE\na:b", b"MESSAGE\na:b\n", b"MESSAGE", b"\nMESSAGE\r\na:b\r\n"])
+def test_headers_without_an_end(head: bytes) -> None:
+    """Of a message that ends within its headers nothing is handed on: it is torn, and what follows may be its rest."""
+    with pytest.raises(ConnectionLostError, match="headers have no end"):
+        list(Cutter().cut(head + b"\0\nb:c\n\nbody\0"))
 
 
 def test_a_length_beyond_any() -> None:
@@ -148,3 +156,12 @@ def test_each_octet_is_looked_at_once() -> None:
     found = [each for at in range(0, len(frame), 1000) for each in cutter.cut(frame[at : at + 1000])]
     assert len(found) == 2
     assert Counted.looked <= 2 * len(frame)
+
+
+@pytest.mark.parametrize("frame", [b"\0", b"x\0", b"MESSAG\n\0"])
+def test_short_frames(frame: bytes) -> None:
+    """For each of many frames without an end of their headers, what follows is not looked through."""
+    octets = frame * (1_000_000 // len(frame))
+    began = process_time()
+    assert sum(1 for _ in Cutter().cut(octets)) == 1_000_000 // len(frame)
+    assert process_time() - began < 8

@@ -15,15 +15,19 @@ from proton import Collector, Connection, Transport, symbol
 
 from brokers.amqp.login import Login as ClientLogin
 from brokers.amqp.login import Mechanism
-from brokers.amqp.sasl import SaslClient
+from brokers.amqp.sasl import AMQP_HEADER, SaslClient
 from brokers.amqp.strangers import ENOUGH, check
 from brokers.amqp.streams import Stream, stream_for
+from brokers.errors import ConnectionFailedError
 
 RELAY: Final = "ANONYMOUS-RELAY"
 """The capability of who takes messages to any destination over one link. Spec: anonymous terminus 2.3."""
 
 MAX_FRAME: Final = 65_536
 """Octets of a frame; over WebSocket some peers take no larger messages."""
+
+BEGINNING: Final = AMQP_HEADER[:5]
+"""What every header of AMQP itself begins with, of whatever version."""
 
 log = logging.getLogger(__name__)
 
@@ -95,6 +99,7 @@ class Machine:
         self._inspection = inspection
         self._sasl = login
         self._stream = stream
+        self._early: bytes | None = b""  # of AMQP, while that is too little to be known as such
         self._transport = transport
         self._collector = Collector()
         self._transport.max_frame_size = MAX_FRAME
@@ -136,12 +141,32 @@ class Machine:
         octets = self._stream.receive(octets)
         if self._is_logging_in:
             octets = self._log_in(octets)
+        if self._early is not None:
+            octets = self._begin(self._early + octets)
         if self._inspection is None:
             self._push(octets, handlers)
         elif octets:
             for frame in self._inspection.take(octets):
                 self._push(frame, handlers)
         self.dispatch(handlers)
+
+    def _begin(self, octets: bytes) -> bytes:
+        """Keep octets until they are known for AMQP, and return them then.
+
+        proton would take up SASL or TLS once more, and its SASL, as a server, reads through a null pointer where a
+        client names no mechanism.
+
+        Raises:
+            ConnectionFailedError: they begin something else.
+
+        Spec: AMQP 1.0 part 2, section 2.2.
+        """
+        if not octets.startswith(BEGINNING[: len(octets)]):
+            self._stream.send(AMQP_HEADER)
+            raise ConnectionFailedError(f"the peer went on with {octets[:8]!r}; what follows now is AMQP 1.0")
+        is_known = len(octets) >= len(BEGINNING)
+        self._early = None if is_known else octets
+        return octets if is_known else b""
 
     def _push(self, octets: bytes, handlers: Handlers) -> None:
         view = memoryview(octets)

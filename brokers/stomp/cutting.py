@@ -90,7 +90,8 @@ class Cutter:
         Ends of lines between frames, which are signs of life, are dropped.
 
         Raises:
-            ConnectionLostError: no NUL follows a body; where the next frame begins is not known then.
+            ConnectionLostError: no NUL follows a body, or one is in headers of a message; where the next frame begins
+                is not known then.
         """
         self._hold(data)
         while True:
@@ -154,10 +155,12 @@ class Cutter:
         while self._start < len(held) and held[self._start] in ENDS_OF_LINES:
             self._start += 1
         since = max(self._start, self._looked - LONGEST_END)
-        found = HEAD_ENDS.search(held, since)
+        nul = held.find(NUL, since)  # first, so that nobody looks through what follows for each of many short frames
+        found = HEAD_ENDS.search(held, since, len(held) if nul < 0 else nul)
         end = len(held) if found is None else found.end()
-        nul = held.find(NUL, since, end)  # a frame that is not even as long as its headers
-        if nul >= 0:
+        if found is None and nul >= 0:  # a frame that is not even as long as its headers
+            if held.startswith(b"MESSAGE", self._start):  # what follows may be the rest of it
+                raise ConnectionLostError("the broker sent a message whose headers have no end; a blank line is one")
             self._has_head, self._looked, self._body = True, nul, nul
             return True
         self._looked = end

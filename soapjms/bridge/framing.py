@@ -33,7 +33,14 @@ class StrictConnection(h11.Connection):
     _is_chunked: bool = False
 
     def receive_data(self, data: bytes) -> None:
-        """Take octets, and keep those that came last: where a body in chunks ends, they say how."""
+        """Take octets, and keep those that came last: where a body in chunks ends, they say how.
+
+        What follows the last request, as `Connection: close` says, is dropped: no reason to refuse that one.
+
+        Spec: RFC 9112 9.6.
+        """
+        if self.their_state is h11.MUST_CLOSE:
+            return
         super().receive_data(data)
         self._last += data
         self._trim()
@@ -44,6 +51,8 @@ class StrictConnection(h11.Connection):
         Raises:
             h11.RemoteProtocolError: a request is none, or can be read in two ways.
         """
+        if self.their_state is h11.MUST_CLOSE:
+            return h11.NEED_DATA
         before = self.trailing_data[0] if self.their_state is h11.IDLE else b""
         try:
             event = super().next_event()

@@ -128,18 +128,21 @@ class Watch(Protocol):
 
 
 class Fields:
-    """The fields of a performative, read as far as they are asked for.
+    """The fields of a performative, read as far as they are asked for, and no further than the size of their list.
 
     Raises (every method): IndexError, KeyError: the octets are no such list.
     """
 
-    __slots__ = ("_body", "_starts", "count")
+    __slots__ = ("_body", "_end", "_starts", "count")
 
     def __init__(self, body: bytes, at: int) -> None:
         sizes, counts = LISTS[body[at]]
         begin = at + 1 + sizes
         self.count = int.from_bytes(body[begin : begin + counts], "big")
         self._body = body
+        self._end = begin + int.from_bytes(body[at + 1 : begin], "big")
+        if self._end > len(body):
+            raise IndexError
         self._starts = [begin + counts]
 
     def code(self, number: int) -> int:
@@ -166,6 +169,8 @@ class Fields:
         starts = self._starts
         while len(starts) <= number:
             starts.append(_end(self._body, starts[-1]))
+            if starts[-1] > self._end:  # proton would find less there
+                raise IndexError
         return starts[number]
 
 

@@ -1,0 +1,13 @@
+"""The table: every entry point that is attacked by chance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from fuzz import amqp, bridge, captures, messages, multipart, signatures, smqp, stomp, wsdl
+from fuzz.row import Row
+
+ROWS: Final[Mapping[str, Row]] = {
+    each.ROW.name: each.ROW for each in (messages, signatures, multipart, amqp, smqp, stomp, bridge, captures, wsdl)
+}
