@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from itertools import count
+from queue import SimpleQueue
 from typing import Any
 
 import proton
@@ -43,7 +44,7 @@ def send_with_ids(broker: RealBroker, where: Destination, ids: Sequence[object],
     with Raw(broker.ports.amqp, container=fresh("sender"), user="admin") as client:
         link = client.attach(f"{'topic' if where.kind.is_topic else 'queue'}://{where.name}")
         for number, each in enumerate(ids):
-            message = proton.Message(body=f"{number}", durable=True, **more)
+            message = proton.Message(**{"body": f"{number}", "durable": True} | more)
             message.id = each
             client.until(lambda: link.credit)
             client.outcome(client.send(link, message))
@@ -145,6 +146,18 @@ class TestQueues(Fixtures):
         letter = dead.next().message
         assert (letter.body, letter.properties.value("dead_letter_reason")) == ("0", "not wanted")
         letters.close()
+
+    def test_above_the_limit(self, activemq: RealBroker, name: str, caplog: pytest.LogCaptureFixture) -> None:
+        """One that is rejected unread is taken at once too, though it is passed over again then."""
+        refused = SimpleQueue[str]()
+        with connect(f"{activemq.stomp_url}?maxMessage=1000") as connection:
+            assert isinstance(connection, StompConnection)
+            consumer = connection.consume(queue(name), accepting(), on_refused=lambda _, why: refused.put(why))
+            send_with_ids(activemq, queue(name), [IDS[0]], body="y" * 2000)
+            assert refused.get(timeout=PATIENCE)
+            consumer.close()
+            assert_empty(connection, name)
+        assert "come again" not in caplog.text
 
 
 @pytest.mark.broker

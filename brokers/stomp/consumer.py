@@ -471,7 +471,8 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
         """Begin a collection, then end the subscription that has the messages, and begin another behind it."""
         link, address = before.link, spell(self._source, before.link.dialect)
         receipt = self.new_id(SUBSCRIBE)
-        link.route(collection.subscription.id, Route(address, collection.receive, lambda _: None))
+        route = Route(address, collection.receive, lambda _: None, lambda headers, *_: collection.receive(headers, b""))
+        link.route(collection.subscription.id, route)
         begin = pack("SUBSCRIBE", collection.headers(address) | {"receipt": receipt})
         self._enrol(collection.subscription)
         again, receipts = self._begin_again(before)
