@@ -36,9 +36,9 @@ PREFETCH: Final = 1000
 FLUSH: Final = 1.0
 """Seconds after which what was captured is in the file."""
 
-PAUSE: Final = 0.02
+PAUSE: Final = 0.008
 """Seconds in which copies gather in the socket, once the next had to be waited for: to be woken for each of them costs
-more than to read it, and a tap is in no hurry."""
+more than to read it, and a tap is in no hurry. No connection takes a function for a slow one that is done by then."""
 
 IDLE: Final = 0.0003
 """Seconds between two copies, from which on the second had to be waited for."""
