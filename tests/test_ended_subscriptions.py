@@ -80,6 +80,7 @@ class TestDispatcher:
         ):
             assert text_of(client.call(envelope("one"))) == "Hello one"
             assert dispatcher.subscriptions == (WORKERS, WORKERS)
+            eventually(lambda: dispatcher.under_way == 0, "it is committed, or Artemis fails at the deletion")
             artemis.delete_queue(name)
             eventually(lambda: dispatcher.subscriptions == (0, WORKERS), "the subscriptions have ended")
             health = dispatcher.health()
