@@ -18,10 +18,14 @@ from soapjms.protocol.content import DECODERS, ENCODERS, detect_encoding
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.limits import DEFAULT_LIMITS
 from soapjms.protocol.names import CONTENT_ENCODING
+from soapjms.protocol.uri import parse
 
 HIDDEN: Final = b"***"
 ALWAYS: Final = ("Password",)
 """Elements that are hidden without being named: of WS-Security."""
+
+LONG: Final = 2048
+"""Characters of a URI from which on it is not remembered."""
 
 NAME: Final = re.compile(r"[^\W\d][\w.-]*")
 
@@ -78,20 +82,41 @@ class Mask:
 
     def apply(self, message: Message) -> Masked:
         """Hide what is to be hidden. Never raises for what is in the message."""
-        names = sorted({each.name for each in message.properties if self._hides(each.name)})
+        properties, named = self._in_properties(message.properties)
         try:
             body, found = self._in_body(message)
             why: tuple[str, ...] = ()
         except (ValueError, KeyError) as error:
             body, found, why = None, [], (f"body: {_reason(error)}",)
-        what = (*(f"property {name}" for name in names), *found, *why)
+        what = (*named, *found, *why)
         if not what:
             return Masked(message)
-        properties = Properties(_hidden(each) if each.name in names else each for each in message.properties)
         return Masked(replace(message, properties=properties, body=body), what, bool(why))
 
     def _hides(self, name: str) -> bool:
         return name in self.properties or looks_secret(name)
+
+    def _in_properties(self, properties: Properties) -> tuple[Properties, list[str]]:
+        """Hide properties that are called as secrets are, and secrets in the text of others: elements, parts of URIs."""
+        hidden = {each.name: made for each in properties if (made := self._in_property(each)) is not each}
+        if not hidden:
+            return properties, []
+        return Properties(hidden.get(each.name, each) for each in properties), [
+            f"property {name}" for name in sorted(hidden)
+        ]
+
+    def _in_property(self, entry: Property) -> Property:
+        value = entry.value
+        if self._hides(entry.name):
+            return _hidden(entry)
+        if type(value) is not str:
+            return entry
+        text = value
+        if value.startswith("jms:"):
+            text = _redacted(value) if len(value) < LONG else parse(value).redacted
+        if "<" in text:
+            text = str(self._in_value(text)[0])
+        return entry if text == value else entry._replace(value=text)
 
     def _in_body(self, message: Message) -> tuple[Body, list[str]]:
         """Return the body as a log may have it, and what is hidden in it.
@@ -168,6 +193,12 @@ class Mask:
 def looks_secret(name: str) -> bool:
     """Say whether a property is called as a secret is."""
     return SECRET.search(name) is not None
+
+
+@lru_cache(maxsize=1024)
+def _redacted(uri: str) -> str:
+    """Return a `jms:` URI without the secrets in it."""
+    return parse(uri).redacted
 
 
 def _reason(error: ValueError | KeyError) -> str:

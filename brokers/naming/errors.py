@@ -9,7 +9,8 @@ from brokers.errors import BrokerError
 MOST_LISTED: Final = 20
 
 SECRET: Final = re.compile(
-    r"(?i)passw|pwd|credential|secret|token|username|principal|authorization|cookie|api[-_.]?key|jwt"
+    r"(?i)pass(?:w|phrase|code)|pwd|credential|secret|token|username|principal|authorization|bearer|cookie|jwt"
+    r"|x[-_.]?auth|(?:api|access|private)[-_.]?key|session[-_.]?id|(?<![a-z])(?:otp|pin)(?![a-z])"
 )
 """What the name of an entry looks like whose value must not be shown."""
 

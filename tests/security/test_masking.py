@@ -33,6 +33,18 @@ def test_attributes_that_look_like_an_end(attributes: str) -> None:
     assert made.message.body == f"<Password {attributes}>***</Password>"
 
 
+def test_properties_that_hold_secrets() -> None:
+    """Whatever they are called: elements in their text, and what a jms: URI has for JNDI or of a broker's login."""
+    uri = f"jms:jndi:q?jndiURL=tcp://ann:{SECRET}@host:1&java.naming.security.credentials={SECRET}&priority=4"
+    held = properties({"note": ELEMENT, "SOAPJMS_requestURI": uri, "plain": "a < b", "other": "jms:queue:q?priority=4"})
+    made = Mask().apply(Message(message_type=MessageType.TEXT, body="x", properties=held))
+    said = {each.name: each.value for each in made.message.properties}
+    assert SECRET not in str(said)
+    assert "priority=4" in str(said["SOAPJMS_requestURI"])
+    assert (said["plain"], said["other"]) == ("a < b", "jms:queue:q?priority=4")
+    assert made.what == ("property SOAPJMS_requestURI", "property note")
+
+
 def test_map_messages() -> None:
     """Entries by their names, and elements in the text of others."""
     body = properties({"password": SECRET, "Password": SECRET, "xml": ELEMENT, "name": "Ann", "number": 7})
@@ -87,7 +99,21 @@ def test_stream_messages() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["Authorization", "Cookie", "apiKey", "api_key", "X-Api-Key", "jwt", "pwd", "Set-Cookie"]
+    "name",
+    [
+        "Authorization",
+        "Cookie",
+        "apiKey",
+        "api_key",
+        "X-Api-Key",
+        "jwt",
+        "pwd",
+        "Set-Cookie",
+        "bearer",
+        "passphrase",
+        "x-auth",
+        "sessionId",
+    ],
 )
 def test_names_of_secrets(name: str) -> None:
     """These are called as secrets are."""
