@@ -97,7 +97,7 @@ class Mask:
         return name in self.properties or looks_secret(name)
 
     def _in_properties(self, properties: Properties) -> tuple[Properties, list[str]]:
-        """Hide properties that are called as secrets are, and secrets in the text of others: elements, parts of URIs."""
+        """Hide properties that are called as secrets are, and secrets in the text of others."""
         hidden = {each.name: made for each in properties if (made := self._in_property(each)) is not each}
         if not hidden:
             return properties, []
