@@ -293,7 +293,9 @@ class TestSilence:
                 on_problem=told["late"].append if is_watched else None,
             )
             eventually(lambda: f"{MUTE}, on ActiveMQ.Advisory.Consumer.Queue.{late}" in caplog.text, "it is missed")
-            (record,) = [each for each in caplog.records if MUTE in each.message]
+            (record,) = [
+                each for each in caplog.records if f"{MUTE}, on ActiveMQ.Advisory.Consumer.Queue.{late}" in each.message
+            ]
             assert record.levelno == (logging.WARNING if is_watched else logging.INFO)
             proxy.speak()
             asked.result(PATIENCE)

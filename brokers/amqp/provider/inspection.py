@@ -200,6 +200,7 @@ class Inspection:
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
         self._rest = b""
+        self._own_rest = b""
         self._has_header = False
         self._is_open = False
         self._channels: dict[int, Channel] = {}
@@ -235,10 +236,14 @@ class Inspection:
         self._rest = rest[at:]
 
     def wrote(self, octets: bytes) -> None:
-        """Take note of what proton writes: whole frames."""
+        """Take note of what proton writes: a large frame comes in several pieces."""
+        octets = self._own_rest + octets if self._own_rest else octets
         at = 0 if octets[:4] != AMQP_HEADER[:4] else HEADER_SIZE
-        while len(octets) - at > SMALLEST_FRAME + 2:
-            size, code = int.from_bytes(octets[at : at + 4], "big"), octets[at + SMALLEST_FRAME + 2]
+        while len(octets) - at >= SIZE:
+            size = int.from_bytes(octets[at : at + SIZE], "big")
+            if len(octets) - at < size:
+                break
+            code = octets[at + SMALLEST_FRAME + 2] if size > SMALLEST_FRAME + 2 else 0
             if code == Code.TRANSFER:
                 channel = self._own.get(int.from_bytes(octets[at + 6 : at + 8], "big"))
                 if channel is not None:
@@ -246,6 +251,7 @@ class Inspection:
             elif code in (Code.BEGIN, Code.ATTACH, Code.END):
                 self._wrote(code, int.from_bytes(octets[at + 6 : at + 8], "big"), octets[at : at + size])
             at += size
+        self._own_rest = octets[at:]
 
     def _wrote(self, code: int, number: int, frame: bytes) -> None:
         fields = Fields(frame, SMALLEST_FRAME + 3)
