@@ -98,12 +98,11 @@ class Mask:
 
     def _in_properties(self, properties: Properties) -> tuple[Properties, list[str]]:
         """Hide properties that are called as secrets are, and secrets in the text of others."""
-        hidden = {each.name: made for each in properties if (made := self._in_property(each)) is not each}
+        hidden = {each.name: other for each in properties if (other := self._in_property(each)) is not each}
         if not hidden:
             return properties, []
-        return Properties(hidden.get(each.name, each) for each in properties), [
-            f"property {name}" for name in sorted(hidden)
-        ]
+        made = Properties(hidden.get(each.name, each) for each in properties)
+        return made, [f"property {name}" for name in sorted(hidden)]
 
     def _in_property(self, entry: Property) -> Property:
         value = entry.value

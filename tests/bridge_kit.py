@@ -35,11 +35,24 @@ class Told(NamedTuple):
         return next(self.root.iter(f"{{*}}{name}")).text
 
 
+OF_LISTENERS: Final = ("client_timeout", "max_connections", "certificate")
+
+
+@contextmanager
+def listening(connection: Connection, behind: Any, **options: Any) -> Iterator[tuple[HttpBridge, Listener]]:
+    """Have a bridge listen, with options of either."""
+    own = {name: options.pop(name) for name in OF_LISTENERS if name in options}
+    with (
+        HttpBridge(connection, behind, **{"timeout": PATIENCE, **options}) as bridge,
+        Listener(bridge, "127.0.0.1:0", **own) as listener,
+    ):
+        yield bridge, listener
+
+
 @contextmanager
 def bridged(connection: Connection, behind: Any, **options: Any) -> Iterator[Listener]:
     """Have a bridge listen."""
-    options = {"timeout": PATIENCE, **options}
-    with HttpBridge(connection, behind, **options) as bridge, Listener(bridge, "127.0.0.1:0") as listener:
+    with listening(connection, behind, **options) as (_, listener):
         yield listener
 
 

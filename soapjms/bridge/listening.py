@@ -198,23 +198,23 @@ def _protocols(tls: ssl.SSLContext | None, room: Room, timeout: float) -> Callab
 class Listener:
     """Serves an ASGI application over HTTP/1.1. A `with` statement starts and stops it.
 
-       When there are too many connections, the one ends whose client has kept us waiting longest.
+    When there are too many connections, the one ends whose client has kept us waiting longest.
 
-       Args:
-           app: the application.
-           address: HOST:PORT; port 0 for any that is free, and in `[...]` an IPv6 address.
-           grace: seconds that requests under way have to end in when it is stopped.
-           certificate: a PEM file for TLS, with the chain; None for HTTP in the clear.
-           key: its private key, if that is another file.
-           is_open: clients of other machines may come as they are; without that it listens at addresses of this machine
+    Args:
+        app: the application.
+        address: HOST:PORT; port 0 for any that is free, and in `[...]` an IPv6 address.
+        grace: seconds that requests under way have to end in when it is stopped.
+        certificate: a PEM file for TLS, with the chain; None for HTTP in the clear.
+        key: its private key, if that is another file.
+        is_open: clients of other machines may come as they are; without that it listens at addresses of this machine
             alone. It asks nobody for a login: the application may, or a proxy before it.
         max_connections: at a time; half of them from one address.
-           client_timeout: seconds that a client has for a TLS handshake, for the head of a request, and
-    to take every 64 KiB of an answer; then its connection ends.
+        client_timeout: seconds that a client has for a TLS handshake, for the head of a request, and to take every
+            64 KiB of an answer; then its connection ends.
 
-       Raises:
-           UsageError: the address is none, or cannot be listened at, or other machines reach it; a file for TLS
-            cannot be used.
+    Raises:
+        UsageError: the address is none, or cannot be listened at, or other machines reach it; a file for TLS cannot be
+            used.
     """
 
     def __init__(

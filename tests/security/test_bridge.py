@@ -12,11 +12,11 @@ import tracemalloc
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 import trustme
-from bridge_kit import ask
+from bridge_kit import ask, listening
 from calling_kit import NS, PATIENCE, element, envelope, eventually, greeter
 from lxml import etree
 
@@ -26,8 +26,6 @@ from brokers.embedded import Broker
 from brokers.room import Room
 from soapjms import Dispatcher
 from soapjms.bridge.framing import MAX_HEAD
-from soapjms.bridge.http import HttpBridge
-from soapjms.bridge.listening import Listener
 from soapjms.bridge.pace import PIECE
 from soapjms.cli.page import AT_A_TIME, Page, Told
 
@@ -57,17 +55,6 @@ def served(connection: Connection) -> Iterator[Dispatcher]:
 
     with Dispatcher(connection, URI, service, workers=4) as dispatcher:
         yield dispatcher
-
-
-@contextmanager
-def listening(connection: Connection, **options: Any) -> Iterator[tuple[HttpBridge, Listener]]:
-    """Have a bridge listen, with options of either."""
-    own = {name: options.pop(name) for name in ("client_timeout", "max_connections", "certificate") if name in options}
-    with (
-        HttpBridge(connection, URI, **{"timeout": PATIENCE, **options}) as bridge,
-        Listener(bridge, "127.0.0.1:0", **own) as listener,
-    ):
-        yield bridge, listener
 
 
 def line_to(port: int, receiving: int = 0) -> socket.socket:
@@ -103,7 +90,7 @@ def post_for(octets: int) -> bytes:
 @pytest.mark.usefixtures("served")
 def test_who_does_not_read_an_answer_is_ended(connection: Connection) -> None:
     """After a while, and what was held for it is given back; until then it counts as under way."""
-    with listening(connection, write_timeout=4.0, client_timeout=4.0) as (bridge, listener), ExitStack() as stack:
+    with listening(connection, URI, write_timeout=4.0, client_timeout=4.0) as (bridge, listener), ExitStack() as stack:
         lines = [stack.enter_context(line_to(listener.port, 4096)) for _ in range(3)]
         tracemalloc.start()
         gc.disable()  # it may be long in coming
@@ -126,7 +113,7 @@ def test_who_does_not_read_an_answer_is_ended(connection: Connection) -> None:
 def test_who_reads_slowly_but_does_read_gets_all(connection: Connection) -> None:
     """The time is for each 64 KiB, not for the whole."""
     options = {"write_timeout": 1.0, "client_timeout": 1.0}
-    with listening(connection, **options) as (_, listener), line_to(listener.port, 4096) as line:
+    with listening(connection, URI, **options) as (_, listener), line_to(listener.port, 4096) as line:
         line.sendall(post_for(12 * MIB))
         came, started = 0, time.monotonic()
         while came < 12 * MIB:
@@ -140,7 +127,7 @@ def test_who_reads_slowly_but_does_read_gets_all(connection: Connection) -> None
 @pytest.mark.usefixtures("served")
 def test_answers_that_nobody_takes_have_a_limit(connection: Connection) -> None:
     """Beyond it those go that were waited for longest, not the next one; and it takes no more memory than that."""
-    with listening(connection, max_held=8 * MIB) as (bridge, listener), ExitStack() as stack:
+    with listening(connection, URI, max_held=8 * MIB) as (bridge, listener), ExitStack() as stack:
         lines = [stack.enter_context(line_to(listener.port, 4096)) for _ in range(12)]
         for line in lines:
             line.sendall(post_for(2 * MIB))
@@ -151,7 +138,7 @@ def test_answers_that_nobody_takes_have_a_limit(connection: Connection) -> None:
 @pytest.mark.usefixtures("served")
 def test_answers_that_nobody_takes_are_no_calls(connection: Connection) -> None:
     """They use up none of the calls that may be under way."""
-    with listening(connection, max_calls=1) as (bridge, listener), ExitStack() as stack:
+    with listening(connection, URI, max_calls=1) as (bridge, listener), ExitStack() as stack:
         for number in range(3):
             stack.enter_context(line_to(listener.port, 4096)).sendall(post_for(8 * MIB))
             eventually(lambda number=number: bridge._pace.answers.count == number + 1, "it is written to")
@@ -162,7 +149,7 @@ def test_answers_that_nobody_takes_are_no_calls(connection: Connection) -> None:
 @pytest.mark.usefixtures("served")
 def test_requests_in_advance_keep_nobody_alive(connection: Connection) -> None:
     """Who takes no answer is ended, whatever more it sends meanwhile."""
-    with listening(connection, client_timeout=1.0) as (bridge, listener), line_to(listener.port, 4096) as line:
+    with listening(connection, URI, client_timeout=1.0) as (bridge, listener), line_to(listener.port, 4096) as line:
         line.settimeout(0.1)
         line.sendall(post_for(15 * MIB))
         eventually(lambda: bridge.under_way == 1, "it is written to")
@@ -185,7 +172,7 @@ def test_requests_in_advance_keep_nobody_alive(connection: Connection) -> None:
 @pytest.mark.usefixtures("served")
 def test_unfinished_uploads_are_no_calls(connection: Connection) -> None:
     """More half posts than calls may be under way; others are answered as ever."""
-    with listening(connection, max_calls=2) as (bridge, listener), ExitStack() as stack:
+    with listening(connection, URI, max_calls=2) as (bridge, listener), ExitStack() as stack:
         for _ in range(64):
             stack.enter_context(line_to(listener.port)).sendall(HALF)
         eventually(lambda: bridge._pace.requests.count == 64, "all wait for the rest")
@@ -197,7 +184,7 @@ def test_unfinished_uploads_are_no_calls(connection: Connection) -> None:
 @pytest.mark.usefixtures("served")
 def test_those_who_say_little_make_room(connection: Connection, said: bytes) -> None:
     """There may be more of them than connections: the first end, and everybody else gets in."""
-    with listening(connection, max_connections=20) as (_, listener), ExitStack() as stack:
+    with listening(connection, URI, max_connections=20) as (_, listener), ExitStack() as stack:
         lines = [stack.enter_context(line_to(listener.port)) for _ in range(60)]
         for line in lines:
             with suppress(OSError):  # it is one of those that ended
@@ -209,7 +196,7 @@ def test_those_who_say_little_make_room(connection: Connection, said: bytes) -> 
 @pytest.mark.usefixtures("served")
 def test_one_address_has_half_of_the_room(connection: Connection) -> None:
     """Those of other addresses stay, once the first of a crowd had a second to say something."""
-    with listening(connection, max_connections=20) as (_, listener), ExitStack() as stack:
+    with listening(connection, URI, max_connections=20) as (_, listener), ExitStack() as stack:
         other = stack.enter_context(socket.create_connection(("127.0.0.1", listener.port), PATIENCE, ("127.0.0.2", 0)))
         other.sendall(HALF)
         first = stack.enter_context(line_to(listener.port))
@@ -229,7 +216,7 @@ def test_one_address_has_half_of_the_room(connection: Connection) -> None:
 def test_who_drips_is_ended(connection: Connection) -> None:
     """A head, a body: the time is for the whole head, and for every 64 KiB of a body, not for each octet."""
     with (
-        listening(connection, client_timeout=1.0, read_timeout=1.0) as (_, listener),
+        listening(connection, URI, client_timeout=1.0, read_timeout=1.0) as (_, listener),
         line_to(listener.port) as head,
         line_to(listener.port) as body,
     ):
@@ -262,7 +249,10 @@ def test_who_drips_is_ended(connection: Connection) -> None:
 @pytest.mark.usefixtures("served")
 def test_who_uploads_slowly_gets_through(connection: Connection) -> None:
     """A body may take longer than the time for each 64 KiB of it."""
-    with listening(connection, client_timeout=1.0, read_timeout=1.0) as (_, listener), line_to(listener.port) as line:
+    with (
+        listening(connection, URI, client_timeout=1.0, read_timeout=1.0) as (_, listener),
+        line_to(listener.port) as line,
+    ):
         asked = envelope("x" * (6 * PIECE))
         line.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(asked))
         for start in range(0, len(asked), PIECE):
@@ -274,7 +264,7 @@ def test_who_uploads_slowly_gets_through(connection: Connection) -> None:
 @pytest.mark.usefixtures("served")
 def test_unfinished_uploads_have_a_limit(connection: Connection) -> None:
     """Octets of all of them together: who was waited for longest is told that there is no room."""
-    with listening(connection, max_held=4 * MIB) as (bridge, listener), ExitStack() as stack:
+    with listening(connection, URI, max_held=4 * MIB) as (bridge, listener), ExitStack() as stack:
         lines = [stack.enter_context(line_to(listener.port)) for _ in range(8)]
         for line in lines:
             line.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % (2 * MIB) + b"x" * MIB)
@@ -298,11 +288,11 @@ def test_tls_handshakes_count(connection: Connection, served: Dispatcher, tmp_pa
             return line.recv(12)
 
     options = {"certificate": str(tmp_path / "leaf.pem"), "max_connections": 20}
-    with listening(connection, **options) as (_, listener), ExitStack() as stack:
+    with listening(connection, URI, **options) as (_, listener), ExitStack() as stack:
         lines = [stack.enter_context(line_to(listener.port)) for _ in range(60)]
         assert [ask_over_tls(listener.port) for _ in range(5)] == [b"HTTP/1.1 200"] * 5
         assert all(not until_end(line) for line in lines[:40])
-    with listening(connection, client_timeout=0.5, **options) as (_, listener), line_to(listener.port) as line:
+    with listening(connection, URI, client_timeout=0.5, **options) as (_, listener), line_to(listener.port) as line:
         line.sendall(b"\x16\x03\x01")
         assert until_end(line) == b""
         assert ask_over_tls(listener.port) == b"HTTP/1.1 200"
@@ -355,7 +345,7 @@ HIDDEN: Final = b"GET /hidden HTTP/1.1\r\nHost: a\r\n\r\n"
 def test_a_request_is_read_in_one_way(connection: Connection, octets: bytes) -> None:
     """What a proxy may read otherwise is answered 400, nothing more is read, and the connection ends."""
     assert octets != POST
-    with listening(connection) as (bridge, listener), line_to(listener.port) as line:
+    with listening(connection, URI) as (bridge, listener), line_to(listener.port) as line:
         line.sendall(octets)
         answer = until_end(line)
         assert answer.startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 501 ")), answer
@@ -370,7 +360,7 @@ def test_a_request_is_read_in_one_way(connection: Connection, octets: bytes) -> 
 @pytest.mark.usefixtures("served")
 def test_a_head_that_is_too_long(connection: Connection, size: int, is_slow: bool) -> None:
     """431, whether it comes at once or in parts."""
-    with listening(connection) as (_, listener), line_to(listener.port) as line:
+    with listening(connection, URI) as (_, listener), line_to(listener.port) as line:
         octets = POST.replace(b"Host: a\r\n", b"Host: a\r\nX: " + b"x" * size + b"\r\n")
         try:
             for start in range(0, len(octets), MAX_HEAD // 2 if is_slow else len(octets)):
@@ -391,7 +381,7 @@ def test_what_is_right_goes_through(connection: Connection) -> None:
         CHUNKED.replace(b"\r\n<", b";a=b\r\n<", 1) + b"0;c\r\nX: y\r\n\r\n",
         POST.replace(b"Content-Length: ", LENGTH + b"Content-Length: "),
     ]
-    with listening(connection) as (_, listener), line_to(listener.port) as line:
+    with listening(connection, URI) as (_, listener), line_to(listener.port) as line:
         for each in said:
             line.sendall(each)
             answer = b""

@@ -38,6 +38,10 @@ ACCEPTED, REJECTED = 0x24, 0x25
 Take = Callable[[Any, bytes], None]
 
 
+def _nothing(*_: Any) -> None:
+    """Take or end nothing."""
+
+
 def tag_of(delivery: Any) -> bytes:
     """Return the tag of a delivery. The binding reads it as text, which the tags of many clients are not."""
     found = cproton.lib.pn_delivery_tag(delivery._impl)
@@ -70,9 +74,9 @@ class Incoming:
     def __init__(
         self, link: Receiver, max_message: int, unfinished: Unfinished, works: Works, *, understands_rejected: bool
     ) -> None:
-        self.take: Take = lambda delivery, octets: None
-        self.end: Callable[[], None] = lambda: None
-        self._link: Receiver | None = link
+        self.take: Take = _nothing
+        self.end: Callable[[], None] = _nothing
+        self._link = link
         self._understands_rejected = understands_rejected
         self._max_message = max_message
         self._unfinished = unfinished
@@ -86,8 +90,6 @@ class Incoming:
     def delivered(self, delivery: Any) -> None:
         """Collect octets, and take a message once it is whole; what follows a detach is dropped. With the lock held."""
         link = self._link
-        if link is None:
-            return
         if delivery.aborted:
             self._clear()
             delivery.settle()
@@ -110,13 +112,14 @@ class Incoming:
         self.take(delivery, octets)
 
     def ended(self) -> None:
-        """Forget what was begun, end what was there for this link only, and let proton's object go. With the lock held.
+        """Forget what was begun, and end what was there for this link only. With the lock held.
 
-        What takes its messages knows this object, so the two are garbage of a kind that any thread may collect.
+        What takes its messages knows this object: as long as they know each other, proton's link would be left to the
+        garbage collector, which lets go of it in any thread.
         """
         self._clear()
         self.end()
-        self._link = None
+        self.take, self.end = _nothing, _nothing
 
     def _collect(self, delivery: Any, octets: bytes) -> None:
         if self._has_detached:
@@ -154,7 +157,7 @@ class Incoming:
 
     def _renew(self) -> None:
         self._taken += 1
-        if self._taken % RENEW == 0 and self._link is not None:
+        if self._taken % RENEW == 0:
             self._link.flow(RENEW - self._lent)
             self._lent = 0
 
@@ -162,15 +165,13 @@ class Incoming:
         """Tell the link's state: proton says it only where it changes, so there is credit for one more, or for less."""
         change = 1 if self._lent < RENEW - 1 else -self._lent
         self._lent += change
-        if self._link is not None:
-            self._link.flow(change)
+        self._link.flow(change)
 
     def detach(self, refusal: RefusalError, tag: bytes | None = None) -> None:
         """End the link, with the error of the first bad message. Spec: 2.2.2 (AT-12 to AT-14)."""
         self._has_detached = True
-        if self._link is not None:
-            self._link.condition = refusal.told(tag)
-            self._link.close()
+        self._link.condition = refusal.told(tag)
+        self._link.close()
 
     def reject(self, delivery: Any, refusal: RefusalError) -> None:
         """Tell the error of one delivery outside of a transaction: rows 1 to 4."""
