@@ -90,7 +90,7 @@ $(PACKAGES): build/%/.fetched: tests/%/package.json tests/%/package-lock.json | 
 	rm -rf $(@D)
 	mkdir -p $(@D)
 	cp $^ $(@D)
-	npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund --silent
+	npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund --loglevel=error
 	touch $@
 
 $(ZEEP)/.fetched: $(SETUP)
