@@ -17,6 +17,7 @@ No adapter is imported before its URL scheme is asked for.
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,8 +26,10 @@ from types import TracebackType
 from typing import Final, NamedTuple, Self, TypeAlias
 
 from brokers.completion import Completion
-from brokers.errors import SendFailedError
+from brokers.errors import BrokerError, SendFailedError
 from brokers.message import Destination, DestinationKind, Message
+
+log = logging.getLogger("brokers")
 
 DEFAULT_TIMEOUT: Final = 30.0
 """Seconds that connecting, subscribing and committing may take before the adapter gives up."""
@@ -366,3 +369,19 @@ class Connection(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def stop(consumer: Consumer) -> None:
+    """Close a consumer, which may have ended with its connection."""
+    try:
+        consumer.close()
+    except BrokerError as error:
+        log.debug("the consumer was gone before: %s", error)
+
+
+def end_temporary(connection: Connection, destination: Destination) -> None:
+    """End a temporary destination, which may have ended with its connection."""
+    try:
+        connection.end_temporary(destination)
+    except BrokerError as error:
+        log.debug("%s was gone before: %s", destination, error)

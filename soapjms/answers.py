@@ -13,7 +13,7 @@ from lxml import etree
 
 from brokers.message import PropertyValue
 from soapjms.protocol.attachments import Attachment
-from soapjms.protocol.envelope import Blame, Fault, as_envelope, build_fault, read_fault, wrap
+from soapjms.protocol.envelope import Blame, Fault, as_envelope, build_fault, header_of, read_fault, wrap
 from soapjms.protocol.errors import SoapFaultError
 from soapjms.protocol.names import SoapVersion
 
@@ -105,16 +105,6 @@ def _add_headers(root: etree._Element, reply: Reply) -> None:
     if not all(isinstance(each, etree._Element) for each in reply.headers):
         raise TypeError(f"the headers of a Reply are elements, not {reply.headers!r}")
     header_of(root).extend(deepcopy(each) for each in reply.headers if isinstance(each, etree._Element))
-
-
-def header_of(root: etree._Element) -> etree._Element:
-    """Return the Header of an envelope, which gets one if it has none."""
-    name = etree.QName(etree.QName(root).namespace, "Header").text
-    header = root.find(name)
-    if header is None:
-        header = etree.Element(name)
-        root.insert(0, header)
-    return header
 
 
 def service_failed(version: SoapVersion) -> etree._Element:

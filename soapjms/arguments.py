@@ -12,8 +12,6 @@ from soapjms.protocol.errors import UsageError
 from soapjms.protocol.names import AUTO, PROFILES, Profile
 from soapjms.protocol.uri import JmsUri
 from soapjms.protocol.wsdl import Port
-from soapjms.replies import ReplyStrategy
-from soapjms.service import Service
 
 
 def connection_to(connection: Connection) -> Connection:
@@ -25,19 +23,6 @@ def connection_to(connection: Connection) -> Connection:
     if not isinstance(connection, Connection):
         raise UsageError(f"connection is of type {type(connection).__name__}; it is what soapjms.connect(URL) returns")
     return connection
-
-
-def service_to_run(service: Service) -> Service:
-    """Return the service.
-
-    Raises:
-        UsageError: it is something else, such as a function.
-    """
-    if not isinstance(service, Service):
-        raise UsageError(
-            f"service is {service!r}; it is a soapjms.Service, whose functions @service.operation(NAME) registers"
-        )
-    return service
 
 
 def durable_on(connection: Connection, destination: Destination, name: str | None) -> str | None:
@@ -94,17 +79,6 @@ def payload_type(kind: MessageType) -> MessageType:
     if kind not in (MessageType.BYTES, MessageType.TEXT):
         raise UsageError(f"message_type is {kind!r}; a request is MessageType.BYTES or MessageType.TEXT")
     return MessageType(kind)
-
-
-def reply_strategy(wanted: ReplyStrategy | str | None) -> ReplyStrategy | None:
-    """Return the strategy, which may be given by its name; None for no wish.
-
-    Raises:
-        UsageError: there is no such one.
-    """
-    if wanted is None or wanted in tuple(ReplyStrategy):
-        return None if wanted is None else ReplyStrategy(wanted)
-    raise UsageError(f"replies is {wanted!r}; it is one of {', '.join(ReplyStrategy)}, or None for the usual")
 
 
 def edition(profile: Profile | str, place: str | JmsUri | Port) -> Profile:

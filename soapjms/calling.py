@@ -23,10 +23,10 @@ from brokers.deadlines import Deadlines
 from brokers.errors import BrokerError
 from brokers.message import DeliveryMode, Destination, Message, MessageType
 from brokers.naming import Names
+from soapjms.addressed import addressed
 from soapjms.addressing import destination_of, reply_destination_of
-from soapjms.arguments import connection_to, edition, finite, payload_type, reply_strategy
+from soapjms.arguments import connection_to, edition, finite, payload_type
 from soapjms.calls import UNKNOWN, UNSENT, Call, Calls
-from soapjms.conversing import addressed
 from soapjms.health import Pinger
 from soapjms.observing import Observer, Observers, Place, Side
 from soapjms.outgoing import Content
@@ -46,7 +46,7 @@ from soapjms.protocol.wsa import unrelated
 from soapjms.protocol.wsdl import Port
 from soapjms.protocol.wsdl.addresses import read_uri
 from soapjms.recorder import Outgoing, Recorder, record
-from soapjms.replies import ReplyChoice, ReplyStrategy, Told
+from soapjms.replies import ReplyChoice, ReplyStrategy, Told, reply_strategy
 from soapjms.response import UNPARSED_HINT, Response
 from soapjms.retry import Identity
 from soapjms.sending import Sender, outcome_of

@@ -19,14 +19,13 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Final, Self
 
-from brokers.connection import Connection, ConnectionState, Delivery
+from brokers.connection import Connection, ConnectionState, Delivery, stop
 from brokers.message import Destination, Message
 from soapjms.backlog import Arrived, Backlog, Wanted
 from soapjms.capturelog import CaptureLog, utc_now
 from soapjms.health import PING_PREFIX
 from soapjms.masking import Mask, Masked
 from soapjms.protocol.record import Node, Record, capture, format_time, to_octets
-from soapjms.replies import stop
 from soapjms.taps import direction_of
 from soapjms.typedview import probe_message
 

@@ -1,4 +1,4 @@
-"""WS-Addressing at both ends: what a client writes and checks, and where a service sends its answers.
+"""WS-Addressing at a service: where its answers go, and the headers that they carry.
 
 What the headers are is in `soapjms.protocol.wsa`.
 """
@@ -14,65 +14,18 @@ from lxml import etree
 from brokers.message import Destination, Message
 from brokers.naming import Names
 from soapjms.addressing import ReplyRule, destination_of
-from soapjms.answers import header_of
-from soapjms.outgoing import Content
-from soapjms.protocol.envelope import as_envelope, read_fault
+from soapjms.protocol.envelope import as_envelope, header_of, read_fault
 from soapjms.protocol.errors import UsageError
-from soapjms.protocol.requesting import Endpoint
 from soapjms.protocol.showing import named
 from soapjms.protocol.wsa import (
-    EDITIONS,
-    WSA_2005,
     Addressing,
     AddressingFault,
     EndpointReference,
     answer_headers,
     invalid,
     missing,
-    request_headers,
-    stated_action,
 )
 from soapjms.protocol.wsdl.addresses import read_uri
-
-
-def new_id() -> str:
-    """Make the id of a message."""
-    return f"urn:uuid:{uuid4()}"
-
-
-# At a client
-
-
-def addressed(content: Content, endpoint: Endpoint, *, one_way: bool) -> tuple[Content, str]:
-    """Add addressing headers to what is sent, but for those that it has; return it with its id.
-
-    Raises:
-        InvalidEnvelopeError: it is no SOAP envelope.
-        UsageError: nothing says its action.
-    """
-    root = content.own_envelope(endpoint.limits)
-    envelope = as_envelope(root)
-    action = stated_action(envelope) or content.action or endpoint.soap_action
-    if not action:
-        raise UsageError("WS-Addressing needs an action: give soap_action=, or an operation of a WSDL that has one")
-    add_headers(root, endpoint, action, one_way=one_way)
-    ids = [each for edition in EDITIONS for each in header_of(root).iterchildren(edition.tag("MessageID"))]
-    return content._replace(envelope=root), (ids[0].text or "").strip()
-
-
-def add_headers(root: etree._Element, endpoint: Endpoint, action: str, *, one_way: bool) -> None:
-    """Add the addressing headers of a request to its envelope, but for those that it has."""
-    made = request_headers(as_envelope(root), action, new_id(), endpoint.request_uri, one_way=one_way)
-    header_of(root).extend(made)
-
-
-def add_action(root: etree._Element, action: str) -> None:
-    """Add the Action of a request, unless it has one; what else is missing `addressed` adds."""
-    if stated_action(as_envelope(root)) is None:
-        header_of(root).append(WSA_2005.block("Action", action))
-
-
-# At a service
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +61,7 @@ class Conversation:
             is_ours = any(each.startswith(f"{{{edition.namespace}}}") for each in fault.subcodes)
             action = edition.fault_action if is_ours else edition.soap_fault_action
         endpoint = addressing.endpoint(is_fault=fault is not None)
-        header_of(made).extend(answer_headers(edition, action, new_id(), addressing.message_id, endpoint))
+        header_of(made).extend(answer_headers(edition, action, uuid4().urn, addressing.message_id, endpoint))
         return made
 
     def sent(self, response: Message | None, *, is_fault: bool) -> Message | None:
@@ -163,5 +116,5 @@ def refused(fault: AddressingFault, root: etree._Element) -> etree._Element:
     """Add addressing headers to the fault for headers that were refused; it goes where JMSReplyTo says."""
     edition = fault.edition
     back = EndpointReference(edition.anonymous)
-    header_of(root).extend(answer_headers(edition, edition.fault_action, new_id(), fault.message_id, back))
+    header_of(root).extend(answer_headers(edition, edition.fault_action, uuid4().urn, fault.message_id, back))
     return root

@@ -15,16 +15,17 @@ from threading import Lock, Thread
 from types import MappingProxyType, TracebackType
 from typing import Final, Self
 
-from brokers.connection import Connection, ConnectionState, Consumer, Delivery, SendResult
+from brokers.connection import Connection, ConnectionState, Consumer, Delivery, SendResult, stop
 from brokers.errors import ClosedError
 from brokers.message import Destination, Message, queue
 from brokers.naming import Names
 from soapjms.addressing import VARIANTS, ReplyRule, destination_of, require_carried
-from soapjms.arguments import at_least_one, connection_to, durable_on, edition, finite, service_to_run
+from soapjms.arguments import at_least_one, connection_to, durable_on, edition, finite
 from soapjms.committer import Committer
 from soapjms.health import DEFAULT_TIMEOUT, Pinger
 from soapjms.idempotency import Store
 from soapjms.observing import Health, Observer, Observers, Outcome, Place, Side
+from soapjms.operations import Middleware, Operations, service_to_run
 from soapjms.protocol.assertions import Setting
 from soapjms.protocol.errors import PingFailedError, UsageError
 from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
@@ -34,9 +35,7 @@ from soapjms.protocol.values import Value
 from soapjms.protocol.wsdl import Port
 from soapjms.protocol.wsdl.addresses import read_uri
 from soapjms.recorder import Recorder
-from soapjms.replies import stop
 from soapjms.security import Verify
-from soapjms.service import Middleware, Service
 from soapjms.services import surrounded
 from soapjms.sqlitestore import SqliteStore
 from soapjms.tally import Tally
@@ -108,7 +107,7 @@ class Dispatcher:
         self,
         connection: Connection,
         uri: str | JmsUri | Port,
-        service: Service,
+        service: Operations,
         *,
         workers: int = 4,
         prefetch: int = 1,

@@ -9,12 +9,11 @@ from secrets import token_hex
 from threading import Event, Lock, Thread
 from typing import Final
 
-from brokers.connection import Connection, Consumer, Delivery, SendResult
+from brokers.connection import Connection, Consumer, Delivery, SendResult, end_temporary, stop
 from brokers.errors import BrokerError, ClosedError
 from brokers.message import DeliveryMode, Destination, Message, MessageType
 from soapjms.arguments import finite
 from soapjms.protocol.errors import PingFailedError
-from soapjms.replies import end_temporary, stop
 from soapjms.waiting import left
 
 DEFAULT_TIMEOUT: Final = 5.0

@@ -11,13 +11,13 @@ from lxml import etree
 
 from brokers.message import Destination, Properties, PropertyValue, queue
 from soapjms.addressing import VARIANTS
-from soapjms.answers import Answer, header_of, prepared
+from soapjms.answers import Answer, prepared
 from soapjms.arguments import finite
 from soapjms.middleware import properties_of
 from soapjms.observing import NOTHING
 from soapjms.protocol.assertions import Setting
 from soapjms.protocol.attachments import Attachment
-from soapjms.protocol.envelope import as_envelope, read_envelope
+from soapjms.protocol.envelope import as_envelope, header_of, read_envelope
 from soapjms.protocol.errors import CallFailedError, UsageError
 from soapjms.protocol.limits import Limits
 from soapjms.protocol.requesting import Endpoint, RequestingNode, ResponseReceived

@@ -21,7 +21,7 @@ from math import inf
 from threading import Lock, Thread
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
-from brokers.connection import Connection, ConnectionState, Consumer, Delivery
+from brokers.connection import Connection, ConnectionState, Consumer, Delivery, end_temporary, stop
 from brokers.errors import BrokerError, ClosedError, NotSentError
 from brokers.message import Destination, Message
 from soapjms.protocol.errors import UsageError
@@ -404,17 +404,12 @@ def awaited(asked: Future[T], until: float) -> T:
         raise NotSentError("the broker made no destination for the reply in time") from None
 
 
-def stop(consumer: Consumer) -> None:
-    """Close a consumer, which may have ended with its connection."""
-    try:
-        consumer.close()
-    except BrokerError as error:
-        log.debug("the consumer was gone before: %s", error)
+def reply_strategy(wanted: ReplyStrategy | str | None) -> ReplyStrategy | None:
+    """Return the strategy, which may be given by its name; None for no wish.
 
-
-def end_temporary(connection: Connection, destination: Destination) -> None:
-    """End a temporary destination, which may have ended with its connection."""
-    try:
-        connection.end_temporary(destination)
-    except BrokerError as error:
-        log.debug("%s was gone before: %s", destination, error)
+    Raises:
+        UsageError: there is no such one.
+    """
+    if wanted is None or wanted in tuple(ReplyStrategy):
+        return None if wanted is None else ReplyStrategy(wanted)
+    raise UsageError(f"replies is {wanted!r}; it is one of {', '.join(ReplyStrategy)}, or None for the usual")

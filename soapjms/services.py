@@ -6,21 +6,18 @@ Spec: SOAP/JMS 2.2.3 targetService.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 from soapjms.answers import Prepared
 from soapjms.middleware import middleware_given
-from soapjms.policy import Policy
+from soapjms.operations import Asking, Match, Middleware, Operations, action_of
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.showing import shown
 from soapjms.request import Request
 from soapjms.security import Verify
-from soapjms.service import Asking, Match, Middleware, Service, action_of
-
-F = TypeVar("F", bound=Callable[[Any], Any])
 
 
-class Services(Service):
+class Services(Operations):
     """Services by their names, served by one dispatcher as if they were one.
 
     A request with SOAPJMS_targetService goes to the service of that name. One without goes to `default`; where there is
@@ -38,7 +35,7 @@ class Services(Service):
 
     def __init__(
         self,
-        services: Mapping[str, Service],
+        services: Mapping[str, Operations],
         *,
         default: str | None = None,
         middleware: Iterable[Middleware] = (),
@@ -48,24 +45,12 @@ class Services(Service):
         if not isinstance(services, Mapping) or not services:
             raise UsageError(f"services is {services!r}; it is a mapping of names to services, and not an empty one")
         for name, service in services.items():
-            if not isinstance(name, str) or not name or not isinstance(service, Service):
+            if not isinstance(name, str) or not name or not isinstance(service, Operations):
                 raise UsageError(f"{name!r}: {service!r} is no name with a soapjms.Service")
         if default is not None and default not in services:
             raise UsageError(f"default is {default!r}; there are: {', '.join(services)}")
         self._services = dict(services)
         self._default = default
-
-    def operation(
-        self, name: str, *, action: str | None = None, policy: Policy | None = None, reply_action: str | None = None
-    ) -> Callable[[F], F]:
-        """Refuse: operations are registered with one of the services.
-
-        Raises:
-            UsageError: always.
-        """
-        raise UsageError(
-            f"register {name!r} with one of the services {', '.join(self._services)}, not with all of them"
-        )
 
     @property
     def operations(self) -> Mapping[str, Callable[..., Any]]:
@@ -107,10 +92,10 @@ class Services(Service):
         return Match(self, None, "; ".join(f"{name}: {match.problem}" for name, match in found.items()))
 
 
-class Surrounded(Service):
+class Surrounded(Operations):
     """A service with more middleware around it, as a dispatcher was told."""
 
-    def __init__(self, service: Service, middleware: Iterable[Middleware], verify: Verify | None) -> None:
+    def __init__(self, service: Operations, middleware: Iterable[Middleware], verify: Verify | None) -> None:
         super().__init__(middleware=middleware, verify=verify, roles=service.roles)
         self._service = service
 
@@ -122,7 +107,7 @@ class Surrounded(Service):
         return self._service.process(request)
 
 
-def surrounded(service: Service, middleware: Iterable[Middleware], verify: Verify | None) -> Service:
+def surrounded(service: Operations, middleware: Iterable[Middleware], verify: Verify | None) -> Operations:
     """Return a service with more around it; the service itself if there is nothing.
 
     Raises:

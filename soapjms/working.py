@@ -26,6 +26,7 @@ from soapjms.idempotency import NO_KEY, NO_STORE, UNCOUNTED, Answered, Claim, St
 from soapjms.job import FIRST_NAP, NOT_NAMED, Job
 from soapjms.observing import Observed
 from soapjms.observing import Outcome as Ending
+from soapjms.operations import Match, Operations, Outcome
 from soapjms.policy import Then, Unfinished
 from soapjms.protocol.assertions import Setting
 from soapjms.protocol.envelope import Blame, as_envelope, build_fault, wrap
@@ -37,7 +38,6 @@ from soapjms.protocol.wsa import Addressing, AddressingFault
 from soapjms.recorder import record
 from soapjms.request import Context, Stored
 from soapjms.retry import is_locked, may_have
-from soapjms.service import Match, Outcome, Service
 
 log = logging.getLogger("soapjms.dispatcher")
 
@@ -73,7 +73,7 @@ class Worker:
 
     def __init__(
         self,
-        service: Service,
+        service: Operations,
         setting: Setting,
         committer: Committer,
         store: Store | None,

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import trustme
 
-import soapjms
 from brokers.smqp.server.setup import Setup
+from soapjms.operations import Operations
 from soapjms.protocol.names import FailureReason, Subcode
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -112,7 +112,7 @@ def test_the_page_on_bridges_runs() -> None:
     scope: dict[str, object] = {}
     for block in blocks:
         exec(compile(block, "docs/bridges.md", "exec"), scope)
-    assert isinstance(scope["service"], soapjms.Service)
+    assert isinstance(scope["service"], Operations)
 
 
 @pytest.mark.parametrize("name", ["addressing", "middleware", "observing", "security", "services", "serving"])

@@ -14,17 +14,14 @@ from dataclasses import replace
 from functools import partial
 from threading import Lock
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from brokers.amqp.detours import MAX_DETOURS, redirected
 from brokers.amqp.login import Login
 from brokers.amqp.outcomes import RedirectedError
-from brokers.connection import ConnectionState, SendResult
+from brokers.connection import Connection, ConnectionState, SendResult
 from brokers.errors import BrokerError, DestinationGoneError, SendFailedError, UnsentError
 from brokers.message import Message
-
-if TYPE_CHECKING:
-    from brokers.amqp.connection import AmqpConnection
 
 MAX_ASKING: Final = 1000
 """Places to answer to of which is remembered where they are."""
@@ -43,15 +40,15 @@ class Branches:
         make: opens a connection.
     """
 
-    def __init__(self, make: Callable[[Login], AmqpConnection]) -> None:
+    def __init__(self, make: Callable[[Login], Connection]) -> None:
         self._make = make
         self._connecting = Lock()  # so that who is sent to the same place takes the same connection
         self._lock = Lock()
-        self._made: dict[str, AmqpConnection] = {}
-        self._asking: OrderedDict[str, AmqpConnection] = OrderedDict()
+        self._made: dict[str, Connection] = {}
+        self._asking: OrderedDict[str, Connection] = OrderedDict()
         self._is_closed = False
 
-    def to(self, login: Login, info: Any) -> tuple[AmqpConnection, str] | None:
+    def to(self, login: Login, info: Any) -> tuple[Connection, str] | None:
         """Return the connection to the place that a redirect names, and the address to use there.
 
         None if it names no place or no address, leads to a host that is not allowed, or there were too many.
@@ -74,7 +71,7 @@ class Branches:
                 found = self._keep(key, self._make(there))
             return None if found is None else (found, str(address))
 
-    def note_asked(self, message: Message, by: AmqpConnection) -> None:
+    def note_asked(self, message: Message, by: Connection) -> None:
         """Remember by which of them a request came, for its answer; of the last thousand places to answer to."""
         if message.reply_to is not None:
             with self._lock:
@@ -128,7 +125,7 @@ class Branches:
         with self._lock:
             return not self._is_closed and len(self._made) < MAX_BRANCHES
 
-    def _find(self, key: str) -> AmqpConnection | None:
+    def _find(self, key: str) -> Connection | None:
         with self._lock:
             found = self._made.get(key)
             if found is not None and found.state is ConnectionState.CLOSED:
@@ -136,7 +133,7 @@ class Branches:
                 return None
             return found
 
-    def _keep(self, key: str, made: AmqpConnection) -> AmqpConnection | None:
+    def _keep(self, key: str, made: Connection) -> Connection | None:
         with self._lock:
             if not self._is_closed:
                 self._made[key] = made
@@ -145,7 +142,7 @@ class Branches:
         return None
 
 
-def _send_by(connection: AmqpConnection, message: Message, error: SendFailedError, timeout: float) -> SendResult:
+def _send_by(connection: Connection, message: Message, error: SendFailedError, timeout: float) -> SendResult:
     try:
         return connection.send(message, timeout=timeout).result(timeout)
     except (BrokerError, TimeoutError) as failed:

@@ -21,13 +21,13 @@ from lxml import etree
 
 from soapjms.answers import Answer, Reply
 from soapjms.bridge.bodies import http_form, read_http, taken
+from soapjms.operations import Asking, Match, Operations
 from soapjms.policy import DEFAULT, Policy
 from soapjms.protocol.content import gunzip
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
 from soapjms.request import Request
 from soapjms.routing import Route
-from soapjms.service import Asking, Match, Service
 
 log = logging.getLogger("soapjms.bridge")
 
@@ -44,7 +44,7 @@ class WsgiError(Exception):
     """The application answered with something that is no SOAP answer; a failure of the service."""
 
 
-class WsgiService(Service):
+class WsgiService(Operations):
     """A service whose only function is a WSGI application, which gets every request that there is.
 
     Header blocks that must be understood are left to it. An answer that is no SOAP envelope, such as a page in HTML, is

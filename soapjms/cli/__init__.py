@@ -8,10 +8,8 @@ from __future__ import annotations
 import sys
 from typing import Final
 
-USAGE: Final = 2
-NOT_KNOWN: Final = 3
-INTERRUPTED: Final = 130
-"""The status of a command that Ctrl-C ended, as shells have it: 128 and the number of the signal."""
+from soapjms.cli.status import INTERRUPTED, USAGE
+
 MISSING: Final = "soapjms: {name} is not installed. Type: pip install 'soapjms[all]'"
 
 

@@ -19,9 +19,9 @@ from brokers.smqp.dialect import LENIENT, STRICT
 from brokers.smqp.server import Options, Server
 from brokers.smqp.server.setup import Setup, SetupError
 from brokers.urls import shown
-from soapjms.cli import USAGE
 from soapjms.cli.amqplisteners import addresses, amqp_options, listen
 from soapjms.cli.ending import ending
+from soapjms.cli.status import USAGE
 from soapjms.cli.terminal import ANNOUNCED_OPTION, announce
 
 EXAMPLES: Final = {

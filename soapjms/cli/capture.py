@@ -20,11 +20,11 @@ from brokers.message import Destination, topic
 from soapjms.calling import DEFAULT_TIMEOUT
 from soapjms.capture import Capture
 from soapjms.capturelog import DEFAULT_ROTATION, CaptureLog
-from soapjms.cli import USAGE
 from soapjms.cli.connecting import CONNECTION_OPTION, open_url
 from soapjms.cli.ending import ending
 from soapjms.cli.numbers import SECONDS, Range
 from soapjms.cli.progress import progress
+from soapjms.cli.status import USAGE
 from soapjms.cli.terminal import announce
 from soapjms.masking import Mask
 from soapjms.progress import Phase

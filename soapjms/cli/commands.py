@@ -16,7 +16,6 @@ import click
 
 from brokers.errors import BrokerError
 from brokers.urls import without_logins
-from soapjms.cli import INTERRUPTED, NOT_KNOWN, USAGE
 from soapjms.cli.configuration import (
     CONFIG_VARIABLE,
     DEBUG,
@@ -25,6 +24,7 @@ from soapjms.cli.configuration import (
     read_defaults,
     unknown_variables,
 )
+from soapjms.cli.status import INTERRUPTED, NOT_KNOWN, USAGE
 from soapjms.cli.trust import UNNAMED
 from soapjms.protocol.errors import CallFailedError, CallTimeoutError, SoapJmsError
 from soapjms.protocol.uri import visible

@@ -20,11 +20,11 @@ from multiprocessing.process import BaseProcess
 from threading import Event, Thread
 from typing import Final
 
-from soapjms.cli import USAGE
 from soapjms.cli.configuration import show_debug
 from soapjms.cli.ending import ending
 from soapjms.cli.healthpage import Board
 from soapjms.cli.serving import FAILED, Serving, log_to_terminal, run
+from soapjms.cli.status import USAGE
 from soapjms.observing import Health
 
 log = logging.getLogger("soapjms.serve")

@@ -13,9 +13,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from soapjms.cli import USAGE
 from soapjms.cli.following import follow_logs, follow_options, take_follow
 from soapjms.cli.progress import progress
+from soapjms.cli.status import USAGE
 from soapjms.cli.terminal import console
 from soapjms.cli.wsdl import ALLOW_OPTION, settings
 from soapjms.protocol.errors import UsageError

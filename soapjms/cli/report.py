@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from soapjms.cli import USAGE
+from soapjms.cli.status import USAGE
 from soapjms.cli.terminal import console
 from soapjms.protocol.assertions import Outcome
 from soapjms.protocol.errors import UsageError

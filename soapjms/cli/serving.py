@@ -26,18 +26,18 @@ from brokers.connection import DEFAULT_TIMEOUT
 from brokers.errors import BrokerError, NotInstalledError, UnknownSchemeError
 from brokers.naming import NameNotFoundError, Names, NamingError
 from soapjms.bridge.wsgi import WsgiService
-from soapjms.cli import USAGE
 from soapjms.cli.configuration import OUR_LOGS
 from soapjms.cli.connecting import open_url, read_names
 from soapjms.cli.measuring import library
+from soapjms.cli.status import USAGE
 from soapjms.cli.terminal import announce
 from soapjms.dispatcher import Dispatcher
 from soapjms.observing import Health, Observer
+from soapjms.operations import Operations
 from soapjms.protocol.errors import StoreError, UsageError
 from soapjms.protocol.names import DEFAULT_PROFILE, Profile
 from soapjms.protocol.uri import visible
 from soapjms.protocol.wsdl import Port
-from soapjms.service import Service
 from soapjms.sqlitestore import SqliteStore
 from soapjms.wsdl import read_wsdl
 
@@ -180,7 +180,7 @@ def _watch(dispatcher: Dispatcher, stop: Event, report: Report) -> bool:
     return True
 
 
-def find_service(target: str) -> Service:
+def find_service(target: str) -> Operations:
     """Import a service: `MODULE:NAME`, from the current folder too.
 
     Raises:
@@ -188,13 +188,15 @@ def find_service(target: str) -> Service:
     """
     module, name = _module_of(target, "bank.service:service")
     found = getattr(module, name, None)
-    if not isinstance(found, Service):
-        there = ", ".join(f"{module.__name__}:{each}" for each, it in vars(module).items() if isinstance(it, Service))
+    if not isinstance(found, Operations):
+        there = ", ".join(
+            f"{module.__name__}:{each}" for each, it in vars(module).items() if isinstance(it, Operations)
+        )
         raise UsageError(f"{target} is no soapjms.Service; the module has: {there or 'none'}")
     return found
 
 
-def find_wsgi(target: str, path: str) -> Service:
+def find_wsgi(target: str, path: str) -> Operations:
     """Import a WSGI application, `MODULE:NAME`, from the current folder too, and make a service of it.
 
     Raises:
@@ -239,7 +241,7 @@ def _module_of(target: str, example: str) -> tuple[ModuleType, str]:
         raise UsageError(f"the module {module_name} cannot be imported: {said}") from error
 
 
-def _place(serving: Serving, service: Service) -> tuple[str | Port, Profile | str]:
+def _place(serving: Serving, service: Operations) -> tuple[str | Port, Profile | str]:
     """Return where requests come to, and the profile: the one given, else the WSDL's, else the default.
 
     Raises:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from soapjms.cli import USAGE
+from soapjms.cli.status import USAGE
 from soapjms.cli.terminal import announce, console
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.names import DEFAULT_PROFILE, EDITIONS, SoapVersion

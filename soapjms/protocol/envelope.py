@@ -334,3 +334,13 @@ def _fill_soap11(fault: etree._Element, reason: str, blame: Blame, detail: etree
     etree.SubElement(fault, "faultstring").text = reason
     if detail is not None:
         etree.SubElement(fault, "detail").append(detail)
+
+
+def header_of(root: etree._Element) -> etree._Element:
+    """Return the Header of an envelope, which gets one if it has none."""
+    name = etree.QName(etree.QName(root).namespace, "Header").text
+    header = root.find(name)
+    if header is None:
+        header = etree.Element(name)
+        root.insert(0, header)
+    return header

@@ -20,11 +20,11 @@ from brokers.connection import Connection
 from brokers.urls import without_login
 from soapjms.client import Client
 from soapjms.dispatcher import Dispatcher
+from soapjms.operations import Operations
 from soapjms.protocol.errors import InvalidRecordError, UsageError
 from soapjms.protocol.exchange import exchanges_of
 from soapjms.protocol.uri import JmsUri
 from soapjms.protocol.wsdl import Port
-from soapjms.service import Service
 from soapjms.testing.running import CONTAINER, EMBEDDED, BrokerInUse, checked, decided, running
 from soapjms.testing.showing import record_shown
 from soapjms.testing.stub import StubService, UnmetExpectationsError
@@ -298,7 +298,7 @@ def soapjms_client(
 class ServiceRunner(Protocol):
     """Runs services."""
 
-    def __call__(self, service: Service, uri: str | None = None, **options: Any) -> str:
+    def __call__(self, service: Operations, uri: str | None = None, **options: Any) -> str:
         """Serve at `uri`, or at a queue of its own, and return the URI; for `options` see `soapjms.Dispatcher`."""
 
 
@@ -310,7 +310,7 @@ def soapjms_serve(
     _kit(request).broker = soapjms_broker
     with ExitStack() as stack:
 
-        def serve(service: Service, uri: str | None = None, **options: Any) -> str:
+        def serve(service: Operations, uri: str | None = None, **options: Any) -> str:
             place = soapjms_uri("service") if uri is None else uri
             connection = stack.enter_context(soapjms_broker.connect())
             recorded: dict[str, Any] = {"recorder": soapjms_capture, "observer": soapjms_capture.under_way}

@@ -16,6 +16,7 @@ from brokers.naming import Names
 from soapjms.answers import Answer
 from soapjms.dispatcher import Dispatcher
 from soapjms.observing import Begun, Ended, Observation
+from soapjms.operations import Operation, Operations, Outcome
 from soapjms.protocol.assertions import Setting
 from soapjms.protocol.errors import SoapFaultError
 from soapjms.protocol.names import DEFAULT_PROFILE, Profile
@@ -24,7 +25,7 @@ from soapjms.protocol.uri import JmsUri
 from soapjms.protocol.wsdl import Port
 from soapjms.recorder import Recorder
 from soapjms.request import Context, Request
-from soapjms.service import Operation, Outcome, Service
+from soapjms.service import Service
 from soapjms.testing.expecting import Expectation, Expectations, Sequence, Where
 from soapjms.testing.showing import message_shown
 from soapjms.testing.traffic import PATIENCE, Followed, Traffic, UnderWay
@@ -223,7 +224,7 @@ class StubService:
             self._closing.wait(seconds)
 
 
-class _Answers(Service):
+class _Answers(Operations):
     """A service with an operation for whatever comes, which understands every header block."""
 
     def __init__(self, answer: Operation, empty: Callable[[Message], None]) -> None:

@@ -6,13 +6,13 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from soapjms.operations import Middleware, Operations
 from soapjms.policy import DEFAULT, Policy
 from soapjms.protocol.errors import SoapFaultError, UsageError
 from soapjms.protocol.wsdl import Description, Port
 from soapjms.protocol.wsdl.write import NewPort
 from soapjms.routing import Route
 from soapjms.security import Verify
-from soapjms.service import Middleware, Service
 from soapjms.typed.actions import reply_action_of
 from soapjms.typed.description import Described
 from soapjms.typed.operation import TypedOperation, element_of
@@ -22,7 +22,7 @@ from soapjms.wsdl import add_jms_port, move_jms_port
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class TypedService(Service):
+class TypedService(Operations):
     """A service by its WSDL; see `Service.from_wsdl`, which makes one.
 
     Attributes:

@@ -15,7 +15,7 @@ from lxml import etree
 from zeep import plugins
 from zeep.wsdl.bindings import Soap11Binding, Soap12Binding
 
-from soapjms.conversing import add_action, add_headers
+from soapjms.addressed import add_action, add_headers
 from soapjms.protocol.envelope import Fault, as_envelope, read_fault
 from soapjms.protocol.errors import InvalidAttachmentError, UsageError
 from soapjms.protocol.names import FailureReason, SoapVersion

@@ -22,7 +22,7 @@ from lxml import etree
 from brokers.connection import Connection
 from brokers.message import MessageType
 from brokers.naming import Names
-from soapjms.arguments import connection_to, edition, finite, payload_type, reply_strategy
+from soapjms.arguments import connection_to, edition, finite, payload_type
 from soapjms.calling import DEFAULT_DEADLINE, DEFAULT_TIMEOUT
 from soapjms.client import Client
 from soapjms.middleware import around_async, is_coroutine, middleware_given
@@ -35,7 +35,7 @@ from soapjms.protocol.names import AUTO, DEFAULT_PROFILE, Profile
 from soapjms.protocol.values import Value
 from soapjms.protocol.wsdl import Port
 from soapjms.recorder import Recorder
-from soapjms.replies import ReplyStrategy
+from soapjms.replies import ReplyStrategy, reply_strategy
 from soapjms.response import Response
 from soapjms.zeep.errors import failure
 from soapjms.zeep.threads import SendingThreads

@@ -1,0 +1,10 @@
+"""The statuses that commands exit with, beside 0, and 1 for findings."""
+
+from __future__ import annotations
+
+from typing import Final
+
+USAGE: Final = 2
+NOT_KNOWN: Final = 3
+INTERRUPTED: Final = 130
+"""The status of a command that Ctrl-C ended, as shells have it: 128 and the number of the signal."""
