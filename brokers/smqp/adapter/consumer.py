@@ -8,17 +8,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from math import inf
 from queue import SimpleQueue
 from threading import Condition, Event, Thread, current_thread
 from time import monotonic, time
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from brokers.connection import Consumer, Delivery, OnDelivery
 from brokers.crew import Turns
 from brokers.errors import BrokerError
-from brokers.message import Message
+from brokers.message import Destination, Message
 from brokers.smqp.adapter.mapping import COUNT, to_message, topic_of
 from brokers.smqp.client.keeping import KeptConnection
+from brokers.smqp.client.listener import Hearer
 from brokers.smqp.client.received import Received
 from brokers.smqp.commands import Command, Kind
 from brokers.smqp.dialect import Dialect
@@ -26,13 +28,39 @@ from brokers.smqp.dialogue import Heard
 from brokers.smqp.errors import RefusedError
 from brokers.wishes import Wishes
 
-if TYPE_CHECKING:
-    from brokers.smqp.adapter.connection import SmqpConnection
-
 log = logging.getLogger(__name__)
 
 SETTLING: Final = 5.0
 """Seconds that closing waits for the server's part of an acknowledgement."""
+
+
+class Owner(Protocol):
+    """What a consumer needs of its connection."""
+
+    max_deliveries: int
+
+    @property
+    def dialect(self) -> Dialect:
+        """The dialect of the server."""
+
+    @property
+    def generation(self) -> int:
+        """How often the connection was made."""
+
+    def session(self, hearer: Hearer | None) -> KeptConnection:
+        """Make a session of the consumer's own."""
+
+    def created(self, topic: str, destination: Destination, do: Callable[[], int], until: float = inf) -> int:
+        """Do what needs a topic, which is made if it is not there."""
+
+    def tell(self, function: Callable[[], object]) -> None:
+        """Run a callback on the connection's executor."""
+
+    def bury(self, message: Message, reason: str) -> bool:
+        """Send a message to the dead letters; say whether they took it."""
+
+    def forget(self, consumer: SmqpConsumer, destination: Destination) -> None:
+        """The consumer has ended."""
 
 
 class SmqpDelivery(Delivery):
@@ -40,7 +68,7 @@ class SmqpDelivery(Delivery):
 
     __slots__ = ("_decided", "_owner", "taken")
 
-    def __init__(self, message: Message, count: int, generation: int, owner: SmqpConnection) -> None:
+    def __init__(self, message: Message, count: int, generation: int, owner: Owner) -> None:
         super().__init__(message, count, generation)
         self._owner = owner
         self._decided = Event()
@@ -158,7 +186,7 @@ class Holding:
 class SmqpConsumer(Consumer):
     """A subscription: a session, and the thread that calls `on_delivery`."""
 
-    def __init__(self, owner: SmqpConnection, wishes: Wishes, on_delivery: OnDelivery) -> None:
+    def __init__(self, owner: Owner, wishes: Wishes, on_delivery: OnDelivery) -> None:
         self._owner = owner
         self._destination = destination = wishes.destination
         self._topic = topic_of(destination)

@@ -9,22 +9,36 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from brokers.smqp.commands import Command, Notice, format_command
-from brokers.smqp.server.directory import Topic
+from brokers.smqp.server.directory import Directory, Topic
 from brokers.smqp.server.session import Session
-from brokers.smqp.server.subscriptions import Resource
+from brokers.smqp.server.subscriptions import Resource, Subscriptions
 from brokers.smqp.times import Timeout
 
-if TYPE_CHECKING:
-    from brokers.smqp.server.core import Core
+
+class Audience(Protocol):
+    """What is known of those who listen: the core of the server."""
+
+    directory: Directory
+    subscriptions: Subscriptions
+    sessions: dict[int, Session]
+
+    def sessions_of(self, account: int) -> list[Session]:
+        """List the sessions of an account."""
+
+    def may_see(self, session: Session, path: str) -> bool:
+        """Say whether a session may know of a topic."""
+
+    def subscriber_count(self, topic: Topic) -> int:
+        """Say how many subscribe to a topic."""
 
 
 class Announcements:
     """Tells sessions what they want to be told."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Audience) -> None:
         self._core = core
 
     def listeners(self, path: str) -> list[Session]:

@@ -11,18 +11,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from brokers.smqp.errors import RefusedError
 from brokers.smqp.lines import Octets, TooLongError
 from brokers.smqp.replies import Code, Reply, ReplyLines, WrongReplyError, format_reply, plain
-from brokers.smqp.server.actions import Connect, NotifyClose, NotifyWrite
+from brokers.smqp.server.actions import Action, Connect, NotifyClose, NotifyWrite
 from brokers.smqp.server.deliveries import Item
+from brokers.smqp.server.options import Options
 from brokers.smqp.server.timers import Timer
 from brokers.smqp.words import text_of
 
 if TYPE_CHECKING:
-    from brokers.smqp.server.core import Core
     from brokers.smqp.server.session import Session
 
 ACK = format_reply(plain(Code.ACKNOWLEDGED))
@@ -37,6 +37,42 @@ class Phase(StrEnum):
     AWAITING = "a message was sent and is not acknowledged"
 
 
+class Supplier(Protocol):
+    """What a channel gets its messages from, and tells what became of them: the core of the server."""
+
+    options: Options
+
+    def do(self, action: Action) -> None:
+        """Note what is to be done outside."""
+
+    def later(self, seconds: float, function: Callable[[], None]) -> Timer:
+        """Call a function in so many seconds."""
+
+    def wake(self, session: Session) -> None:
+        """Have a look at what can be sent to a session."""
+
+    def next_item(self, session: Session) -> Item | None:
+        """Return what is next for a session."""
+
+    def take(self, session: Session, item: Item) -> int:
+        """Note that it goes to a session; return how many were taken before."""
+
+    def notification(self, item: Item) -> bytes:
+        """Write it."""
+
+    def patience(self, item: Item) -> float:
+        """Return the seconds that its acknowledgement may take."""
+
+    def pause_after(self, item: Item) -> float:
+        """Return the seconds until it is sent again."""
+
+    def acknowledged(self, item: Item) -> None:
+        """It arrived."""
+
+    def unanswered(self, item: Item) -> None:
+        """Its acknowledgement did not come."""
+
+
 class Channel:
     """The way to one client.
 
@@ -47,7 +83,7 @@ class Channel:
         served: grows with each message, so that those who got one longest ago are served first.
     """
 
-    def __init__(self, core: Core, session: Session) -> None:
+    def __init__(self, core: Supplier, session: Session) -> None:
         self.phase = Phase.NONE
         self.is_suspended = False
         self.is_wanted = False

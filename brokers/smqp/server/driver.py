@@ -142,7 +142,7 @@ class Server:
         """
         if peer.context in self._links:
             raise ValueError(f"there is a link to {peer.context}")
-        link = Link(self, peer)
+        link = Link(self.engine.core, self.call, peer)
         self._links[peer.context] = link
         self.call(self._know_links).result()
         link.start()

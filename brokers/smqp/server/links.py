@@ -13,9 +13,10 @@ from __future__ import annotations
 import logging
 import ssl
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from brokers.errors import BrokerError
 from brokers.smqp.attributes import Attribute, Attributes, parse_line
@@ -32,9 +33,6 @@ from brokers.smqp.server.core import Core
 from brokers.smqp.server.messages import Stored
 from brokers.smqp.server.options import SERVER_PORT
 from brokers.smqp.topics import covers, fold, is_wildcard
-
-if TYPE_CHECKING:
-    from brokers.smqp.server.driver import Server
 
 log = logging.getLogger(__name__)
 
@@ -102,12 +100,22 @@ class Interest:
             self.counts[fold(told.topic)] = told.count
 
 
-class Link:
-    """Passes messages on to one other server, on a thread of its own, until it is closed."""
+OnServer: TypeAlias = "Callable[[Callable[[], list[Outgoing]]], Future[list[Outgoing]]]"
 
-    def __init__(self, server: Server, peer: Peer) -> None:
+
+class Link:
+    """Passes messages on to one other server, on a thread of its own, until it is closed.
+
+    Args:
+        core: of the server; used on its thread only, but for its options.
+        call: runs a function on the server's thread, then does what it asked for.
+        peer: the other server.
+    """
+
+    def __init__(self, core: Core, call: OnServer, peer: Peer) -> None:
         self.peer = peer
-        self._server = server
+        self._core = core
+        self._call = call
         self._interest = Interest()
         self._wake = Event()
         self._closing = Event()
@@ -171,7 +179,7 @@ class Link:
         try:
             if self._is_wanted(connection, outgoing):
                 self._numbers += 1
-                context = self._server.engine.core.options.context
+                context = self._core.options.context
                 command = Command(
                     kind=Kind.PUBLISH_MESSAGE,
                     topic=_host(outgoing.message, context) + outgoing.path,
@@ -215,8 +223,7 @@ class Link:
     # On the server's thread
 
     def _on_server(self, function: Callable[[Core], list[Outgoing]]) -> list[Outgoing]:
-        core = self._server.engine.core
-        return self._server.call(lambda: function(core)).result()
+        return self._call(lambda: function(self._core)).result()
 
     def _waiting(self, core: Core) -> list[Outgoing]:
         rows = core.database.rows(
