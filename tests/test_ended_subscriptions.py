@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from queue import SimpleQueue
 from threading import Event
 from typing import Any
@@ -86,7 +87,8 @@ class TestDispatcher:
             health = dispatcher.health()
             assert (health.ready, health.live) == (False, True)
             assert "3 of 3 subscriptions" in health.problem
-            assert registry.get_sample_value("soapjms_service_subscriptions", labels) == 0
+            told = partial(registry.get_sample_value, "soapjms_service_subscriptions", labels)
+            eventually(lambda: told() == 0, "the metrics say so too")
             asked = client.submit(envelope("two"))
             eventually(lambda: dispatcher.health().ready, "it is ready again")
             assert text_of(asked.result(PATIENCE)) == "Hello two"
@@ -94,7 +96,7 @@ class TestDispatcher:
             assert [text_of(client.call(envelope(f"{number}"))) for number in range(9)] == [
                 f"Hello {number}" for number in range(9)
             ]
-            assert registry.get_sample_value("soapjms_service_subscriptions", labels) == WORKERS
+            eventually(lambda: told() == WORKERS, "the metrics say so too")
             assert connection.generation == 1
         assert sum(change for change, _ in noted.changes) == 0
         assert all(problem for change, problem in noted.changes if change < 0)

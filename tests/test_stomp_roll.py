@@ -120,7 +120,8 @@ class TestDispatcher:
             assert text_of(asked.result(PATIENCE)) == "Hello one"  # another worker got it
             for number in range(50):
                 assert text_of(client.call(envelope(f"{number}"))) == f"Hello {number}"
-            assert dispatcher.subscriptions == (WORKERS - 1, WORKERS)  # else one would wait behind what is held
+            # Else a request would wait behind what is held. A broker on a busy machine ends others too, for a moment.
+            eventually(lambda: dispatcher.subscriptions == (WORKERS - 1, WORKERS), "all others are there")
             held.go_on.set()
             eventually(lambda: dispatcher.health().ready, "it is ready again")
             eventually(lambda: impatient.counters().consumers.get(name) == WORKERS, "every worker has a consumer")
@@ -219,7 +220,8 @@ def serves_untold(url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytes
         assert text_of(client.call(envelope("two"))) == "Hello two"
         assert (connection.generation, asking.generation) == (1, 1)
         assert caplog.text.count(MUTE) == 1
-        assert all(MUTE in each.message for each in caplog.records if each.levelno > logging.INFO)
+        said = [each for each in caplog.records if each.name == "brokers.stomp.roll" and each.levelno > logging.INFO]
+        assert all(MUTE in each.message for each in said)
 
 
 @pytest.mark.broker
