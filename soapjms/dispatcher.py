@@ -11,7 +11,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
-from threading import Lock, Thread
+from threading import Lock
 from types import MappingProxyType, TracebackType
 from typing import Final, Self
 
@@ -19,6 +19,7 @@ from brokers.connection import Connection, ConnectionState, Consumer, Delivery, 
 from brokers.errors import ClosedError
 from brokers.message import Destination, Message, queue
 from brokers.naming import Names
+from brokers.threads import Thread
 from soapjms.addressing import VARIANTS, ReplyRule, destination_of, require_carried
 from soapjms.arguments import at_least_one, connection_to, durable_on, edition, finite, service_to_run
 from soapjms.committer import Committer

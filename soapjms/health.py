@@ -6,12 +6,13 @@ import time
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from secrets import token_hex
-from threading import Event, Lock, Thread
+from threading import Event, Lock
 from typing import Final
 
 from brokers.connection import Connection, Consumer, Delivery, SendResult
 from brokers.errors import BrokerError, ClosedError
 from brokers.message import DeliveryMode, Destination, Message, MessageType
+from brokers.threads import Thread
 from soapjms.arguments import finite
 from soapjms.protocol.errors import PingFailedError
 from soapjms.replies import end_temporary, stop

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from queue import SimpleQueue
-from threading import Condition, Event, Thread, current_thread
+from threading import Condition, Event, current_thread
 from time import monotonic, time
 from typing import TYPE_CHECKING, Final
 
@@ -24,6 +24,7 @@ from brokers.smqp.commands import Command, Kind
 from brokers.smqp.dialect import Dialect
 from brokers.smqp.dialogue import Heard
 from brokers.smqp.errors import RefusedError
+from brokers.threads import Thread
 from brokers.wishes import Wishes
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import logging
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from threading import Event, Thread
+from threading import Event
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from brokers.errors import BrokerError
@@ -32,6 +32,7 @@ from brokers.smqp.server.core import Core
 from brokers.smqp.server.messages import Stored
 from brokers.smqp.server.options import SERVER_PORT
 from brokers.smqp.topics import covers, fold, is_wildcard
+from brokers.threads import Thread
 
 if TYPE_CHECKING:
     from brokers.smqp.server.driver import Server
