@@ -66,6 +66,7 @@ class Pinger:
 
         Raises:
             TimeoutError: the one before was not taken yet.
+            PingFailedError: there is no thread to be had.
         """
         if not self._sending.acquire(timeout=left(until)):
             raise FutureTimeoutError
@@ -82,8 +83,10 @@ class Pinger:
 
         try:
             Thread(target=send, name="soapjms-ping", daemon=True).start()
-        except BaseException:
+        except BaseException as error:
             self._sending.release()
+            if isinstance(error, RuntimeError | MemoryError):
+                raise PingFailedError(f"no message could be sent through the broker: {error or 'no memory'}") from error
             raise
         return taken
 
