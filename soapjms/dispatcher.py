@@ -75,7 +75,7 @@ class Dispatcher:
         store: remembers what was finished, so that a request that is delivered again is answered and not run again: a
             `SqliteStore`, which stays the caller's to close, or the path of its file. Without one it is run again.
         max_deliveries: a request that was delivered so often and never finished becomes a dead letter. Counted by the
-            broker, or else by the store; without either it is not. So does one whose answer took the connection along
+            store, or else by the broker; without either it is not. So does one whose answer took the connection along
             so often, as one above a limit of the broker's may.
         dead_letters: the queue for requests that cannot be worked on, with the reason as properties. None to have the
             broker put them where it does; over STOMP the reason is only logged then.
