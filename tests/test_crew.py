@@ -165,6 +165,27 @@ def test_tasks_wait_for_threads(
     assert caplog.text.count(f"tasks wait, as there is no further thread to be had: {error}") == 1
 
 
+def test_the_watcher_outlives_a_want_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it could not look at for want of memory it looks at a moment later, and no task waits behind one for ever."""
+    crew, gate, done, short = Crew("scanty"), Event(), SimpleQueue[int](), Event()
+    count = Crew._count_stuck
+
+    def count_or_fail(watched: Crew) -> None:
+        if not short.is_set():
+            short.set()
+            raise MemoryError
+        count(watched)
+
+    monkeypatch.setattr(Crew, "_count_stuck", count_or_fail)
+    crew.submit(lambda: gate.wait(PATIENCE) and None)
+    assert short.wait(PATIENCE)
+    crew.submit(partial(done.put, 1))
+    assert done.get(timeout=PATIENCE) == 1
+    gate.set()
+    crew.close()
+    wait_until_gone("scanty")
+
+
 def test_without_any_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who hands in a task that nobody can run is told; once there are threads it works, for turns too."""
     scarce, crew, done = Scarce(monkeypatch), Crew("scarce"), SimpleQueue[int]()
