@@ -166,7 +166,7 @@ def test_tasks_wait_for_threads(
 
 
 def test_the_watcher_outlives_a_want_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it could not look at for want of memory it looks at a moment later, and no task waits behind one for ever."""
+    """It looks again a moment later, and no task waits behind another for ever."""
     crew, gate, done, short = Crew("scanty"), Event(), SimpleQueue[int](), Event()
     count = Crew._count_stuck
 
