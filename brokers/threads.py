@@ -66,7 +66,7 @@ class Pool(Executor):
 
     Args:
         most: of them.
-        name: of each.
+        name: of each, before its number.
 
     Attributes:
         threads: those that have begun.
@@ -110,7 +110,7 @@ class Pool(Executor):
                 thread.join()
 
     def _begin(self) -> None:
-        thread = Thread(target=self._work, name=self._name, daemon=True)
+        thread = Thread(target=self._work, name=f"{self._name}_{len(self.threads)}", daemon=True)
         try:
             thread.start()
         except (RuntimeError, MemoryError):
