@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from concurrent.futures import Executor, ThreadPoolExecutor
-from threading import Lock, Thread, current_thread
+from concurrent.futures import Executor
+from threading import Lock, current_thread
 from time import monotonic
 from typing import Final
+
+from brokers.threads import Pool, Thread
 
 log = logging.getLogger(__name__)
 
@@ -20,8 +22,7 @@ class Callbacks:
     def __init__(self, name: str) -> None:
         self._name = name
         self._lock = Lock()
-        self._pool: ThreadPoolExecutor | None = None
-        self._workers: set[Thread] = set()
+        self._pool: Pool | None = None
         self._is_closed = False
 
     def executor(self) -> Executor:
@@ -34,7 +35,7 @@ class Callbacks:
             if self._is_closed:
                 raise RuntimeError("the connection is closed")
             if self._pool is None:
-                self._pool = ThreadPoolExecutor(WORKERS, f"{self._name}-callback", initializer=self._note_worker)
+                self._pool = Pool(WORKERS, f"{self._name}-callback")
             return self._pool
 
     def call(self, function: Callable[[], object]) -> None:
@@ -50,14 +51,11 @@ class Callbacks:
             return
         pool.shutdown(wait=False)
         left = deadline - monotonic()
-        if left > 0 and current_thread() not in self._workers:  # a worker cannot wait for itself
+        if left > 0 and current_thread() not in pool.threads:  # a worker cannot wait for itself
             # The pool can wait for its threads, but knows no deadline: so a thread waits for it, and that is joined.
             waiter = Thread(target=pool.shutdown, name=f"{self._name}-close", daemon=True)
             waiter.start()
             waiter.join(left)
-
-    def _note_worker(self) -> None:
-        self._workers.add(current_thread())
 
 
 def _call_logged(function: Callable[[], object]) -> None:

@@ -17,9 +17,11 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from threading import Condition, Lock, Thread, get_ident
-from time import monotonic
-from typing import Final, Generic, TypeVar
+from threading import Condition, Lock, get_ident
+from time import monotonic, sleep
+from typing import Any, Final, Generic, TypeVar
+
+from brokers.threads import Thread
 
 log = logging.getLogger(__name__)
 
@@ -121,6 +123,7 @@ class Crew:
         self._spare = 0
         self._is_closed = False
         self._is_short = False  # of threads
+        self._rests_until = 0.0
         self._watch = Condition(self._lock)
         self._is_watched = False
         self._watcher: Thread | None = None
@@ -202,36 +205,44 @@ class Crew:
         return len(self._working) - self._stuck
 
     def _call_up(self) -> None:
-        if self._asleep:
-            member = self._asleep.pop()
+        with suppress(MemoryError):  # the watcher tries again
+            if self._asleep:
+                self._working.add(self._asleep[-1])
+                self._asleep.pop().awake.release()
+                return
+            member = _Member()
             self._working.add(member)
-            member.awake.release()
-            return
-        member = _Member()
-        if self._begin(Thread(target=self._work, args=(member,), name=f"{self._name} crew", daemon=True)):
-            self._working.add(member)
+            if self._begin("crew", self._work, member) is None:
+                self._working.discard(member)
 
-    def _begin(self, thread: Thread) -> bool:
-        """Start a thread; False if the system has none. The watcher tries again."""
-        was_short = self._is_short
+    def _begin(self, what: str, target: Callable[..., None], *args: Any) -> Thread | None:
+        """Start a thread; None if there is none to be had. The watcher tries again.
+
+        Not at once where the failure took its time: the lock is held, and those that are there want to work.
+        """
+        since = monotonic()
+        if since < self._rests_until:
+            return None
+        was_short, self._is_short = self._is_short, True
         try:
+            thread = Thread(target=target, args=args, name=f"{self._name} {what}", daemon=True)
             thread.start()
-        except RuntimeError as error:
+        except (RuntimeError, MemoryError) as error:
+            self._rests_until = 2 * monotonic() - since
             if not was_short:
-                log.error("%s: tasks wait, as there is no further thread to be had: %s", self._name, error)
-            self._is_short = True
-        else:
-            self._is_short = False
-        return not self._is_short
+                with suppress(MemoryError):
+                    log.error("%s: tasks wait, as there is no further thread to be had: %s", self._name, error)
+            return None
+        self._is_short = False
+        return thread
 
     def _be_watched(self) -> None:
         if self._is_watched:
             return
         if self._watcher is None:
-            watcher = Thread(target=self._look, name=f"{self._name} watcher", daemon=True)
-            if not self._begin(watcher):
+            self._watcher = self._begin("watcher", self._look)
+            if self._watcher is None:
                 return
-            self._watcher = watcher
         self._is_watched = True
         self._watch.notify()
 
@@ -283,7 +294,15 @@ class Crew:
         return True
 
     def _look(self) -> None:
-        """Watch that no task waits behind one that blocks."""
+        """Watch that no task waits behind one that blocks, also through a want of memory."""
+        while True:
+            with suppress(MemoryError):
+                self._look_on()
+                return
+            sleep(TICK)
+
+    def _look_on(self) -> None:
+        """Watch until the end."""
         taken, quiet = -1, 0
         with self._lock:
             while not (self._is_closed and not self._tasks):
@@ -306,7 +325,11 @@ class Crew:
     def _relieve_guests(self) -> None:
         for guest in list(self._guests.values()):
             if guest.look():
-                self._tasks.appendleft(guest.relieve)
+                try:
+                    self._tasks.appendleft(guest.relieve)
+                except MemoryError:  # it is relieved at the next look
+                    guest.come_back()
+                    raise
                 self._call_up()
 
     def _count_stuck(self) -> None:

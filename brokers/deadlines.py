@@ -7,8 +7,10 @@ import itertools
 import logging
 import time
 from collections.abc import Callable
-from threading import Condition, Thread, current_thread
+from threading import Condition, current_thread
 from typing import Final, TypeAlias
+
+from brokers.threads import Thread
 
 log = logging.getLogger(__name__)
 

@@ -11,11 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 from math import inf
-from threading import Event, Thread, current_thread
+from threading import Event, current_thread
 from time import monotonic
 from typing import Final
 
 from brokers.errors import BrokerError, UnreachableError
+from brokers.threads import Thread
 
 log = logging.getLogger(__name__)
 

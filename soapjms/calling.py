@@ -12,7 +12,6 @@ import uuid
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from threading import Thread
 from types import MappingProxyType
 from typing import Final
 
@@ -23,6 +22,7 @@ from brokers.deadlines import Deadlines
 from brokers.errors import BrokerError
 from brokers.message import DeliveryMode, Destination, Message, MessageType
 from brokers.naming import Names
+from brokers.threads import Thread
 from soapjms.addressed import addressed
 from soapjms.addressing import destination_of, reply_destination_of
 from soapjms.arguments import connection_to, edition, finite, payload_type

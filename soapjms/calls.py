@@ -10,12 +10,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from itertools import count
-from threading import Lock, Thread
+from threading import Lock
 from typing import Final, TypeAlias
 
 from brokers.completion import Completion
 from brokers.connection import SendResult
 from brokers.message import Destination
+from brokers.threads import Thread
 from soapjms.observing import NOTHING, Observed
 from soapjms.observing import Outcome as End
 from soapjms.protocol.errors import CallFailedError, CallTimeoutError, SendOutcome

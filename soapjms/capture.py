@@ -14,13 +14,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
 from secrets import token_hex
-from threading import Event, Thread
+from threading import Event
 from time import monotonic
 from types import TracebackType
 from typing import Any, Final, Self
 
 from brokers.connection import Connection, ConnectionState, Delivery, stop
 from brokers.message import Destination, Message
+from brokers.threads import Thread
 from soapjms.backlog import Arrived, Backlog, Wanted
 from soapjms.capturelog import CaptureLog, utc_now
 from soapjms.health import PING_PREFIX

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from queue import Empty, SimpleQueue
-from threading import Lock, Thread
+from threading import Lock
 from time import monotonic
 from typing import Final
 
@@ -22,6 +22,7 @@ from brokers.completion import Completion
 from brokers.connection import Connection, Delivery, SendResult
 from brokers.errors import BrokerError, ClosedError, ConnectionLostError, DestinationGoneError, SendFailedError
 from brokers.message import Destination, Message, typed
+from brokers.threads import Thread
 from soapjms.comebacks import Comebacks
 from soapjms.finished import Finished
 from soapjms.losses import Losses

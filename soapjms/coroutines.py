@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import Awaitable, Collection
-from threading import Lock, Thread, current_thread
+from threading import Lock, current_thread
 from typing import Any, Final
 
+from brokers.threads import Thread
 from soapjms.protocol.errors import UsageError
 
 PATIENCE: Final = 1.0

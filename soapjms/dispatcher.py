@@ -11,7 +11,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
-from threading import Lock, Thread
+from threading import Lock
 from types import MappingProxyType, TracebackType
 from typing import Final, Self
 
@@ -19,6 +19,7 @@ from brokers.connection import Connection, ConnectionState, Consumer, Delivery, 
 from brokers.errors import ClosedError
 from brokers.message import Destination, Message, queue
 from brokers.naming import Names
+from brokers.threads import Thread
 from soapjms.addressing import VARIANTS, ReplyRule, destination_of, require_carried
 from soapjms.arguments import at_least_one, connection_to, durable_on, edition, finite
 from soapjms.committer import Committer
@@ -73,7 +74,7 @@ class Dispatcher:
         store: remembers what was finished, so that a request that is delivered again is answered and not run again: a
             `SqliteStore`, which stays the caller's to close, or the path of its file. Without one it is run again.
         max_deliveries: a request that was delivered so often and never finished becomes a dead letter. Counted by the
-            broker, or else by the store; without either it is not. So does one whose answer took the connection along
+            store, or else by the broker; without either it is not. So does one whose answer took the connection along
             so often, as one above a limit of the broker's may.
         dead_letters: the queue for requests that cannot be worked on, with the reason as properties. None to have the
             broker put them where it does; over STOMP the reason is only logged then.

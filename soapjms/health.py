@@ -6,12 +6,13 @@ import time
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from secrets import token_hex
-from threading import Event, Lock, Thread
+from threading import Event, Lock
 from typing import Final
 
 from brokers.connection import Connection, Consumer, Delivery, SendResult, end_temporary, stop
 from brokers.errors import BrokerError, ClosedError
 from brokers.message import DeliveryMode, Destination, Message, MessageType
+from brokers.threads import Thread
 from soapjms.arguments import finite
 from soapjms.protocol.errors import PingFailedError
 from soapjms.waiting import left
@@ -64,6 +65,7 @@ class Pinger:
 
         Raises:
             TimeoutError: the one before was not taken yet.
+            PingFailedError: there is no thread to be had.
         """
         if not self._sending.acquire(timeout=left(until)):
             raise FutureTimeoutError
@@ -80,8 +82,10 @@ class Pinger:
 
         try:
             Thread(target=send, name="soapjms-ping", daemon=True).start()
-        except BaseException:
+        except BaseException as error:
             self._sending.release()
+            if isinstance(error, RuntimeError | MemoryError):
+                raise PingFailedError(f"no message could be sent through the broker: {error or 'no memory'}") from error
             raise
         return taken
 

@@ -13,12 +13,13 @@ from dataclasses import replace
 from datetime import datetime
 from itertools import count, takewhile
 from pathlib import Path
-from threading import Event, Lock, Thread
+from threading import Event, Lock
 from types import TracebackType
 from typing import Final, Self
 
 from brokers.connection import Connection, Delivery
 from brokers.message import Destination, DestinationKind, Message
+from brokers.threads import Thread
 from soapjms.capturelog import DEFAULT_ROTATION, LogFiles, utc_now
 from soapjms.masking import Mask
 from soapjms.protocol.record import Direction, Node, Record, capture, to_octets

@@ -18,12 +18,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from math import inf
-from threading import Lock, Thread
+from threading import Lock
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from brokers.connection import Connection, ConnectionState, Consumer, Delivery, end_temporary, stop
 from brokers.errors import BrokerError, ClosedError, NotSentError
 from brokers.message import Destination, Message
+from brokers.threads import Thread
 from soapjms.protocol.errors import UsageError
 from soapjms.waiting import left
 

@@ -35,10 +35,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
-from threading import Event, Lock, Thread, get_ident
+from threading import Event, Lock, get_ident
 from typing import Final, Self, TypeAlias
 
 from brokers.message import Message
+from brokers.threads import Thread
 from soapjms.idempotency import KEY_OCTETS, OWN_PLACE, UNCOUNTED, Answered, Claim, Store
 from soapjms.protocol.errors import OvertakenError, StoreError, UsageError
 from soapjms.sqliteeffects import Effects, code_of

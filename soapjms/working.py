@@ -408,7 +408,10 @@ class Worker:
     def _decide(self, job: Job, claim: Claim) -> Finished | None:
         if claim.copied and is_locked(job.delivery.message):
             return self._refuse_copy(job, claim)
-        delivered = max(job.delivery.delivery_count or 1, claim.deaths + 1)
+        told = job.delivery.delivery_count or 1
+        if not isinstance(claim, UnstoredClaim):  # as `_read_noted` has it: the broker counts what nobody had begun
+            told = min(told, 2)
+        delivered = max(told, claim.deaths + 1)
         if job.tries == 1 and delivered > self._max_deliveries:
             self._tally.add("poison")
             return self._bury(job, claim, POISONOUS.format(delivered - 1))

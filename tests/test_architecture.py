@@ -89,6 +89,19 @@ def test_the_terminal_is_for_the_command_line(path: Path) -> None:
         assert not {"click", "rich"} & {module.split(".")[0] for module, _ in imports_of(path)}
 
 
+@pytest.mark.parametrize("path", PRODUCT, ids=name_of)
+def test_threads_begin_or_fail(path: Path) -> None:
+    """Threads are those of brokers.threads, whose start waits no longer than it must; replay serves nobody."""
+    if path == ROOT / "brokers" / "threads.py" or path.is_relative_to(ROOT / "soapjms" / "replay"):
+        return
+    named = {
+        each.name for node in ast.walk(tree_of(path)) if isinstance(node, ast.ImportFrom) for each in node.names
+        if node.module in ("threading", "concurrent.futures")
+    }  # fmt: skip
+    assert not named & {"Thread", "Timer", "ThreadPoolExecutor"}
+    assert "threading" not in {module for module, _ in imports_of(path)} or named
+
+
 @pytest.mark.parametrize(
     "path", [path for path in PRODUCT if path.is_relative_to(ROOT / "soapjms" / "replay")], ids=name_of
 )

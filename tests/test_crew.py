@@ -130,7 +130,7 @@ def test_a_guest_at_slow_tasks_is_relieved(tasks: int, monkeypatch: pytest.Monke
 class Scarce:
     """Where there are no threads to be had for a while."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, error: Exception | None = None) -> None:
         self.left = 0
         self.refused = Event()
         start = threading.Thread.start
@@ -138,16 +138,19 @@ class Scarce:
         def start_if_there_is_one(thread: threading.Thread) -> None:
             if "scarce" in thread.name and self.left <= 0:
                 self.refused.set()
-                raise RuntimeError("can't start new thread")
+                raise error or RuntimeError("can't start new thread")
             self.left -= 1
             start(thread)
 
         monkeypatch.setattr(threading.Thread, "start", start_if_there_is_one)
 
 
-def test_tasks_wait_for_threads(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("error", [RuntimeError("can't start new thread"), MemoryError("no memory")])
+def test_tasks_wait_for_threads(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """While there is no further thread to be had those that are there work; then the others have theirs. Said once."""
-    scarce, crew, gate, done = Scarce(monkeypatch), Crew("scarce"), Event(), SimpleQueue[int]()
+    scarce, crew, gate, done = Scarce(monkeypatch, error), Crew("scarce"), Event(), SimpleQueue[int]()
     scarce.left = 2  # the first, and the watcher
     crew.submit(lambda: gate.wait(PATIENCE) and None)
     for number in range(3):
@@ -159,7 +162,28 @@ def test_tasks_wait_for_threads(monkeypatch: pytest.MonkeyPatch, caplog: pytest.
     gate.set()
     crew.close()
     wait_until_gone("scarce")
-    assert caplog.text.count("tasks wait, as there is no further thread to be had: can't start new thread") == 1
+    assert caplog.text.count(f"tasks wait, as there is no further thread to be had: {error}") == 1
+
+
+def test_the_watcher_outlives_a_want_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It looks again a moment later, and no task waits behind another for ever."""
+    crew, gate, done, short = Crew("scanty"), Event(), SimpleQueue[int](), Event()
+    count = Crew._count_stuck
+
+    def count_or_fail(watched: Crew) -> None:
+        if not short.is_set():
+            short.set()
+            raise MemoryError
+        count(watched)
+
+    monkeypatch.setattr(Crew, "_count_stuck", count_or_fail)
+    crew.submit(lambda: gate.wait(PATIENCE) and None)
+    assert short.wait(PATIENCE)
+    crew.submit(partial(done.put, 1))
+    assert done.get(timeout=PATIENCE) == 1
+    gate.set()
+    crew.close()
+    wait_until_gone("scanty")
 
 
 def test_without_any_thread(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,8 +70,6 @@ def assert_buried(connection: Connection, name: str, size: int, served: Served) 
 class TestMemory:
     """A request of 15 MiB that takes half a gibibyte once it is parsed, where there is not as much."""
 
-    # Over STOMP the service hangs in one of five tries, as `docs/guarantees.md` says: in the gate once it does not.
-    @pytest.mark.parametrize("url", ["amqp", pytest.param("stomp", marks=pytest.mark.soak)], indirect=True)
     def test_buried(self, connection: Connection, name: str, common: list[str], tmp_path: Path) -> None:
         """It is a dead letter after `max_deliveries`, its caller has a fault, and others are answered meanwhile."""
         body = bulky(15)

@@ -373,6 +373,24 @@ class TestPoison(Kit):
         reason = letter.properties.text("dead_letter_reason")
         assert reason == "no delivery of the request was ever finished; there were 2"
 
+    def test_what_the_broker_counts_beside_a_store(self, client: Client, broker: Broker, store: SqliteStore) -> None:
+        """Deliveries to processes that died of another request, before they began this one, bury nothing."""
+        for count in (1, 2, 3):
+            with broker.connect() as connection:
+                found = Event()
+                with connection.consume(GREETER, lambda delivery: found.set()):  # noqa: B023 - called within
+                    if count == 1:
+                        future = client.submit(envelope())
+                    assert found.wait(PATIENCE)
+        service, runs = Service(), list[str]()
+        service.operation(GREET)(lambda request: runs.append(request.name))
+        with (
+            broker.connect() as connection,
+            Dispatcher(connection, URI, service, store=store, max_deliveries=2) as dispatcher,
+        ):
+            assert future.result(PATIENCE).fault is None
+            assert (dispatcher.counts["poison"], len(runs)) == (0, 1)
+
     def test_counted_by_the_store(self, client: Client, other: Connection, store: SqliteStore, broker: Broker) -> None:
         """Where the broker does not count, the store counts who died at it; moved back, it is as new."""
         dying, service, runs = Died(store), Service(), list[Request]()

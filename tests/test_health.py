@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from calling_kit import PATIENCE, URI, OnEachBroker, Peers, Wrapped, eventually, greeter
+from limits_kit import no_more_threads
 
 from brokers import Completion, Connection, ConnectionLostError, ConnectionState, Message, SendResult
 from brokers.embedded import Broker
@@ -106,6 +107,16 @@ class TestFailures(Peers):
             assert len(pinging()) == 1
             blocked.answers.set()
             eventually(lambda: dispatcher.health().ready, "it is ready")
+
+    def test_no_thread(self, other: Connection) -> None:
+        """Where there is no thread to be had for it, that is told, and the next ping is as ever."""
+        with Dispatcher(other, URI, greeter()) as dispatcher:
+            assert dispatcher.health().ready
+            with no_more_threads():
+                found = dispatcher.health()
+            assert (found.live, found.ready) == (True, False)
+            assert "no message could be sent through the broker: " in found.problem
+            assert dispatcher.health().ready
 
     def test_closed_while_blocked(self, broker: Broker, other: Connection) -> None:
         """Closing does not wait for it, and leaves no consumer at the broker."""

@@ -6,6 +6,7 @@ That there is none is told by functions that fail where memory is asked for; `te
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -89,6 +90,34 @@ class TestConsumers:
             assert found.next().body == MARK
         assert connection.generation == 2
         assert "there is no memory for what" in caplog.text
+
+    def test_reader_within_a_body(
+        self, scheme: str, connection: Connection, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Where nothing more can be read, what came of a body makes room; the message goes back, and comes again."""
+        name, body = fresh(), MARK + bytes(1 << 20)
+        came, fails = list[bool](), iter([True])
+        kind, take = {"stomp": (Cutter, "_hold"), "amqp": (Inlet, "_keep")}[scheme]
+        keep = getattr(kind, take)
+
+        def note(keeper: object, octets: bytes) -> None:
+            keep(keeper, octets)
+            if came or MARK in octets:
+                came.append(True)
+
+        def recv(sock: socket.socket, *arguments: Any) -> bytes:
+            if len(came) > 4 and next(fails, False):
+                raise MemoryError
+            return receive(sock, *arguments)
+
+        receive = socket.socket.recv
+        monkeypatch.setattr(kind, take, note)
+        monkeypatch.setattr(socket.socket, "recv", recv)
+        with arrivals(connection, queue(name)) as found:
+            connection.send(octets(body, name)).result(PATIENCE)
+            assert found.next().body == body
+        assert connection.generation == 1
+        assert caplog.text.count("goes back: there is no memory to read it") == 1
 
     def test_body(
         self, scheme: str, connection: Connection, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -215,3 +244,70 @@ class TestDispatcher(Peers):
         monkeypatch.setattr("soapjms.protocol.xml.etree.fromstring", fromstring)
         with pytest.raises(MemoryError, match="not memory enough to parse 4 octets of XML"):
             xml.parse(b"<a/>")
+
+    def test_nor_where_it_says_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Where not even the text of the error could be kept, it was memory too."""
+
+        def fromstring(*_: object) -> None:
+            raise etree.XMLSyntaxError(None, etree.ErrorTypes.ERR_INTERNAL_ERROR, 0, 0)
+
+        monkeypatch.setattr("soapjms.protocol.xml.etree.fromstring", fromstring)
+        with pytest.raises(MemoryError, match="not memory enough to parse 4 octets of XML"):
+            xml.parse(b"<a/>")
+
+    def test_nor_where_its_depth_cannot_be_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The depth is asked of XPath, which calls it an unknown error."""
+
+        def evaluate(*_: object) -> None:
+            raise etree.XPathEvalError("unknown error")
+
+        monkeypatch.setattr(xml, "_deeper_than", lambda depth: evaluate)
+        with pytest.raises(MemoryError, match="not memory enough to see how deep the XML is"):
+            xml.parse(b"<a>" + b"<b/>" * 1000 + b"</a>")
+
+
+PARSING = """
+import resource
+from collections import Counter
+from pathlib import Path
+from threading import Barrier, stack_size
+from brokers.threads import Thread
+from soapjms.protocol import xml
+
+piece = ("<a " + " ".join(f'a{number}=""' for number in range(40)) + "/>").encode()
+body = b"<r>" + piece * ((4 << 20) // len(piece)) + b"</r>"
+said, gate = Counter(), Barrier(5)
+
+def parse():
+    gate.wait()
+    try:
+        xml.parse(body)
+    except MemoryError:
+        said["no memory"] += 1
+
+stack_size(1 << 18)
+threads = [Thread(target=parse) for _ in range(4)]
+for each in threads:
+    each.start()
+status = Path("/proc/self/status").read_text("utf-8")
+(used,) = (int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmSize:"))
+resource.setrlimit(resource.RLIMIT_AS, (used + (20 << 20),) * 2)
+gate.wait()
+for each in threads:
+    each.join()
+print(dict(said))
+"""
+"""Parses on new threads what there is no room for."""
+
+
+def test_parsing_on_new_threads() -> None:
+    """libxml2 finds no room for the error of a thread that had none before, and does not end the process for it."""
+    done = subprocess.run(
+        [sys.executable, "-c", PARSING],
+        env={**os.environ, "MALLOC_ARENA_MAX": "2"},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.stdout == "{'no memory': 4}\n", done.stderr[-2000:]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from brokers import ConnectionLostError
 from brokers.message import TOO_LARGE
-from brokers.stomp.cutting import HEADERS_TOO_LARGE, MAX_HEADERS, Cut, Cutter, Passed
+from brokers.stomp.cutting import HEADERS_TOO_LARGE, MAX_HEADERS, NO_MEMORY, Cut, Cutter, Passed
 from brokers.stomp.link import pack
 
 FRAMES = st.lists(
@@ -129,6 +129,19 @@ def test_headers_above_the_limit(more: bytes, size: int) -> None:
         assert len(cutter._held) < 3 << 20
     first = b"MESSAGE\nack:1\nmessage-id:2\nreply-to:/queue/r\ncontent-length:3\n\n"
     assert found == [Passed(first, 3, HEADERS_TOO_LARGE), pack("RECEIPT", {})]
+
+
+def test_let_go() -> None:
+    """What came of a body can be let go once, and so much as is to be told of the frame is kept; a head cannot."""
+    cutter, head, body = Cutter(), b"MESSAGE\nmessage-id:1\ncontent-length:6\n\n", b"abcdef"
+    assert list(cutter.cut(head[:10])) == []
+    assert not cutter.let_go()
+    assert list(cutter.cut(head[10:] + body[:4])) == []
+    assert cutter.let_go()
+    assert not cutter._held
+    assert not cutter.let_go()
+    receipt = pack("RECEIPT", {})
+    assert list(cutter.cut(body[4:] + b"\0" + receipt)) == [Passed(head, 6, NO_MEMORY), receipt]
 
 
 def test_many_headers() -> None:

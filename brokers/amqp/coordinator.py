@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 from proton import Condition, Delivery, Described, Receiver, Sender, Terminus, ulong
 
 from brokers.amqp.engine import Engine
+from brokers.amqp.links import Link
 from brokers.amqp.outcomes import failure_of, is_final, refusal, transaction_of
 from brokers.amqp.sections import Section, encode
 from brokers.amqp.sending import OUTCOMES, put_symbols
@@ -34,7 +35,7 @@ Tell: TypeAlias = Callable[[bytes | None, BrokerError | None], None]
 """Told the coordinator's answer: the id of a transaction, or None, and why it was refused."""
 
 
-class Coordinator:
+class Coordinator(Link):
     """The link to what looks after the broker's transactions.
 
     It is attached when it is first needed; a broker without transactions refuses it.

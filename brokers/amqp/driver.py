@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from math import inf
 from selectors import EVENT_READ, EVENT_WRITE, DefaultSelector
 from threading import Condition as Signal
-from threading import RLock, Thread, current_thread
+from threading import RLock, current_thread
 from time import monotonic
 from traceback import walk_tb
 from typing import Any, Final, NoReturn
@@ -27,6 +27,7 @@ from proton import Condition, ProtonException
 from brokers.amqp.machine import Handlers, Machine
 from brokers.amqp.waker import Waker
 from brokers.errors import BrokerError, ConnectionFailedError, ConnectionLostError
+from brokers.threads import Thread
 
 log = logging.getLogger(__name__)
 
@@ -82,6 +83,10 @@ class Driver(ABC):
     @abstractmethod
     def _ended(self, error: BrokerError) -> None:
         """Tell everybody who waits that this has ended. Called once, without the lock, by any thread."""
+
+    def _let_go(self) -> bool:
+        """Let go what came of large messages, for want of memory; False if there is none. With the lock held."""
+        return False
 
     def _explain(self, why: str) -> BrokerError:
         """Make the error of an end that nobody gave a reason for."""
@@ -297,6 +302,10 @@ class Driver(ABC):
                 octets = connected.recv(CHUNK)
             except NOT_NOW:
                 return True
+            except MemoryError:  # nothing was taken from the socket
+                if not self._let_go():
+                    raise
+                continue
             self._debt += len(octets)
             machine.feed(octets, self._handlers)
             machine.gather()

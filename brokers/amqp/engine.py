@@ -183,6 +183,9 @@ class Engine(Driver):
         self._names += 1
         return f"{self.login.container}-{self._names}"
 
+    def _let_go(self) -> bool:
+        return any(each.let_go() for each in self._links.values())
+
     def look_after(self, link: LinkT, who: Link) -> LinkT:
         """Have `who` told about a link, which is returned. With the lock held.
 

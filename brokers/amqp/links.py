@@ -31,6 +31,10 @@ class Link(Protocol):
     def delivered(self, delivery: Delivery) -> None:
         """Something arrived, or the state of what was sent has changed."""
 
+    def let_go(self) -> bool:
+        """Let go what came of a message, for want of memory; False if there is nothing to let go."""
+        return False
+
     def closed(self, link: Sender | Receiver, condition: Condition | None) -> None:
         """The peer detached its end, or the answer to our detaching came."""
 

@@ -291,6 +291,12 @@ class Inlet:
         else:
             del self._buffer[HEAD:]
 
+    def let_go(self) -> bool:
+        """Keep no more than the head of a message, for want of memory; False if there is no more."""
+        has_body = len(self._buffer) > HEAD
+        del self._buffer[HEAD:]
+        return has_body
+
     def _clear(self) -> None:
         self._buffer.clear()
         self._size = 0

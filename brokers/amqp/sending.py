@@ -22,6 +22,7 @@ from proton import Condition, Data, Delivery, Receiver, Sender, Terminus, symbol
 
 from brokers.amqp.dialect import CAPABILITIES, Dialect, spell
 from brokers.amqp.engine import Engine
+from brokers.amqp.links import Link
 from brokers.amqp.outcomes import TRANSACTIONAL, failing_tag, failure_of, is_final, refusal, says_refused
 from brokers.errors import BrokerError, ConnectionLostError, NotSentError, SendFailedError, UnsentError
 from brokers.message import Destination
@@ -64,7 +65,7 @@ class Posting:
             when_sent()
 
 
-class Outbox:
+class Outbox(Link):
     """One sending link, attached when there is something to send, and again if it was detached.
 
     Args:

@@ -13,6 +13,7 @@ from proton import Condition, Delivery, Described, Receiver, Sender, Terminus, s
 
 from brokers.amqp.dialect import CAPABILITIES, Dialect, read_address
 from brokers.amqp.engine import Engine
+from brokers.amqp.links import Link
 from brokers.amqp.outcomes import refusal
 from brokers.amqp.sending import OUTCOMES, put_symbols
 from brokers.errors import BrokerError, ConnectionLostError
@@ -22,7 +23,7 @@ LIFETIME: Final = "lifetime-policy"
 DELETE_ON_CLOSE: Final = 0x2B
 
 
-class TemporaryNode:
+class TemporaryNode(Link):
     """A link that nothing is sent on: its target is the temporary destination, and lives as long as the link."""
 
     def __init__(self, engine: Engine, kind: DestinationKind, dialect: Dialect) -> None:

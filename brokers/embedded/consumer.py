@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from threading import Thread, current_thread
+from threading import current_thread
 from time import monotonic
 from typing import Final
 
@@ -13,6 +13,7 @@ from brokers.connection import Consumer, Delivery, OnDelivery
 from brokers.embedded.core import Core
 from brokers.embedded.model import Batch, Holding, Subscription
 from brokers.errors import BrokerError
+from brokers.threads import Thread
 
 log = logging.getLogger(__name__)
 

@@ -118,11 +118,18 @@ class Cutter:
         try:
             self._held += data
         except MemoryError:
-            if not self._has_head or self._passing is not None:
+            if not self.let_go():
                 raise
-            self._pass(self._end - self._body - 1 if self._end else None, NO_MEMORY).pass_over(self._held, self._start)
-            self._held = bytearray(data)
-            self._start = 0
+            self._held += data
+
+    def let_go(self) -> bool:
+        """Let go what there is of a body, and pass over the rest, for want of memory; False if there is no body."""
+        if not self._has_head or self._passing is not None:
+            return False
+        self._pass(self._end - self._body - 1 if self._end else None, NO_MEMORY).pass_over(self._held, self._start)
+        self._held.clear()
+        self._start = 0
+        return True
 
     def _whole(self) -> Cut:
         with suppress(MemoryError):

@@ -26,7 +26,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from math import inf
 from selectors import EVENT_WRITE, DefaultSelector
-from threading import Condition, Event, Lock, RLock, Semaphore, Thread, current_thread, get_ident
+from threading import Condition, Event, Lock, RLock, Semaphore, current_thread, get_ident
 from time import monotonic
 from typing import Any, Final, Protocol
 
@@ -41,6 +41,7 @@ from brokers.stomp.login import Login
 from brokers.stomp.parsing import Frame, read
 from brokers.stomp.sockets import CHUNK, NOT_NOW, Polled, Waited
 from brokers.stomp.sockets import of as use_of
+from brokers.threads import Thread
 
 log = logging.getLogger(__name__)
 
@@ -320,6 +321,10 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
             data = self._use.receive(None if pause == inf else pause)
         except NOT_NOW:
             self._require_sign()
+            return True
+        except MemoryError:  # nothing was taken from the socket
+            if not self._cutter.let_go():
+                raise
             return True
         except OSError as error:
             self.failure = error

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import ExitStack
 from http import HTTPStatus
 from types import MappingProxyType, TracebackType
@@ -27,6 +27,7 @@ except ImportError as _error:
     raise ImportError(f"soapjms.bridge.http needs starlette ({_error}): pip install 'soapjms[bridge]'") from _error
 
 from brokers.connection import Connection
+from brokers.threads import Pool
 from brokers.urls import shown as shown_url
 from soapjms.arguments import at_least_one, connection_to, finite
 from soapjms.bridge.bodies import soap_version_of
@@ -113,7 +114,7 @@ class HttpBridge:
         self._calls = 0
         options |= {"properties": properties, "timeout": self._timeout, "limits": limits}
         with ExitStack() as stack:
-            self._executor = stack.enter_context(ThreadPoolExecutor(THREADS, "soapjms-bridge"))
+            self._executor = stack.enter_context(Pool(THREADS, "soapjms-bridge"))
             self._served = {
                 _path(path): serve(stack, connection, each, profile, frozenset(one_way), max_body, options)
                 for path, each in (behind if isinstance(behind, Mapping) else {"/": behind}).items()

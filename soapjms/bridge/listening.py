@@ -14,7 +14,6 @@ from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
 from struct import pack
-from threading import Thread
 from types import TracebackType
 from typing import Any, Final, Self
 from weakref import ref
@@ -31,6 +30,7 @@ from brokers.files import check_files
 from brokers.handshakes import Handshakes
 from brokers.reach import check_reach
 from brokers.room import Held, Room
+from brokers.threads import Thread
 from soapjms.arguments import at_least_one, finite, host_and_port
 from soapjms.bridge.framing import MAX_HEAD, StrictConnection
 from soapjms.bridge.pace import END, PIECE, PIECE_TIMEOUT

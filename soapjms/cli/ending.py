@@ -6,9 +6,11 @@ import signal
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from threading import Event, Thread
+from threading import Event
 from types import FrameType
 from typing import Final
+
+from brokers.threads import Thread
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 OVER: Final = b"\0"

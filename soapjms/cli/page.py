@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from time import monotonic
 from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 from brokers.room import Held, Room
+from brokers.threads import Thread
 from soapjms.arguments import host_and_port
 from soapjms.protocol.errors import UsageError
 
@@ -90,8 +90,13 @@ class _Server(ThreadingHTTPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Answer on a thread; where too many are at it, somebody has to go."""
-        self.held[request] = self.room.enter(client_address[0], 1, lambda: _end(request))
-        super().process_request(request, client_address)
+        self.held[request] = held = self.room.enter(client_address[0], 1, lambda: _end(request))
+        try:
+            Thread(target=self.process_request_thread, args=(request, client_address), daemon=True).start()
+        except BaseException:
+            self.room.leave(held)
+            del self.held[request]
+            raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Answer, and make room for the next."""

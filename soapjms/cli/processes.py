@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
-from threading import Event, Thread
+from threading import Event
 from typing import Final
 
+from brokers.threads import Thread
 from soapjms.cli.configuration import show_debug
 from soapjms.cli.ending import ending
 from soapjms.cli.healthpage import Board

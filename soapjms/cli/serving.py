@@ -14,6 +14,7 @@ from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
 from threading import Event
+from time import sleep
 from traceback import extract_tb
 from types import ModuleType
 from typing import Any, Final, TypeAlias
@@ -171,12 +172,15 @@ def _observers(serving: Serving) -> list[Observer]:
 def _watch(dispatcher: Dispatcher, stop: Event, report: Report) -> bool:
     """Report how the dispatcher is until `stop` is set; False if it ended before."""
     while not stop.is_set():
-        health = dispatcher.health(PING_TIMEOUT)
-        report(health)
-        if not health.live:
-            log.error("nothing can be served any more: %s", health.problem)
-            return False
-        stop.wait(BEAT)
+        try:
+            health = dispatcher.health(PING_TIMEOUT)
+            report(health)
+            if not health.live:
+                log.error("nothing can be served any more: %s", health.problem)
+                return False
+            stop.wait(BEAT)
+        except MemoryError:  # nothing can be told this time
+            sleep(BEAT)
     return True
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -27,6 +28,12 @@ _MARKUP: Final = re.compile(  # what may hold the characters of a document type 
 )
 
 
+LARGE: Final = 1 << 16
+"""Octets of a document that may take all the memory that there is."""
+
+NO_MEMORY: Final = "there is not memory enough to parse {} octets of XML"
+
+
 class DocumentTypeError(ValueError):
     """The document has a document type declaration."""
 
@@ -34,11 +41,11 @@ class DocumentTypeError(ValueError):
         super().__init__(DOCTYPE)
 
 
-@lru_cache(maxsize=1)
 def _parser() -> etree.XMLParser:
-    """Return the parser; what it gets is in UTF-8, whatever its declaration says, and within our limits.
+    """Make a parser; what it gets is in UTF-8, whatever its declaration says, and within our limits.
 
-    So libxml2 needs none of its own, which would refuse a text of ten million octets.
+    So libxml2 needs none of its own, which would refuse a text of ten million octets. Each document has its own parser,
+    as lxml lets nobody else use it meanwhile: where memory is short, one large document may take half a minute.
     """
     return etree.XMLParser(
         encoding="utf-8", resolve_entities=False, no_network=True, load_dtd=False, huge_tree=True, collect_ids=False
@@ -86,18 +93,37 @@ def parse(document: bytes | str, charset: str | None = None, limits: Limits = DE
         raise DocumentTypeError
     if len(octets) > limits.harmless:
         check_markup(octets, limits)
+    if len(octets) >= LARGE:
+        _be_ready_for_errors()
     try:
         root = etree.fromstring(octets, _parser())
     except etree.XMLSyntaxError as error:
-        if error.code == etree.ErrorTypes.ERR_NO_MEMORY:  # which lxml calls an unknown error of the document
-            raise MemoryError(f"there is not memory enough to parse {len(octets)} octets of XML") from None
+        # What libxml2 says of memory, lxml calls an unknown error of the document, or keeps no text of it.
+        if error.code == etree.ErrorTypes.ERR_NO_MEMORY or error.msg is None:
+            raise MemoryError(NO_MEMORY.format(len(octets))) from None
         check_depth(octets, limits)
         if _AMQP.match(octets):
             raise ValueError(WHOLE_AMQP) from None
         raise ValueError(f"not well-formed XML: {named(error)}") from None
-    if len(octets) > 7 * limits.depth + 3 and _deeper_than(limits.depth)(root):  # a level takes 7 octets or more
+    if len(octets) > 7 * limits.depth + 3 and _is_deeper_than(limits.depth, root):  # a level takes 7 octets or more
         raise too_deep(limits)
     return root
+
+
+def _is_deeper_than(depth: int, root: etree._Element) -> bool:
+    try:
+        return bool(_deeper_than(depth)(root))
+    except etree.XPathEvalError:  # the expression is right, so there was no memory
+        raise MemoryError("there is not memory enough to see how deep the XML is") from None
+
+
+def _be_ready_for_errors() -> None:
+    """Have libxml2 make a mistake: it keeps the last error of each thread, and ends the process if there is no room.
+
+    So the room is taken before a document needs all that there is.
+    """
+    with suppress(etree.XMLSyntaxError):
+        etree.fromstring(b"<", _parser())
 
 
 # Validation

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from functools import partial
 from threading import Lock
 from time import monotonic
 from typing import Final, TypeVar
 
+from brokers.threads import Pool
 from soapjms.protocol.errors import CallFailedError, CallTimeoutError, SendOutcome, UsageError
 from soapjms.protocol.names import FailureReason
 
@@ -30,7 +31,7 @@ class SendingThreads:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._executor: ThreadPoolExecutor | None = None
+        self._executor: Pool | None = None
         self._closed = False
 
     async def run(
@@ -74,7 +75,7 @@ class SendingThreads:
             if self._closed:
                 raise UsageError("the transport is closed; make another")
             if self._executor is None:
-                self._executor = ThreadPoolExecutor(THREADS, "soapjms-zeep")
+                self._executor = Pool(THREADS, "soapjms-zeep")
             self._executor.submit(run)
 
     def _run(self, send: Callable[[float], T], due: float, promised: Future[T]) -> None:

@@ -12,7 +12,7 @@ import socket
 from contextlib import suppress
 from dataclasses import replace
 from secrets import token_hex
-from threading import Event, Lock, Thread
+from threading import Event, Lock
 from time import monotonic
 from types import TracebackType
 from typing import Final, Self
@@ -26,6 +26,7 @@ from brokers.embedded import Broker
 from brokers.embedded.broker import epoch_milliseconds
 from brokers.guesses import Guesses, place_of
 from brokers.reach import check_reach
+from brokers.threads import Thread
 
 __all__ = ["Action", "Listener", "Options", "Right", "Rights"]
 

@@ -8,7 +8,6 @@ import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from threading import Thread
 from time import monotonic
 from typing import Any, Final, Protocol
 
@@ -32,6 +31,7 @@ from brokers.amqp.streams import Plain, Stream
 from brokers.embedded import Broker
 from brokers.errors import BrokerError, ConnectionFailedError, ConnectionLostError
 from brokers.guesses import GRACE, Guesses
+from brokers.threads import Thread
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from math import inf
 from queue import SimpleQueue
-from threading import Condition, Event, Thread, current_thread
+from threading import Condition, Event, current_thread
 from time import monotonic, time
 from typing import Final, Protocol
 
@@ -26,6 +26,7 @@ from brokers.smqp.commands import Command, Kind
 from brokers.smqp.dialect import Dialect
 from brokers.smqp.dialogue import Heard
 from brokers.smqp.errors import RefusedError
+from brokers.threads import Thread
 from brokers.wishes import Wishes
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ import queue
 import sqlite3
 from collections.abc import Callable
 from functools import partial
-from threading import Lock, Thread, current_thread
+from threading import Lock, current_thread
 from time import monotonic
 from typing import Final
 
@@ -23,6 +23,7 @@ from brokers.smqp.dialect import Dialect
 from brokers.smqp.dialogue import CommandReader
 from brokers.smqp.reading import Limits
 from brokers.smqp.topics import covers, fold
+from brokers.threads import Thread
 
 log = logging.getLogger(__name__)
 

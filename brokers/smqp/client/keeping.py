@@ -9,7 +9,7 @@ import logging
 import socket
 from collections.abc import Callable
 from math import inf
-from threading import TIMEOUT_MAX, Event, RLock, Thread, current_thread
+from threading import TIMEOUT_MAX, Event, RLock, current_thread
 from time import monotonic
 from types import TracebackType
 from typing import Final, Self
@@ -31,6 +31,7 @@ from brokers.smqp.content import Content
 from brokers.smqp.errors import ProtocolError, RefusedError
 from brokers.smqp.replies import Code, Reply
 from brokers.smqp.topics import covers_all_of, fold
+from brokers.threads import Thread
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ import logging
 import socket
 from collections.abc import Callable
 from contextlib import suppress
-from threading import Event, Lock, Thread, current_thread
+from threading import Event, Lock, current_thread
 from typing import Final, Protocol
 
 from brokers.smqp.commands import Notice
@@ -18,6 +18,7 @@ from brokers.smqp.dialogue import CommandReader, Heard, notice_reader
 from brokers.smqp.errors import RefusedError
 from brokers.smqp.reading import Limits
 from brokers.smqp.replies import Code, format_reply, plain
+from brokers.threads import Thread
 
 log = logging.getLogger(__name__)
 

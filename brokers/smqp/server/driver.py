@@ -15,10 +15,9 @@ import logging
 import ssl
 import time
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
-from threading import Thread
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 from weakref import WeakValueDictionary
@@ -45,6 +44,7 @@ from brokers.smqp.server.engine import LOGGED_IN, Engine
 from brokers.smqp.server.links import Link, Peer
 from brokers.smqp.server.options import SERVER_PORT, Options
 from brokers.smqp.server.protocols import CommandProtocol, NotifyProtocol
+from brokers.threads import Pool, Thread
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ class Server:
         self.engine = Engine(Database(store), options or Options(), clock=clock)
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, name="smqp server", daemon=True)
-        self._hashers = ThreadPoolExecutor(HASHERS, "smqp password")
+        self._hashers = Pool(HASHERS, "smqp password")
         self._listeners: list[asyncio.Server] = []
         self._tls: ssl.SSLContext | None = None
         room = Room(2 * self.engine.core.options.max_strangers, "TLS handshakes")

@@ -15,7 +15,7 @@ import ssl
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from threading import Event, Thread
+from threading import Event
 from typing import Final, NamedTuple, TypeAlias
 
 from brokers.errors import BrokerError
@@ -33,6 +33,7 @@ from brokers.smqp.server.core import Core
 from brokers.smqp.server.messages import Stored
 from brokers.smqp.server.options import SERVER_PORT
 from brokers.smqp.topics import covers, fold, is_wildcard
+from brokers.threads import Thread
 
 log = logging.getLogger(__name__)
 

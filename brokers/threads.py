@@ -1,0 +1,154 @@
+"""Threads whose start does not wait for ever. Every thread of `brokers` and `soapjms` is one of these.
+
+Python waits until a new thread says that it runs. One that has not the memory for its first step says nothing, so who
+started it would wait for the rest of its life, and with it everybody who waits for a lock that it holds.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from contextlib import suppress
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any, Final, ParamSpec, TypeAlias, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_Call: TypeAlias = "tuple[Future[Any], Callable[[], Any]]"
+
+START_SECONDS: Final = 5.0
+"""Within which a thread begins, also on a machine that is busy; else there is no thread to be had."""
+
+
+class Thread(threading.Thread):
+    """A thread that begins within `START_SECONDS`, or not at all: then `start` raises RuntimeError."""
+
+    def __init__(self, **options: Any) -> None:
+        """Make a thread that is still to be started; see `threading.Thread` for the options."""
+        super().__init__(**options)
+        self._started = self._beginning = _Beginning()
+
+    def run(self) -> None:
+        """Call the target, unless `start` gave up."""
+        if self._beginning.begin():
+            super().run()
+
+
+class _Beginning(threading.Event):
+    """Takes the place of what `threading.Thread` waits for at its start; whoever is first decides.
+
+    Waiting takes no memory, which that of an Event does.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._decided = threading.Lock()
+        self._told = threading.Lock()
+        self._told.acquire()
+
+    def begin(self) -> bool:
+        """Have the thread begin; False if nobody expects that any more."""
+        is_first = self._decided.acquire(blocking=False)
+        self._told.release()
+        return is_first
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for the thread to begin."""
+        if not self._told.acquire(timeout=START_SECONDS) and self._decided.acquire(blocking=False):
+            raise RuntimeError(f"a new thread did not begin within {START_SECONDS:g} s, as where memory is short")
+        return True
+
+
+class Pool(Executor):
+    """A few threads that call functions, begun when they are needed. They end with the program, whatever they are at.
+
+    Args:
+        most: of them.
+        name: of each, before its number.
+
+    Attributes:
+        threads: those that have begun.
+    """
+
+    def __init__(self, most: int, name: str) -> None:
+        self._most = most
+        self._name = name
+        self._lock = threading.Lock()
+        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
+        self._idle = threading.Semaphore(0)
+        self.threads: list[Thread] = []
+        self._is_closed = False
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Have a function called soon; where no further thread is to be had, by those that there are.
+
+        Raises:
+            RuntimeError: this was shut down, or has no thread and gets none.
+        """
+        future: Future[T] = Future()
+        with self._lock:
+            if self._is_closed:
+                raise RuntimeError(f"{self._name} was shut down")
+            self._calls.put((future, partial(fn, *args, **kwargs)))  # first, as a thread that finds nothing is idle
+            if not self._idle.acquire(blocking=False) and len(self.threads) < self._most:
+                self._begin()
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Take nothing more; call what was handed in, or cancel it; return once that is done if asked to wait."""
+        with self._lock:
+            if not self._is_closed:
+                self._is_closed = True
+                for _ in self.threads:
+                    self._calls.put(None)
+        if cancel_futures:
+            self._cancel()
+        if wait:
+            for thread in self.threads:
+                thread.join()
+
+    def _begin(self) -> None:
+        thread = Thread(target=self._work, name=f"{self._name}_{len(self.threads)}", daemon=True)
+        try:
+            thread.start()
+        except (RuntimeError, MemoryError):
+            if not self.threads:
+                self._calls.get()
+                raise
+        else:
+            self.threads.append(thread)
+
+    def _work(self) -> None:
+        while (call := self._next()) is not None:
+            _carry_out(*call)
+            del call  # what it holds may be large, and the next one long in coming
+
+    def _next(self) -> _Call | None:
+        try:
+            return self._calls.get_nowait()
+        except Empty:
+            self._idle.release()
+            return self._calls.get()
+
+    def _cancel(self) -> None:
+        ends = 0
+        with suppress(Empty):
+            while True:
+                call = self._calls.get_nowait()
+                if call is not None:
+                    call[0].cancel()
+                ends += call is None
+        for _ in range(ends):
+            self._calls.put(None)
+
+
+def _carry_out(future: Future[Any], function: Callable[[], Any]) -> None:
+    if future.set_running_or_notify_cancel():
+        try:
+            result = function()
+        except BaseException as error:
+            future.set_exception(error)
+        else:
+            future.set_result(result)
