@@ -27,6 +27,7 @@ except ImportError as _error:
 
 import h11
 
+from brokers.descriptors import bounded
 from brokers.files import check_files
 from brokers.handshakes import Handshakes
 from brokers.reach import check_reach
@@ -124,13 +125,13 @@ class PatientProtocol(H11Protocol):
         """Let the time of the client begin anew, once it keeps us waiting."""
         self._received = 0
         if self._held is not None:
-            self._held.since = None
+            self._room.works(self._held)
 
     def _note(self) -> None:
         assert self._held is not None
         cycle = self.cycle
         if not (cycle is None or cycle.response_complete or cycle.more_body or self.flow.write_paused):
-            self._held.since = None
+            self._room.works(self._held)
         elif self._held.since is None:
             self._room.waits(self._held)
             self._unsent = self.transport.get_write_buffer_size()
@@ -231,7 +232,7 @@ class Listener:
     ) -> None:
         if key is not None and certificate is None:
             raise UsageError(f"TLS cannot be set up with the key {key} alone; give its certificate too")
-        room = Room(at_least_one("max_connections", max_connections), "connections")
+        room = Room(bounded(at_least_one("max_connections", max_connections), 1, "connections"), "connections")
         tls = None if certificate is None else _tls(certificate, key)
         protocol: Any = _protocols(tls, room, finite(client_timeout, "client_timeout"))
         config = uvicorn.Config(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import socket
 import ssl
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from queue import SimpleQueue
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -150,6 +151,40 @@ def test_silent_strangers_make_room(has_tls: bool) -> None:
         assert silent[0].recv(10) == b""
         for each in silent:
             each.close()
+
+
+def test_silent_strangers_of_many_addresses_make_room() -> None:
+    """Where strangers of any number of addresses have all the room there is, who logs in is let in at once."""
+    with listening(max_connections=6, max_logins=6, max_strangers=3, patience=600.0) as listener, ExitStack() as stack:
+        for number in range(2, 14):
+            to = ("127.0.0.1", listener.port)
+            source = (f"127.0.0.{number}", 0)
+            stack.enter_context(socket.create_connection(to, PATIENCE, source_address=source))
+        for _ in range(6):
+            begun = monotonic()
+            stack.enter_context(user(listener, "ann"))
+            assert monotonic() - begun < 5
+        with pytest.raises(ConnectionFailedError), user(listener, "eve"):
+            pass
+
+
+def test_one_user_does_not_use_up_the_room(caplog: pytest.LogCaptureFixture) -> None:
+    """Of one user there are so many connections, by default half of all; without users, of one address. One more is
+    told, and logged; other users are let in, and who is there stays."""
+    with listening(max_connections=6) as listener, ExitStack() as stack:
+        own = [stack.enter_context(user(listener, "eve")) for _ in range(3)]
+        with pytest.raises(ConnectionFailedError, match="as many connections of this user as may be"):
+            user(listener, "eve").__enter__()
+        stack.enter_context(user(listener, "ann"))
+        own[0].close()
+        eventually(lambda: listener.guests == 3, "it is gone")
+        stack.enter_context(user(listener, "eve"))
+    assert "no room for one more of user 'eve'" in caplog.text
+    with listening(users=None, may=None, max_logins=2) as listener, ExitStack() as stack:
+        for _ in range(2):
+            stack.enter_context(brokers.connect(listener.url, reconnect=False))
+        with pytest.raises(ConnectionFailedError, match="as many connections"):
+            brokers.connect(listener.url, reconnect=False)
 
 
 def test_nobody_sends_in_the_name_of_another() -> None:

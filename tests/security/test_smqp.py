@@ -317,7 +317,26 @@ def test_silent_strangers_make_room(caplog: pytest.LogCaptureFixture) -> None:
         assert silent[0].reply() == ["408 Request timeout"]
         assert silent[0].is_over()
         assert [each.code("NOOP") for each in logged_in] == [200] * 5
-    assert "3 connections from 127.0.0.1 are not logged in" in caplog.text
+    assert (
+        "no room for more SMQP clients that have not logged in: 1 had to go, the last for one from 127.0.0.1"
+        in caplog.text
+    )
+
+
+def test_silent_strangers_of_many_addresses_make_room() -> None:
+    """Where strangers of any number of addresses have all the room there is, who logs in is let in at once, and those
+    go that have waited longest. Where all are logged in, one more is turned away."""
+    with running(max_sessions=6, max_strangers=2, login_timeout=600.0) as server, ExitStack() as stack:
+        server.accounts("alice")
+        strangers = [From(f"127.0.0.{number}", server.address) for number in range(2, 12)]
+        for stranger in strangers:
+            stack.callback(stranger.close)
+        inside = [server.client("alice", listen=False) for _ in range(6)]
+        assert [each.code("NOOP") for each in inside] == [200] * 6
+        assert strangers[0].reply() == ["408 Request timeout"]
+        assert strangers[-1].is_over() or strangers[-1].reply()
+        assert server.raw().banner.startswith("SMQP/1.0 Not Available")
+        assert [each.code("NOOP") for each in inside] == [200] * 6
 
 
 class From(Raw):

@@ -44,7 +44,8 @@ class Options:
             do not count.
         max_subscriptions: of one account.
         max_logins: sessions of one account at a time.
-        max_sessions: connections at a time.
+        max_sessions: connections at a time. Where there are as many, one more ends the first of those that are not
+            logged in, of the address that has most of them.
         max_strangers: connections from one address (of IPv6: one network of 64 bits) that are not logged in. One
             more ends the first of them that have had a second to log in and wait for no answer. With SMQPS as many
             may be setting up TLS besides, for ten seconds each.
@@ -80,7 +81,7 @@ class Options:
     max_octets: int = 1 << 30
     max_subscriptions: int = 1_000
     max_logins: int = 100
-    max_sessions: int = 10_000
+    max_sessions: int = 5_000
     max_strangers: int = 200
     max_in_answer: int = 1_000
     max_events: int = 1_000
