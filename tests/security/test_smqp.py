@@ -14,7 +14,7 @@ from queue import SimpleQueue
 import pytest
 import trustme
 from ports import nobody
-from smqp_kit import CREATED, PATIENCE, Raw, Running, eventually, publication, running
+from smqp_kit import CREATED, PATIENCE, From, Raw, Running, eventually, publication, running
 
 import brokers
 from brokers import Message, MessageType, Property, PropertyType, queue
@@ -337,15 +337,6 @@ def test_silent_strangers_of_many_addresses_make_room() -> None:
         assert strangers[-1].is_over() or strangers[-1].reply()
         assert server.raw().banner.startswith("SMQP/1.0 Not Available")
         assert [each.code("NOOP") for each in inside] == [200] * 6
-
-
-class From(Raw):
-    """A client at another address of this machine."""
-
-    def __init__(self, host: str, address: tuple[str, int]) -> None:
-        connected = socket.create_connection(address, PATIENCE, source_address=(host, 0))
-        self.connect = lambda _: connected  # type: ignore[method-assign]
-        super().__init__(address)
 
 
 def test_nobody_is_believed_to_be_another(market: Running) -> None:
