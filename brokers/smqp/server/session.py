@@ -59,7 +59,7 @@ class Session:
         claimed: the account whose password is to follow.
         guid: of this login.
         failures: wrong passwords so far.
-        missed_ports: ports in a row at which nobody could be notified.
+        missed_ports: ports that were named since a message was taken, or with `hide_ports=False` somebody listened.
         held: its part of the room that the server has.
         unsent: octets written since the connection had sent all.
         is_busy: the answer to a command is still to come, so no further one is read.
