@@ -28,6 +28,7 @@ from brokers.amqp.provider.options import Options
 from brokers.amqp.provider.outgoing import Outgoing
 from brokers.amqp.provider.sources import SHARED_SUBSCRIPTIONS
 from brokers.amqp.provider.transactions import Works
+from brokers.amqp.stack import start
 from brokers.amqp.streams import Plain, Stream
 from brokers.embedded import Broker
 from brokers.errors import BrokerError, ConnectionFailedError, ConnectionLostError
@@ -195,7 +196,7 @@ class Guest(Driver):
         """
         self._thread = Thread(target=self._serve, name=f"{self} guest", daemon=True)
         try:
-            self._thread.start()
+            start(self._thread)
         except RuntimeError:
             self._thread = None
             self.turn_away()
