@@ -11,8 +11,10 @@ from queue import SimpleQueue
 from time import monotonic
 from typing import Any
 
+import proton
 import pytest
 import trustme
+from amqp_raw import Raw
 from calling_kit import eventually
 from proton import symbol
 
@@ -78,6 +80,25 @@ def test_temporary_names_are_not_guessed() -> None:
         assert len(asked.name.rpartition("-")[2]) * 4 >= 128
         eve.send(text("told", asked)).result(20)
         assert arrived.get(timeout=20) == "told"
+
+
+def test_who_knows_a_temporary_queue_does_not_receive_from_it() -> None:
+    """Of another connection's temporary queue nobody receives, of another user or the same: it is told, whoever made it
+    is answered."""
+    users = {"ann": "ann", "eve": "eve"}
+    with listening(users=users, may=None) as listener:
+        url = listener.url.replace("://", "://ann:ann@")
+        with brokers.connect(url, reconnect=False) as ann:
+            arrived: SimpleQueue[Any] = SimpleQueue()
+            own = ann.temporary()
+            ann.consume(own, lambda delivery: arrived.put(delivery.message.body), auto_accept=True)
+            assert own.address is not None
+            for name in users:
+                with Raw(listener.port, user=name) as other:
+                    end = other.end_of(other.receive(own.address))
+                    assert end.condition in ("amqp:not-allowed", "amqp:unauthorized-access")
+                    other.send(other.attach(own.address), proton.Message(body=f"from {name}"))
+                    assert arrived.get(timeout=PATIENCE) is not None
 
 
 def guess(port: int, name: str, password: str, host: str = "127.0.0.1") -> int:
