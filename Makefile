@@ -93,9 +93,9 @@ $(PACKAGES): build/%/.fetched: tests/%/package.json tests/%/package-lock.json | 
 	npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund --loglevel=error
 	touch $@
 
-$(ZEEP)/.fetched: $(SETUP)
+$(ZEEP)/.fetched: $(SETUP) requirements-oldest-zeep.lock
 	rm -rf $(ZEEP)
-	$(PIP) install --no-deps --target $(ZEEP) zeep==$(OLDEST_ZEEP)
+	$(PIP) install --no-deps --require-hashes --requirement requirements-oldest-zeep.lock --target $(ZEEP)
 	touch $@
 
 lint: setup

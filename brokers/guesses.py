@@ -1,4 +1,4 @@
-"""How often passwords may be guessed from one place, for the servers here. No I/O.
+"""How often passwords may be guessed from one place, for the servers here, and others that pace guesses. No I/O.
 
 A place is an address, or of IPv6 a network of 64 bits, which is what one customer has. Some refused logins are free;
 beyond that one more is looked at every few seconds, and those between are refused unseen, which costs nothing. Who has
@@ -52,10 +52,12 @@ class Guesses:
 
     Args:
         ticks: seconds of a clock that never jumps.
+        what: is refused, for the log, and how it belongs to its place.
     """
 
-    def __init__(self, ticks: Callable[[], float] = monotonic) -> None:
+    def __init__(self, ticks: Callable[[], float] = monotonic, what: str = "login from") -> None:
         self._ticks = ticks
+        self._what = what
         self._lock = Lock()
         self._known: OrderedDict[Lane, None] = OrderedDict()
         self._refused: OrderedDict[Lane, tuple[float, float]] = OrderedDict()
@@ -74,7 +76,8 @@ class Guesses:
                 return True
             self._unseen[lane] = self._unseen.get(lane, 0) + 1
             if self._unseen[lane] == 1:
-                log.warning("logins from %s are refused unseen for now, but for one in %g s", _told(lane), SECONDS)
+                those = self._what.replace(" ", "s ", 1)
+                log.warning("%s %s are refused unseen for now, but for one in %g s", those, _told(lane), SECONDS)
             return False
 
     def right(self, address: str, user: str) -> None:
@@ -96,7 +99,7 @@ class Guesses:
                 self._unseen.pop(self._refused.popitem(last=False)[0], None)
             unseen = self._unseen.pop(lane, 0)
         others = f"; {unseen} more since the last one were refused unseen" if unseen else ""
-        log.warning("a login from %s as %r was refused%s", lane.place, user[:SHOWN], others)
+        log.warning("a %s %s was refused%s", self._what, _told(lane._replace(user=user)), others)
 
     def _count(self, lane: Lane) -> float:
         count, since = self._refused.get(lane, (0.0, 0.0))
@@ -104,4 +107,4 @@ class Guesses:
 
 
 def _told(lane: Lane) -> str:
-    return f"{lane.place} as {lane.user[:SHOWN]!r}" if lane.user else lane.place
+    return f"{lane.place[:SHOWN]} as {lane.user[:SHOWN]!r}" if lane.user else lane.place[:SHOWN]

@@ -5,9 +5,11 @@ The one writer of `Recorder`, `soapjms capture` and `soapjms generate`. Nothing 
 
 from __future__ import annotations
 
+import errno
 import gzip
 import logging
 import os
+import stat
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -16,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from brokers.files import OPEN_ALREADY
 from soapjms.protocol.errors import UsageError
 
 log = logging.getLogger("soapjms.capturelog")
@@ -197,8 +200,25 @@ class LogFiles:
 
 
 def _appended(path: str, flags: int) -> int:
-    """Open a file, its owner's if it is made, so that all that is written goes to its end, wherever that is by then."""
-    return os.open(path, flags | os.O_APPEND, 0o600)
+    """Open a file, its owner's alone, so that all that is written goes to its end, wherever that is by then.
+
+    Raises:
+        OSError: it cannot be opened, or somebody else chose where what is written goes: it is a link, or another's.
+    """
+    if not path.startswith((*OPEN_ALREADY, "/dev/std")):
+        flags |= os.O_NOFOLLOW
+    file = os.open(path, flags | os.O_APPEND, 0o600)
+    try:
+        found = os.fstat(file)
+        if stat.S_ISREG(found.st_mode):
+            if found.st_uid != os.geteuid():
+                raise PermissionError(errno.EPERM, "this log belongs to another user; write to another file", path)
+            if stat.S_IMODE(found.st_mode) & 0o077:
+                os.fchmod(file, 0o600)
+    except OSError:
+        os.close(file)
+        raise
+    return file
 
 
 def _ends_within_a_line(path: Path) -> bool:

@@ -7,9 +7,12 @@ be looked into is left out as a whole. Nothing here knows of files or brokers.
 from __future__ import annotations
 
 import re
+from base64 import b64encode, encodebytes
+from binascii import a2b_base64
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from brokers.message import Body, Element, Message, Properties, Property, PropertyType, PropertyValue
@@ -22,7 +25,7 @@ from soapjms.protocol.uri import parse
 
 HIDDEN: Final = b"***"
 ALWAYS: Final = ("Password",)
-"""Elements that are hidden without being named: of WS-Security."""
+"""Elements that are hidden without being named, however they are capitalised: of WS-Security."""
 
 LONG: Final = 2048
 """Characters of a URI from which on it is not remembered."""
@@ -30,13 +33,56 @@ LONG: Final = 2048
 NAME: Final = re.compile(r"[^\W\d][\w.-]*")
 
 
+class Wide(NamedTuple):
+    """An encoding whose characters have several octets, such as may be in one part of several.
+
+    Attributes:
+        codec: it.
+        width: octets of a unit.
+        runs: matches all that follows, unit by unit: what can be decoded at once, and what cannot.
+    """
+
+    codec: str
+    width: int
+    runs: re.Pattern[bytes]
+
+
+def _runs(unit: bytes, other: bytes) -> re.Pattern[bytes]:
+    return re.compile(b"(?:" + unit + b")++|(?:(?!" + unit + b")" + other + b")++", re.DOTALL)
+
+
+WIDE: Final = (
+    Wide("utf-16-le", 2, _runs(b"..", b"..")),
+    Wide("utf-16-be", 2, _runs(b"..", b"..")),
+    Wide("utf-32-le", 4, _runs(rb"..[\x00-\x10]\x00", b"....")),
+    Wide("utf-32-be", 4, _runs(rb"\x00[\x00-\x10]..", b"....")),
+)
+
+BASE64_TEXT: Final = re.compile(r"[A-Za-z0-9+/\s]{16,}={0,2}\s*")
+"""Text that may be base64 as a whole."""
+
+BASE64_PART: Final = re.compile(
+    rb"(content-transfer-encoding:[ \t]*base64[^\r\n]{0,1000}\r?\n(?:[^\r\n]{1,1000}+\r?\n){0,50}+\r?\n)"
+    rb"([A-Za-z0-9+/\s]++={0,2})",
+    re.IGNORECASE,
+)
+"""A part of several in base64: its headers from that one on, and what it has."""
+
+
 class Rule(NamedTuple):
-    """What is hidden in bodies: what a record calls it, how it is found in UTF-8 or UTF-16, what is put there."""
+    """What is hidden in bodies.
+
+    Attributes:
+        what: what a record calls it.
+        pattern: finds it in UTF-8.
+        instead: what is put there.
+        needles: find its name in other encodings; it is looked for there only where its name is.
+    """
 
     what: str
     pattern: re.Pattern[bytes]
     instead: bytes
-    is_wide: bool = False
+    needles: Mapping[Wide, re.Pattern[bytes]] = MappingProxyType({})
 
 
 class Masked(NamedTuple):
@@ -58,7 +104,7 @@ class Mask:
     """What is hidden; `***` is there instead.
 
     Of an element it is the content, up to its next end tag; its attributes stay. In a multipart body that is so in each
-    part that is text; what a part has in base64 stays.
+    part, in UTF-8, UTF-16, UTF-32, and in base64 of them.
 
     Args:
         properties: names of message properties; those that look like a secret's are hidden anyway.
@@ -76,7 +122,7 @@ class Mask:
 
     def __post_init__(self) -> None:
         names = dict.fromkeys((*ALWAYS, *self.elements))
-        elements = [rule for name in names for rule in _element_rules(name)]
+        elements = [_element_rule(name) for name in names]
         patterns = [_pattern_rule(number, text) for number, text in enumerate(self.patterns, 1)]
         object.__setattr__(self, "rules", (*elements, *patterns))
 
@@ -149,15 +195,39 @@ class Mask:
         return text.decode().encode(seen.codec), found
 
     def _in_utf_8(self, octets: bytes) -> tuple[bytes, list[str]]:
-        found = []
-        has_wide = b"\0" in octets
+        found = list[str]()
+        if b"\0" in octets:
+            octets = self._in_wide(octets, found)
+        if b"ase64" in octets or b"ASE64" in octets:
+            octets = BASE64_PART.sub(partial(self._in_part, found), octets)
         for rule in self.rules:
-            if rule.is_wide and not has_wide:
-                continue
             octets, count = rule.pattern.subn(rule.instead, octets)
             if count and rule.what not in found:
                 found.append(rule.what)
         return octets, found
+
+    def _in_wide(self, octets: bytes, found: list[str]) -> bytes:
+        """Hide elements in UTF-16 and UTF-32, wherever their characters begin; note what was found."""
+        for rule in self.rules:
+            for wide, needle in rule.needles.items():
+                for start in {each.start() % wide.width for each in needle.finditer(octets)}:
+                    hide = partial(_in_run, rule, wide.codec, found)
+                    octets = octets[:start] + wide.runs.sub(hide, octets[start:])
+        return octets
+
+    def _in_part(self, found: list[str], part: re.Match[bytes]) -> bytes:
+        """Hide what is hidden in a part that is in base64; note what was found."""
+        octets, hidden = self._in_base64(part[2])
+        found += [each for each in hidden if each not in found]
+        return part[1] + octets if hidden else part[0]
+
+    def _in_base64(self, text: bytes) -> tuple[bytes, list[str]]:
+        """Hide what is hidden in base64, and return base64; what is none stays."""
+        try:
+            octets, found = self._in_utf_8(a2b_base64(text))
+        except ValueError:
+            return text, []
+        return (encodebytes(octets).replace(b"\n", b"\r\n") if b"\n" in text else b64encode(octets)), found
 
     def _in_map(self, body: Properties) -> tuple[Body, list[str]]:
         """Hide entries that are called as what is hidden, and what is hidden in the texts of others."""
@@ -167,19 +237,27 @@ class Mask:
                 made.append(_hidden(entry))
                 found.append(f"entry {entry.name}")
             else:
-                value, hidden = self._in_value(entry.value)
+                value, hidden = self._in_entry(entry)
                 made.append(Property(entry.name, entry.type, value) if hidden else entry)
                 found += hidden
         return (Properties(made) if found else body), list(dict.fromkeys(found))
 
     def _in_stream(self, body: tuple[Element, ...]) -> tuple[Body, list[str]]:
         """Hide what is hidden in the texts of a StreamMessage, whose elements have no names."""
-        seen = [(each, *self._in_value(each.value)) for each in body]
+        seen = [(each, *self._in_entry(each)) for each in body]
         found = [what for _, _, hidden in seen for what in hidden]
         if not found:
             return body, []
         made = tuple(each._replace(value=value) if hidden else each for each, value, hidden in seen)
         return made, list(dict.fromkeys(found))
+
+    def _in_entry(self, entry: Property | Element) -> tuple[PropertyValue, list[str]]:
+        """Hide what is hidden in the value of an entry; octets are there as base64, and text may be base64, too."""
+        value = entry.value
+        if isinstance(value, str) and (entry.type is PropertyType.BYTES or BASE64_TEXT.fullmatch(value)):
+            octets, found = self._in_base64(value.encode("ascii", "replace"))
+            return octets.decode(), found
+        return self._in_value(value)
 
     def _in_value(self, value: PropertyValue) -> tuple[PropertyValue, list[str]]:
         if not isinstance(value, str):
@@ -200,6 +278,18 @@ def _redacted(uri: str) -> str:
     return parse(uri).redacted
 
 
+def _in_run(rule: Rule, codec: str, found: list[str], run: re.Match[bytes]) -> bytes:
+    """Hide one element in what is all of one encoding, if it is, and note that."""
+    try:
+        text = run[0].decode(codec, "surrogatepass")
+    except UnicodeDecodeError:
+        return run[0]
+    octets, count = rule.pattern.subn(rule.instead, text.encode("utf-8", "surrogatepass"))
+    if count and rule.what not in found:
+        found.append(rule.what)
+    return octets.decode("utf-8", "surrogatepass").encode(codec, "surrogatepass") if count else run[0]
+
+
 def _reason(error: ValueError | KeyError) -> str:
     return f"the encoding {error} is not known" if isinstance(error, KeyError) else str(error)
 
@@ -208,36 +298,20 @@ def _hidden(entry: Property) -> Property:
     return Property(entry.name, PropertyType.STRING, HIDDEN.decode())
 
 
-def _element_rules(name: str) -> list[Rule]:
+def _element_rule(name: str) -> Rule:
     if not NAME.fullmatch(name):
         raise UsageError(f"{name!r} is no local name of an element: no prefix, no path, as in CardNumber")
     # No `<` within a tag, so that a body full of beginnings is not looked through once for each of them.
     tag = rb"(?:[^\s<>/:]+:)?" + re.escape(name).encode()
     # A quoted `/>` ends no tag; where a quote is odd, the next `>` does.
     within = rb"(?:(?:[^<>\"']|\"[^\"<]*\"|'[^'<]*')*+|[^<>]*+)"
-    pattern = rb"(<" + tag + rb"(?:\s" + within + rb")?(?<!/)>).*?(?=</" + tag + rb"\s*>|\Z)"
-    rules = [Rule(f"element {name}", re.compile(pattern, re.DOTALL), rb"\1" + HIDDEN)]
-    for codec in ("utf-16-le", "utf-16-be"):  # such as in one part of several, where nothing else says so
-        wide = {each: re.escape(each.encode(codec)) for each in (name, *"<>:/\"' \t\r\n")}
-        blank = b"|".join(wide[each] for each in " \t\r\n")
-        other = b"(?:(?!" + b"|".join(wide[each] for each in "<>:/") + b").{2})"
-        tag = b"(?:" + other + b"{1,100}?" + wide[":"] + b")?" + wide[name]
-        attributes = b"(?:(?:" + blank + b")" + _within(wide) + b")?"
-        end = b"(?<!" + wide["/"] + b")" + wide[">"]
-        pattern = b"(" + wide["<"] + tag + attributes + end + b").*?(?=" + wide["<"] + wide["/"] + tag + b"|\\Z)"
-        stars = HIDDEN.decode().encode(codec)
-        rules.append(Rule(f"element {name}", re.compile(pattern, re.DOTALL), rb"\1" + stars, is_wide=True))
-    return rules
-
-
-def _within(wide: Mapping[str, bytes]) -> bytes:
-    """Return what a tag in UTF-16 has within, as `_element_rules` has it for UTF-8."""
-
-    def but(signs: str) -> bytes:
-        return b"(?:(?!" + b"|".join(wide[each] for each in signs) + b").{2})"
-
-    quoted = [wide[quote] + but(f"{quote}<") + b"*" + wide[quote] for quote in "\"'"]
-    return b"(?:(?:" + b"|".join([but("<>\"'"), *quoted]) + b")*+|" + but("<>") + b"*+)"
+    # An end tag within CDATA, a comment or an instruction ends nothing.
+    apart = [rb"<!\[CDATA\[.*?(?:\]\]>|\Z)", rb"<!--.*?(?:-->|\Z)", rb"<\?.*?(?:\?>|\Z)"]
+    content = rb"(?:[^<]++|" + rb"|".join(apart) + rb"|<(?!/" + tag + rb"\s*>))*+"
+    pattern = rb"(<" + tag + rb"(?:\s" + within + rb")?(?<!/)>)" + content
+    flags = re.DOTALL | (re.IGNORECASE if name in ALWAYS else re.NOFLAG)
+    needles = {wide: re.compile(re.escape(name.encode(wide.codec)), re.IGNORECASE) for wide in WIDE}
+    return Rule(f"element {name}", re.compile(pattern, flags), rb"\1" + HIDDEN, needles)
 
 
 def _pattern_rule(number: int, text: str) -> Rule:

@@ -27,6 +27,7 @@ from typing import Any, Final, TypeAlias
 
 from lxml import etree
 
+from brokers.guesses import Guesses
 from soapjms.answers import Prepared
 from soapjms.middleware import is_coroutine
 from soapjms.protocol.envelope import Blame
@@ -218,6 +219,9 @@ class Nonces:
 class UsernameTokens:
     """A `verify` hook for UsernameTokens, with text or digest passwords. The identity is the user's name.
 
+    Wrong passwords are logged. After ten for one user, one more token is looked at every two seconds, and those between
+    are refused as if they were wrong.
+
     Args:
         passwords: by user, or a function that returns a user's password, None if there is no such user.
         check: for passwords that nobody can read: called with user and password, it returns whether they go together.
@@ -257,6 +261,7 @@ class UsernameTokens:
         self._digest_only = digest_only
         self._max_age, self._skew, self._clock = max_age, skew, clock
         self._nonces = Nonces(int(max_nonces) or 1)
+        self._guesses = Guesses(what="UsernameToken of")
 
     def __call__(self, request: Request, security: etree._Element | None) -> str:
         """Return the user's name.
@@ -278,8 +283,9 @@ class UsernameTokens:
         nonce, created = _said(token, "Nonce"), text_of(only_child(token, WSU, "Created"))
         age = None if created is None or request.finished else self._created(created, now)
         octets = None if nonce is None else _octets(nonce)
-        if user is None or not self._is_right(kind, user, text_of(password), octets, created):
+        if user is None:
             raise refused("FailedAuthentication")
+        self._check_password(request, kind, user, text_of(password), octets, created)
         if age is not None and octets is not None:
             oldest = now - self._max_age
             if not self._nonces.take(
@@ -287,6 +293,23 @@ class UsernameTokens:
             ):
                 raise refused("FailedAuthentication", "the nonce was used before")
         return user
+
+    def _check_password(
+        self, request: Request, kind: str, user: str, password: str | None, nonce: bytes | None, created: str | None
+    ) -> None:
+        """See that a password is right, unless too many for that user were wrong.
+
+        Who has sent right ones for the user under a JMSXUserID counts apart, so that others do not keep it out where
+        the broker says who sends.
+        """
+        sender = request.message.properties.text("JMSXUserID") or ""
+        lane = self._guesses.lane(repr(user.casefold()), sender[:MAX_TEXT])
+        if not request.finished and not self._guesses.allows(lane):
+            raise refused("FailedAuthentication")
+        if not self._is_right(kind, user, password, nonce, created):
+            self._guesses.wrong(lane, sender)
+            raise refused("FailedAuthentication")
+        self._guesses.right(lane.place, sender[:MAX_TEXT])
 
     def _is_right(self, kind: str, user: str, password: str | None, nonce: bytes | None, created: str | None) -> bool:
         if kind not in (TEXT, DIGEST) or (kind == TEXT and self._digest_only) or (kind == DIGEST and self._check):

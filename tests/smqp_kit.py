@@ -203,6 +203,15 @@ class Raw(Wire):
             self.notify.close()
 
 
+class From(Raw):
+    """A client at another address of this machine, which counts for itself."""
+
+    def __init__(self, host: str, address: tuple[str, int]) -> None:
+        connected = socket.create_connection(address, PATIENCE, source_address=(host, 0))
+        self.connect = lambda _: connected  # type: ignore[method-assign]
+        super().__init__(address)
+
+
 def publication(command: str, *attributes: str, data: str | None = None) -> list[str]:
     """Make the lines of a message and of its command, without the last empty one."""
     lines = [command, *(() if any(each.startswith("Created") for each in attributes) else (CREATED,)), *attributes, ""]

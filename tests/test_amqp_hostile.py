@@ -108,7 +108,7 @@ def test_many_connections(binding: Binding | None) -> None:
 
 def test_as_many_as_are_let_in() -> None:
     """The next one is turned away, until somebody goes; who is in notices nothing."""
-    with Listener(Broker(), port=0, options=Options(max_connections=3)) as listener:
+    with Listener(Broker(), port=0, options=Options(max_connections=3, max_logins=3)) as listener:
         inside = [Raw(listener.port) for _ in range(3)]
         with socket.create_connection(("127.0.0.1", listener.port), PATIENCE) as late:
             assert late.recv(10) == b""

@@ -610,7 +610,7 @@ def test_only_what_is_there() -> None:
 
 def test_limits() -> None:
     """Links, messages and clients have an end; who goes beyond is told, and others go on."""
-    options = Options(max_links=2, max_message=1000, max_connections=2)
+    options = Options(max_links=2, max_message=1000, max_connections=2, max_logins=2)
     with Listener(Broker(max_messages=1), port=0, options=options) as listening, Raw(listening.port) as raw:
         link = raw.attach("q")
         assert raw.outcome(raw.send(link, to(None))).state == ACCEPTED

@@ -47,6 +47,7 @@ from soapjms.bridge.http import HttpBridge
 from soapjms.bridge.listening import Listener
 from soapjms.protocol import names
 from soapjms.protocol.attachments import XOP_INCLUDE
+from soapjms.protocol.errors import InvalidWsdlError
 
 URI = "jms:queue:greeter"
 PHOTO = b"\x89PNG\r\n\x1a\n\x00\xff--\r\n"
@@ -626,6 +627,17 @@ def test_what_a_wsdl_imports_is_told_too(connection: Connection, tmp_path: Path)
     ):
         client = zeep.Client(f"{listener.url}/?wsdl", transport=Transport(session=session))
         assert client.service.greetMe("World") == "Hello World"
+
+
+def test_an_import_that_is_no_uri(connection: Connection, tmp_path: Path) -> None:
+    """It is refused as a WSDL that cannot be read, and the error shows no more than the location."""
+    text = ECHO[SOAP_11].read_text(encoding="utf-8")
+    for location in ("http://[::1", "http://[x]y/", "//[", "http://a[b"):
+        opened = text.index(">", text.index("<xs:schema")) + 1
+        importing = f'<xs:import namespace="urn:other" schemaLocation="{location}"/>'
+        (tmp_path / "echo.wsdl").write_text(text[:opened] + importing + text[opened:], encoding="utf-8")
+        with pytest.raises(InvalidWsdlError, match="look at its host"):
+            HttpBridge(connection, Behind(URI, tmp_path / "echo.wsdl"))
 
 
 # Using it

@@ -467,6 +467,7 @@ class FakeServer:
         self.listener = Listener()
         self.address = ("127.0.0.1", self.listener.port)
         self.port = 0
+        self._first: list[Wire] = []
         self.heard: list[str] = []
         self.ended = Event()
         self._banner = banner
@@ -490,6 +491,7 @@ class FakeServer:
                     wire.until(b"\r\n.\r\n")
                 if line.startswith("SET NOTIFY PORT"):
                     self.port = int(line.split()[-1])
+                    self._first.append(self.notify())
                 wire.send(self._replies.get(line.split()[0], b"200 OK\r\n\r\n"))
         except (OSError, EOFError):
             pass
@@ -507,6 +509,8 @@ class FakeServer:
     def __exit__(self, *exception: object) -> None:
         self.listener.close()
         self._thread.join(PATIENCE)
+        for each in self._first:
+            each.close()
 
 
 @pytest.mark.parametrize(

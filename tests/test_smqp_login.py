@@ -255,6 +255,8 @@ def test_logins_and_connections_are_limited(server: Running) -> None:
     second = server.raw()
     assert second.code("LOGIN alice CLEAR/1.0") == 200
     assert second.code("PASS alice pw") == 403
+    server.client("bob", listen=False)
+    assert second.reply() == ["408 Request timeout"]
     assert server.raw().banner.startswith("SMQP/1.0 Not Available")
 
 

@@ -269,6 +269,7 @@ def test_SM_120_SM_124_SM_125_SM_126_suspend_and_resume(server: Running) -> None
 
 def test_SM_121_SM_122_the_client_moves_to_another_port(server: Running) -> None:
     """The server leaves the old connection, and has made the new one when it answers; what waited comes there."""
+    server.server.administer(lambda admin: admin.set_options(hide_ports=False))
     client = server.client("alice")
     client.data("SUB MESSAGE /q/a")
     smuid = client.publish("/q/a", "1")
@@ -284,7 +285,9 @@ def test_SM_121_SM_122_the_client_moves_to_another_port(server: Running) -> None
 
 
 def test_SM_123_a_port_that_nobody_listens_at(server: Running) -> None:
-    """404; the next command is answered as ever. One that never answers: 408."""
+    """404; the next command is answered as ever. One that never answers: 408. That is as the draft has it; see
+    tests/security/test_smqp.py."""
+    server.server.administer(lambda admin: admin.set_options(hide_ports=False))
     client = server.client("alice", listen=False)
     with nobody() as port:
         assert client.code(f"SET NOTIFY PORT {port}") == 404

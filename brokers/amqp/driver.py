@@ -25,6 +25,7 @@ from typing import Any, Final, NoReturn
 from proton import Condition, ProtonException
 
 from brokers.amqp.machine import Handlers, Machine
+from brokers.amqp.stack import start
 from brokers.amqp.waker import Waker
 from brokers.errors import BrokerError, ConnectionFailedError, ConnectionLostError
 from brokers.threads import Thread
@@ -176,7 +177,7 @@ class Driver(ABC):
             self._flush()
         thread = Thread(target=self._run, args=(machine, connected), name=f"{self} reader", daemon=True)
         self._thread = thread
-        thread.start()
+        start(thread)
 
     def _join(self, until: float) -> None:
         thread = self._thread

@@ -10,9 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import IntEnum
+from functools import partial
 from typing import Any, Final, NamedTuple, cast
 
 from proton import Data, DataException, Described, ulong
+
+from brokers.amqp.stack import is_shallow, with_stack
 
 
 class Section(IntEnum):
@@ -122,6 +125,10 @@ def _data(view: memoryview) -> tuple[int, Found | None] | None:
 
 
 def _decode_one(view: memoryview) -> tuple[int, Found | None]:
+    return _decoded(view) if is_shallow(view) else with_stack(partial(_decoded, view))
+
+
+def _decoded(view: memoryview) -> tuple[int, Found | None]:
     data = Data()
     try:
         size = data.decode(cast("bytes", view))  # any buffer will do, and the rest of a large message is not copied

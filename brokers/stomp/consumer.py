@@ -273,7 +273,7 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
         if before is not None and before.generation >= generation:
             if not again or before.generation > generation:
                 return False
-            if link.dialect.subscribed is not None:
+            if link.dialect.subscribed is not None and before.is_live:  # else it was refused, or ended
                 return self._ask_again(before, link.dialect.subscribed)
             if self._turns.is_busy and self._destination.kind not in link.dialect.owns_copies:
                 return False  # what came next would wait behind that, though others have the time

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import socket
 import ssl
 from collections.abc import Callable
@@ -26,6 +27,7 @@ except ImportError as _error:
 
 import h11
 
+from brokers.descriptors import bounded
 from brokers.files import check_files
 from brokers.handshakes import Handshakes
 from brokers.reach import check_reach
@@ -52,6 +54,53 @@ _AT_ONCE: Final = pack("ii", 1, 0)
 """SO_LINGER: what was not sent is given up, also by the system."""
 
 
+UNREAD: Final = (h11.SEND_BODY, h11.ERROR)
+"""Where a client is that has more to send than we have read."""
+
+MAX_PROBLEM: Final = 500
+"""Characters of what is said of a request that is none."""
+
+_BYTEARRAY: Final = re.compile(r"bytearray\((b(['\"]).*?\2)\)", re.DOTALL)
+
+
+class Closing:
+    """A transport that lingers: where the client still sends, it is closed once the client has read the answer.
+
+    If it was closed at once, with octets of the client unread, the system would tell the client that the connection was
+    reset, and drop the answer. So it says that no more comes, and what does come is dropped until the client has closed
+    its side, or whoever looks at the time ends the connection.
+
+    Args:
+        transport: it.
+        is_unread: says whether the client still sends.
+
+    Attributes:
+        is_lingering: it is closed but for that.
+    """
+
+    def __init__(self, transport: asyncio.Transport, is_unread: Callable[[], bool]) -> None:
+        self._transport = transport
+        self._is_unread = is_unread
+        self.is_lingering = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def is_closing(self) -> bool:
+        """Say whether nothing more is to be written."""
+        return self.is_lingering or self._transport.is_closing()
+
+    def close(self) -> None:
+        """Close, now or as soon as the client has; called again, now."""
+        if self.is_closing() or not self._is_unread():
+            self._transport.close()
+            return
+        self.is_lingering = True
+        if self._transport.can_write_eof():  # not with TLS, where the answer has a length
+            self._transport.write_eof()
+        self._transport.resume_reading()
+
+
 class PatientProtocol(H11Protocol):
     """HTTP/1.1 that ends a connection whose client keeps it waiting for too long; uvicorn itself waits for ever.
 
@@ -72,7 +121,8 @@ class PatientProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin; somebody else may have to go."""
-        super().connection_made(transport)
+        self._closing = Closing(transport, lambda: self.conn.their_state in UNREAD)
+        super().connection_made(self._closing)  # type: ignore[arg-type] # which has all that a transport has
         self._look_later = self.loop.call_later(self._timeout, self._look)
         self._held = self._room.enter(self.client[0] if self.client else "", 1, self.end)
 
@@ -95,7 +145,9 @@ class PatientProtocol(H11Protocol):
     # Whether the client keeps us waiting
 
     def data_received(self, data: bytes) -> None:
-        """Read."""
+        """Read; what comes behind a request that was refused is dropped."""
+        if self._closing.is_lingering:
+            return
         self._received += len(data)
         if self._received >= PIECE and not self.flow.write_paused:
             self._begin()
@@ -124,13 +176,13 @@ class PatientProtocol(H11Protocol):
         """Let the time of the client begin anew, once it keeps us waiting."""
         self._received = 0
         if self._held is not None:
-            self._held.since = None
+            self._room.works(self._held)
 
     def _note(self) -> None:
         assert self._held is not None
         cycle = self.cycle
         if not (cycle is None or cycle.response_complete or cycle.more_body or self.flow.write_paused):
-            self._held.since = None
+            self._room.works(self._held)
         elif self._held.since is None:
             self._room.waits(self._held)
             self._unsent = self.transport.get_write_buffer_size()
@@ -146,6 +198,7 @@ class PatientProtocol(H11Protocol):
                 self._room.waits(self._held)
         cycle = self.cycle
         is_uploading = cycle is not None and cycle.more_body and not cycle.response_complete
+        is_uploading = is_uploading and not self._closing.is_lingering
         since = now if self._held.since is None or is_uploading else self._held.since
         if since + self._timeout <= now:
             self.end()
@@ -160,14 +213,14 @@ class PatientProtocol(H11Protocol):
         Spec: RFC 9112 6.3, by which the connection is closed then.
         """
         problem = self.conn.problem
-        text = f"{problem or msg}\n"
-        log.info("refused what is no request: %s", problem or msg)
+        text = _BYTEARRAY.sub(r"\1", f"{problem or msg}")[:MAX_PROBLEM]
+        log.info("refused what is no request: %s", text)
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             status = HTTPStatus(problem.error_status_hint if problem is not None else HTTPStatus.BAD_REQUEST)
             headers = [("Content-Type", "text/plain; charset=utf-8"), ("Connection", "close")]
             for event in (
                 h11.Response(status_code=status, headers=headers, reason=status.phrase),
-                h11.Data(data=text.encode("ascii", "backslashreplace")),
+                h11.Data(data=f"{text}\n".encode("ascii", "backslashreplace")),
                 h11.EndOfMessage(),
             ):
                 self.transport.write(self.conn.send(event) or b"")
@@ -231,7 +284,7 @@ class Listener:
     ) -> None:
         if key is not None and certificate is None:
             raise UsageError(f"TLS cannot be set up with the key {key} alone; give its certificate too")
-        room = Room(at_least_one("max_connections", max_connections), "connections")
+        room = Room(bounded(at_least_one("max_connections", max_connections), 1, "connections"), "connections")
         tls = None if certificate is None else _tls(certificate, key)
         protocol: Any = _protocols(tls, room, finite(client_timeout, "client_timeout"))
         config = uvicorn.Config(

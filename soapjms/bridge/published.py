@@ -17,6 +17,7 @@ from lxml import etree
 from soapjms.protocol import xml
 from soapjms.protocol.errors import InvalidWsdlError, UsageError
 from soapjms.protocol.names import EDITION_OF_NAMESPACE, Mep
+from soapjms.protocol.showing import shown
 from soapjms.protocol.wsdl import Description, Port
 from soapjms.protocol.wsdl.documents import MAX_DOCUMENTS, MAX_OCTETS, WSDL11, WSDL20, Document
 from soapjms.protocol.wsdl.wsdl11 import soap_element
@@ -134,12 +135,19 @@ class _Documents:
     def _number(self, document: Document, element: etree._Element) -> None:
         attribute = REFERENCES[str(element.tag)]
         location = element.get(attribute, "").strip()
-        if not location or urlsplit(location).scheme not in ("", "file"):
+        if not location or not _is_local(location):
             return
         loaded = self._files.load(location, document.file)
         known = self._numbers.get(loaded.name)
         number = self._add(loaded.name, loaded.octets) if known is None else known
         element.set(attribute, f"{HERE}?doc={number}")
+
+
+def _is_local(location: str) -> bool:
+    try:
+        return urlsplit(location).scheme in ("", "file")
+    except ValueError:  # its text repeats what is before the host
+        raise InvalidWsdlError(f"the import of {shown(location)} is no URI: look at its host") from None
 
 
 def _over_http(document: Document, port: Port) -> bytes:

@@ -42,6 +42,12 @@ LIMITS: Final[Mapping[str, tuple[click.ParamType[Any], str, str]]] = {
         "NUMBER",
         "For AMQP: clients at once, of each address that is listened at.  [default: 1000]",
     ),
+    "max_logins": (
+        click.IntRange(min=1),
+        "NUMBER",
+        "For AMQP: of these, of one user; of clients without a user, from one address."
+        "  [default: half of --max-connections]",
+    ),
     "max_message": (
         click.IntRange(min=1),
         "OCTETS",

@@ -12,6 +12,7 @@ from typing import Any, Final
 import click
 
 from brokers.connection import Connection, ConnectionState
+from brokers.descriptors import raise_limit
 from soapjms.bridge.calling import Behind
 from soapjms.bridge.http import MAX_BODY, MAX_CALLS, HttpBridge
 from soapjms.bridge.listening import MAX_CONNECTIONS, Listener
@@ -136,6 +137,7 @@ def http_command(
     Exit status: 0 ended as told, 1 something was left undone, 2 usage, or the broker cannot be reached.
     """
     log_to_terminal(log_level, debug=is_debug())
+    raise_limit()
     stop, board, behind = Event(), Board(), _behind(to, wsdl)
     known = read_names(names)
     with ExitStack() as stack:

@@ -13,6 +13,7 @@ from typing import Any, Final
 import click
 
 from brokers.address import bracketed
+from brokers.descriptors import raise_limit
 from brokers.errors import BrokerError
 from brokers.files import check_files
 from brokers.smqp.dialect import LENIENT, STRICT
@@ -112,6 +113,7 @@ def command(
     options = Options(context=name, dialect=LENIENT if lenient else STRICT, max_topics=max_topics)
     options = options if max_octets is None else replace(options, max_octets=max_octets)
     ended = Event()
+    raise_limit()
     try:
         with ending(ended), ExitStack() as stack:
             if smqp or smqps:

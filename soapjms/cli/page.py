@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any, Final, NamedTuple, Self, TypeAlias
 
+from brokers.descriptors import OUT_OF_FILES, bounded
 from brokers.room import Held, Room
 from brokers.threads import Thread
 from soapjms.arguments import host_and_port
@@ -24,6 +25,9 @@ log = logging.getLogger("soapjms.serve")
 
 LOOK: Final = 0.1
 """Seconds between two looks at whether to end."""
+
+PAUSE: Final = 0.05
+"""Seconds to wait where nobody could be taken, for want of files."""
 
 AT_A_TIME: Final = 32
 """Connections, half of them from one address; when there are more the one ends that has kept us waiting longest."""
@@ -84,26 +88,35 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, host: str, port: int, answers: Mapping[str, Answer]) -> None:
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.answers = answers
-        self.room = Room(AT_A_TIME, "connections to the page")
+        self.room = Room(bounded(AT_A_TIME, 1, "connections to the page"), "connections to the page")
         self.held: dict[socket.socket, Held] = {}
         super().__init__((host, port), _Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Answer on a thread; where too many are at it, somebody has to go."""
-        self.held[request] = held = self.room.enter(client_address[0], 1, lambda: _end(request))
-        try:
-            Thread(target=self.process_request_thread, args=(request, client_address), daemon=True).start()
-        except BaseException:
-            self.room.leave(held)
-            del self.held[request]
-            raise
+        self.held[request] = self.room.enter(client_address[0], 1, lambda: _end(request))
+        Thread(target=self.process_request_thread, args=(request, client_address), daemon=True).start()
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer, and make room for the next."""
+    def shutdown_request(self, request: Any) -> None:
+        """Hold it no longer; that goes for those that were answered, and for those there was no thread for."""
+        held = self.held.pop(request, None)
+        if held is not None:
+            self.room.leave(held)
+        super().shutdown_request(request)
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """Take who connects; where there are no more files for that, somebody has to go, and the rest a moment's rest.
+
+        Raises:
+            OSError: nobody could be taken; the library goes on.
+        """
         try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self.room.leave(self.held.pop(request))
+            return super().get_request()
+        except OSError as error:
+            if error.errno in OUT_OF_FILES:
+                self.room.shed()
+                sleep(PAUSE)
+            raise
 
     def service_actions(self) -> None:
         """End those whose clients have kept us waiting for too long; the library calls it at every look."""
@@ -141,7 +154,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_error(HTTPStatus.NOT_FOUND, f"there are {' and '.join(self.server.answers)}")
             return
         held = self.server.held[self.connection]
-        held.since = None
+        self.server.room.works(held)
         try:
             told = answer()
         except Exception:

@@ -1,7 +1,7 @@
 """What a `soapjms.toml` may say that nobody named, but that lies in the working directory: it may be anybody's.
 
-It is read if it is the user's own, as ssh and git have it. And it does not choose who gets the user's password: it may
-have come with a folder, as from an archive or a repository, which is the user's own then.
+It is read if it is the user's own, as ssh and git have it. And it does not choose who gets the user's password, nor
+what code is run: it may have come with a folder, as from an archive or a repository, which is the user's own then.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from brokers.urls import shown
 
 UNNAMED: Final = "soapjms.unnamed"
 """Under which the context of click knows that its defaults are of a file that nobody named."""
+
+CODE: Final = ("middleware", "verify", "conf", "master")
+"""Options, by their parameters, that choose what code is run."""
 
 OF_ENVIRONMENT: Final = ("BROKERS_PASSWORD_FILE", "BROKERS_PASSWORD")
 IN_PROCESS: Final = "embedded"
@@ -76,14 +79,29 @@ def _is_own_group(number: int) -> bool:
 
 
 def guarded(callback: Callable[..., Any]) -> Callable[..., Any]:
-    """Make the function of a command refuse first what `refuse_borrowed_password` does."""
+    """Make the function of a command refuse first what a file that nobody named must not say."""
 
     @wraps(callback)
     def run(*arguments: Any, **options: Any) -> Any:
+        refuse_code(click.get_current_context())
         refuse_borrowed_password(click.get_current_context())
         return callback(*arguments, **options)
 
     return run
+
+
+def refuse_code(ctx: click.Context) -> None:
+    """Refuse to run code that a file chooses that nobody named: it may have come with a folder, with that code.
+
+    Raises:
+        click.UsageError: such a file says what to import, or where Spark is and what it loads.
+    """
+    for name in CODE if ctx.meta.get(UNNAMED) else ():
+        if ctx.params.get(name) and ctx.get_parameter_source(name) is ParameterSource.DEFAULT_MAP:
+            raise click.UsageError(
+                f"{name} is said by a soapjms.toml that you did not name, and it chooses code that is run: name the "
+                f"file with --config soapjms.toml, or say --{name} yourself"
+            )
 
 
 def refuse_borrowed_password(ctx: click.Context) -> None:

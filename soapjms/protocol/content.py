@@ -295,7 +295,7 @@ def _undeclared(charset: str, codec: str, octets: bytes) -> str | None:
 # Content encoding
 
 ANY_RATIO: Final = MIB
-"""Octets that a compressed body may grow to whatever its ratio: of a small one it says nothing."""
+"""Octets that a body may grow to whatever its ratio: of a small one it says nothing."""
 
 _WINDOW: Final = 16 * 1024
 

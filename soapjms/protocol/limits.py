@@ -39,7 +39,8 @@ class Limits:
         header_octets: octets of all header fields of one part.
         unpacked: octets that a body may have once its content encoding is undone, or that `xop:Include` elements may
             bring in together.
-        ratio: how many times its size a body may have once its content encoding is undone; up to a mebibyte any.
+        ratio: how many times its size a body may have once its content encoding is undone, and `xop:Include` elements
+            may bring in together; up to a mebibyte any.
         members: gzip members of one body.
 
     Raises:

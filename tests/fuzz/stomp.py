@@ -256,6 +256,8 @@ class Says:
     def _spoil(self, lines: list[str]) -> None:
         """Make one mistake in the head."""
         chance = self._chance
+        if not lines:
+            return
         at = chance.randrange(len(lines))
         name, _, value = lines[at].partition(":")
         numbers = [

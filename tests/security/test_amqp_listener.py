@@ -5,13 +5,16 @@ from __future__ import annotations
 import socket
 import ssl
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from queue import SimpleQueue
+from time import monotonic
 from typing import Any
 
+import proton
 import pytest
 import trustme
+from amqp_raw import Raw
 from calling_kit import eventually
 from proton import symbol
 
@@ -77,6 +80,25 @@ def test_temporary_names_are_not_guessed() -> None:
         assert len(asked.name.rpartition("-")[2]) * 4 >= 128
         eve.send(text("told", asked)).result(20)
         assert arrived.get(timeout=20) == "told"
+
+
+def test_who_knows_a_temporary_queue_does_not_receive_from_it() -> None:
+    """Of another connection's temporary queue nobody receives, of another user or the same: it is told, whoever made it
+    is answered."""
+    users = {"ann": "ann", "eve": "eve"}
+    with listening(users=users, may=None) as listener:
+        url = listener.url.replace("://", "://ann:ann@")
+        with brokers.connect(url, reconnect=False) as ann:
+            arrived: SimpleQueue[Any] = SimpleQueue()
+            own = ann.temporary()
+            ann.consume(own, lambda delivery: arrived.put(delivery.message.body), auto_accept=True)
+            assert own.address is not None
+            for name in users:
+                with Raw(listener.port, user=name) as other:
+                    end = other.end_of(other.receive(own.address))
+                    assert end.condition in ("amqp:not-allowed", "amqp:unauthorized-access")
+                    other.send(other.attach(own.address), proton.Message(body=f"from {name}"))
+                    assert arrived.get(timeout=PATIENCE) is not None
 
 
 def guess(port: int, name: str, password: str, host: str = "127.0.0.1") -> int:
@@ -150,6 +172,40 @@ def test_silent_strangers_make_room(has_tls: bool) -> None:
         assert silent[0].recv(10) == b""
         for each in silent:
             each.close()
+
+
+def test_silent_strangers_of_many_addresses_make_room() -> None:
+    """Where strangers of any number of addresses have all the room there is, who logs in is let in at once."""
+    with listening(max_connections=6, max_logins=6, max_strangers=3, patience=600.0) as listener, ExitStack() as stack:
+        for number in range(2, 14):
+            to = ("127.0.0.1", listener.port)
+            source = (f"127.0.0.{number}", 0)
+            stack.enter_context(socket.create_connection(to, PATIENCE, source_address=source))
+        for _ in range(6):
+            begun = monotonic()
+            stack.enter_context(user(listener, "ann"))
+            assert monotonic() - begun < 5
+        with pytest.raises(ConnectionFailedError), user(listener, "eve"):
+            pass
+
+
+def test_one_user_does_not_use_up_the_room(caplog: pytest.LogCaptureFixture) -> None:
+    """Of one user there are so many connections, by default half of all; without users, of one address. One more is
+    told, and logged; other users are let in, and who is there stays."""
+    with listening(max_connections=6) as listener, ExitStack() as stack:
+        own = [stack.enter_context(user(listener, "eve")) for _ in range(3)]
+        with pytest.raises(ConnectionFailedError, match="as many connections of this user as may be"):
+            user(listener, "eve").__enter__()
+        stack.enter_context(user(listener, "ann"))
+        own[0].close()
+        eventually(lambda: listener.guests == 3, "it is gone")
+        stack.enter_context(user(listener, "eve"))
+    assert "no room for one more of user 'eve'" in caplog.text
+    with listening(users=None, may=None, max_logins=2) as listener, ExitStack() as stack:
+        for _ in range(2):
+            stack.enter_context(brokers.connect(listener.url, reconnect=False))
+        with pytest.raises(ConnectionFailedError, match="as many connections"):
+            brokers.connect(listener.url, reconnect=False)
 
 
 def test_nobody_sends_in_the_name_of_another() -> None:

@@ -23,7 +23,6 @@ from lxml import etree
 import soapjms
 from brokers import Connection
 from brokers.embedded import Broker
-from brokers.room import Room
 from soapjms import Dispatcher
 from soapjms.bridge.framing import MAX_HEAD
 from soapjms.bridge.pace import PIECE
@@ -452,41 +451,3 @@ def test_who_does_not_read_does_not_block_the_page() -> None:
 
 
 # The room itself
-
-
-class TestRoom:
-    """Who has to go."""
-
-    def test_the_one_that_waits_longest(self) -> None:
-        """Of the address that has most; what is worked on stays."""
-        now = [0.0]
-        room, gone = Room(4, "things", lambda: now[0]), list[str]()
-        held = {}
-        for name, address in (("a", "10.0.0.1"), ("b", "10.0.0.2"), ("c", "10.0.0.2"), ("d", "10.0.0.2")):
-            held[name] = room.enter(address, 1, lambda name=name: gone.append(name))
-            now[0] += 0.1
-        held["b"].since = None
-        room.enter("10.0.0.3", 1, lambda: gone.append("e"))
-        assert gone == ["c"]
-        room.leave(held["c"])
-        assert room.count == 4
-
-    def test_one_address_has_half(self) -> None:
-        """After a moment; of IPv6 the network is the address."""
-        now = [0.0]
-        room, gone = Room(4, "things", lambda: now[0]), list[int]()
-        for number in range(3):
-            room.enter(f"2001:db8::{number}", 1, lambda number=number: gone.append(number))
-        assert gone == []
-        now[0] = 1.0
-        room.enter("2001:db8::9", 1, lambda: gone.append(9))
-        assert gone == [0, 1]
-
-    def test_what_is_alone_stays(self) -> None:
-        """However large it is; the next one takes its room."""
-        room, gone = Room(4, "things"), list[str]()
-        room.enter("10.0.0.1", 10, lambda: gone.append("a"))
-        assert gone == []
-        room.enter("10.0.0.2", 1, lambda: gone.append("b"))
-        assert gone == ["a"]
-        assert room.count == 1

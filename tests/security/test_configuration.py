@@ -134,6 +134,29 @@ def test_named(named: str, folder: Path) -> None:
         assert (b"passcode:p\n" in login) is (named == "own")
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('[serve]\nverify = "evil:run"', ("serve", "--uri", "jms:queue:a", "honest:service")),
+        ('[serve]\nmiddleware = ["evil:run"]', ("serve", "--uri", "jms:queue:a", "honest:service")),
+        ('[replay]\nconf = ["spark.jars=evil.jar"]', ("replay", "log.jsonl", "--out", "out")),
+        ('[replay]\nmaster = "spark://evil:7077"', ("replay", "log.jsonl", "--out", "out")),
+    ],
+)
+def test_code(text: str, words: tuple[str, ...], folder: Path) -> None:
+    """No code is run because such a file says so; who names the file is believed to have looked at it."""
+    (folder / "evil.py").write_text("open('was_run', 'w').close()")
+    (folder / "honest.py").write_text("import soapjms\nservice = soapjms.Service()")
+    written(folder, text)
+    with stranger() as (port, _):
+        connection = ("--connection", f"stomp://127.0.0.1:{port}") if words[0] == "serve" else ()
+        done = run(*words, *connection)
+        assert (done.exit_code, "by a soapjms.toml that you did not name" in done.stderr) == (2, True)
+        assert not (folder / "was_run").exists()
+        named = run("--config", "soapjms.toml", *words, "--help")
+        assert named.exit_code == 0
+
+
 @pytest.mark.parametrize("what", ["soapjms.toml", "."])
 @pytest.mark.parametrize("mode", [0o777, 0o646])
 def test_written_by_anybody(what: str, mode: int, folder: Path) -> None:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode, encodebytes
 from time import process_time
 
 import pytest
 
 from brokers import Message, MessageType, properties
-from brokers.message import Element, PropertyType
+from brokers.message import Element, Properties, Property, PropertyType
 from soapjms.masking import Mask, looks_secret
 
 SECRET = "s3cret"
 ELEMENT = f"<e:Password Type='x'>{SECRET}</e:Password><Name>Ann</Name>"
 
 
-@pytest.mark.parametrize("codec", ["utf-16-le", "utf-16-be"])
+WIDE = ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"]
+
+
+@pytest.mark.parametrize("codec", WIDE)
 @pytest.mark.parametrize(
     "before", [b"", b"\n\x00", b"\x00\n", b"--b\r\nContent-Type: text/xml\r\n\r\n", b"--b\r\n\r\n.\r\n\r\n"]
 )
@@ -54,7 +58,7 @@ def test_map_messages() -> None:
     assert made.what == ("entry password", "entry Password", "element Password")
 
 
-@pytest.mark.parametrize("codec", ["utf-8", "utf-16-le", "utf-16-be", "utf-16"])
+@pytest.mark.parametrize("codec", ["utf-8", "utf-16", *WIDE])
 @pytest.mark.parametrize(
     "attributes", ["Type='a/>'", 'Type="a/>"', 'a="/" b="/>"', "a='it\"s' b='/>'", "a='>' b=\"/>\"", "a=it's", "a='"]
 )
@@ -64,8 +68,8 @@ def test_attributes_in_any_encoding(attributes: str, codec: str, before: str) ->
     text = f"<a><Password {attributes}>{SECRET}</Password><Name>Ann</Name></a>"
     made = Mask().apply(Message(message_type=MessageType.BYTES, body=before.encode() + text.encode(codec)))
     said = bytes(made.message.body or b"")  # type: ignore[arg-type]
-    assert not any(SECRET.encode(each) in said for each in ("utf-8", "utf-16-le", "utf-16-be"))
-    assert made.is_cut or any("Ann".encode(each) in said for each in ("utf-8", "utf-16-le", "utf-16-be"))
+    assert not any(SECRET.encode(each) in said for each in ("utf-8", *WIDE))
+    assert made.is_cut or any("Ann".encode(each) in said for each in ("utf-8", *WIDE))
     assert made.what
 
 
@@ -78,8 +82,9 @@ def test_element_without_content() -> None:
 
 def test_time() -> None:
     """A body full of beginnings is looked through once, whatever is quoted."""
-    for text in ("<Password ", "<Password a='", '<Password a="x"', "<Password a='/>"):
-        for codec in ("utf-8", "utf-16-le", "utf-16-be"):
+    apart = ["<Password>", "<Password><![CDATA[", "<Password><!--", "<Password><?"]
+    for text in (*apart, "<Password ", "<Password a='", '<Password a="x"', "<Password a='/>"):
+        for codec in ("utf-8", *WIDE):
             body = (text * 20_000).encode(codec)
             before = process_time()
             Mask().apply(Message(message_type=MessageType.BYTES, body=body))
@@ -118,3 +123,78 @@ def test_stream_messages() -> None:
 def test_names_of_secrets(name: str) -> None:
     """These are called as secrets are."""
     assert looks_secret(name)
+
+
+@pytest.mark.parametrize("codec", ["utf-8", *WIDE])
+@pytest.mark.parametrize(
+    "content",
+    [
+        f"<![CDATA[</Password>{SECRET}]]>",
+        f"<![CDATA[<a/>]]></b><!-- </Password> -->{SECRET}",
+        f"<?a </Password>?>{SECRET}",
+        f"<a>{SECRET}</a>",
+        f"<![CDATA[</Password>{SECRET}",
+    ],
+)
+def test_end_tags_that_are_none(content: str, codec: str) -> None:
+    """An end tag within CDATA, a comment or an instruction ends no element."""
+    text = f"--b\r\n\r\n<a><Password>{content}</Password><Name>Ann</Name></a>"
+    made = Mask().apply(Message(message_type=MessageType.BYTES, body=text.encode(codec)))
+    said = bytes(made.message.body)  # type: ignore[arg-type]
+    assert SECRET.encode(codec) not in said
+    assert "]]>" not in content or "Ann".encode(codec) in said
+    assert made.what == ("element Password",)
+
+
+@pytest.mark.parametrize("codec", ["utf-8", *WIDE])
+@pytest.mark.parametrize("name", ["password", "PASSWORD", f"{'p' * 500}:Password"])
+def test_names_of_the_element(name: str, codec: str) -> None:
+    """However it is capitalised, and however long its prefix is."""
+    body = b"--b\r\n\r\n" + f"<a><{name}>{SECRET}</{name}><Name>Ann</Name></a>".encode(codec) + b"\r\n--b--"
+    made = Mask().apply(Message(message_type=MessageType.BYTES, body=body))
+    said = bytes(made.message.body)  # type: ignore[arg-type]
+    assert SECRET.encode(codec) not in said
+    assert "Ann".encode(codec) in said
+
+
+def test_beside_what_is_no_text() -> None:
+    """What is no text stays octet by octet, on both sides of what is hidden."""
+    for codec in WIDE:
+        for before in range(8):
+            binary = b"\xdc\x00\xd8\xff\xfe" * 7 + bytes(range(256))
+            body = b"x" * before + binary + ELEMENT.encode(codec) + binary
+            made = Mask().apply(Message(message_type=MessageType.BYTES, body=body))
+            assert made.message.body == body.replace(SECRET.encode(codec), "***".encode(codec))
+
+
+@pytest.mark.parametrize("codec", ["utf-8", *WIDE])
+def test_base64(codec: str) -> None:
+    """Parts in base64, octets of maps and streams, and text there that is base64."""
+    packed = b64encode(ELEMENT.encode(codec))
+    lines = encodebytes(ELEMENT.encode(codec) * 5).replace(b"\n", b"\r\n")
+    for each in (packed, lines):
+        head = b"--b\r\nContent-Type: text/xml\r\nContent-Transfer-Encoding: base64\r\nContent-ID: <a>\r\n\r\n"
+        made = Mask().apply(Message(message_type=MessageType.BYTES, body=head + each + b"\r\n--b--"))
+        said = bytes(made.message.body)  # type: ignore[arg-type]
+        assert said.startswith(head)
+        assert said.endswith(b"--b--")
+        hidden = b64decode(said[len(head) : -len(b"--b--")])
+        assert SECRET.encode(codec) not in hidden
+        assert "Ann".encode(codec) in hidden
+        assert made.what == ("element Password",)
+    for kind in (PropertyType.BYTES, PropertyType.STRING):
+        entries = (Element(kind, packed.decode()), Element(kind, "QUJD"))
+        stream = Mask().apply(Message(message_type=MessageType.STREAM, body=entries)).message.body
+        assert stream[1] == entries[1]  # type: ignore[index]
+        assert SECRET.encode(codec) not in b64decode(stream[0].value)  # type: ignore[index, arg-type]
+        held = Properties([Property("xml", kind, packed.decode())])
+        of_map = Mask().apply(Message(message_type=MessageType.MAP, body=held)).message.body
+        assert SECRET.encode(codec) not in b64decode(of_map.lookup("xml").value)  # type: ignore[union-attr]
+
+
+def test_headers_of_parts_take_linear_time() -> None:
+    """A body full of headers of parts is looked through once."""
+    for text in (b"Content-Transfer-Encoding: base64\r\n", b"Content-Transfer-Encoding: base64\r\n\r\n", b"base64"):
+        before = process_time()
+        Mask().apply(Message(message_type=MessageType.BYTES, body=text * 30_000))
+        assert process_time() - before < 10

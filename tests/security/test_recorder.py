@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,6 +31,47 @@ def test_files_are_their_owners(tmp_path: Path, name: str) -> None:
             recorder.flush()
         assert len(recorder.files) == 2
     assert [each.stat().st_mode & 0o777 for each in recorder.files] == [0o600, 0o600]
+
+
+@pytest.mark.parametrize("name", ["log.jsonl", "log.jsonl.gz"])
+def test_a_log_that_is_there_becomes_its_owners(tmp_path: Path, name: str) -> None:
+    """Whatever its mode was: from now on nobody else reads it."""
+    path = tmp_path / name
+    with Recorder(path) as recorder:
+        recorder.record(MESSAGE)
+    path.chmod(0o666)
+    before = path.stat().st_size
+    with Recorder(path) as recorder:
+        assert path.stat().st_mode & 0o777 == 0o600
+        recorder.record(MESSAGE)
+    assert path.stat().st_size > before
+
+
+def test_a_log_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is written to it, who could read that: it may have been put there for this."""
+    path = tmp_path / "log.jsonl"
+    path.touch(mode=0o666)
+    if os.geteuid() == 0:
+        os.chown(path, 12345, 12345)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    with pytest.raises(PermissionError, match="belongs to another user"):
+        Recorder(path)
+    assert path.read_bytes() == b""
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    """To wherever it leads; the file there stays as it is."""
+    target = tmp_path / "target"
+    target.write_text("x")
+    (tmp_path / "log.jsonl").symlink_to(target)
+    with pytest.raises(OSError, match="symbolic link"):
+        Recorder(tmp_path / "log.jsonl")
+    (tmp_path / "none.jsonl").symlink_to(tmp_path / "made")
+    with pytest.raises(OSError, match="symbolic link"):
+        Recorder(tmp_path / "none.jsonl")
+    assert target.read_text() == "x"
+    assert not (tmp_path / "made").exists()
 
 
 def test_passwords_are_hidden(tmp_path: Path) -> None:

@@ -15,17 +15,18 @@ from lxml import etree
 from proton.utils import BlockingConnection
 from test_dispatcher_store import LosesCommits
 from test_security import PASSWORDS, digested, secured, tokens
-from test_signatures import ANN, signatures
+from test_signatures import ANN, NOW, signatures
 
 import soapjms
 from brokers import queue
-from brokers.amqp.provider import Listener
+from brokers.amqp.provider import Listener, Options
 from brokers.embedded import Broker
 from soapjms import Dispatcher, Request, Service, Services, SoapFaultError, SqliteStore
 from soapjms.idempotency import KEY_OCTETS, Answered, Claim
 from soapjms.security import UsernameTokens
 
 URI = "jms:queue:bank"
+USERS = {"ann": "secret-of-ann", "eve": "secret-of-eve"}
 BALANCE = f"{{{NS}}}greetMe"
 
 
@@ -38,9 +39,11 @@ class Bank:
     runs: list[Any]
     counts: Callable[[], Any]
 
-    def send(self, message: proton.Message, times: int = 1) -> None:
-        """Send over a connection of one's own."""
-        with closing(BlockingConnection(self.listener.url, timeout=PATIENCE)) as somebody:
+    def send(self, message: proton.Message, times: int = 1, user: str = "") -> None:
+        """Send over a connection of one's own, of a user who says so in the message."""
+        url = self.listener.url.replace("://", f"://{user}:{USERS[user]}@") if user else self.listener.url
+        message.user_id = user.encode()
+        with closing(BlockingConnection(url, timeout=PATIENCE)) as somebody:
             sender = somebody.create_sender("bank")
             for _ in range(times):
                 sender.send(message)
@@ -62,7 +65,7 @@ def account(runs: list[Any], **options: Any) -> Service:
 def serving(path: Path, made: Callable[[list[Any]], Service]) -> Iterator[Bank]:
     broker, runs = Broker(), list[Any]()
     with (
-        Listener(broker, port=0) as listener,
+        Listener(broker, port=0, options=Options(users=USERS, anonymous=True)) as listener,
         soapjms.connect(listener.url) as connection,
         Dispatcher(connection, URI, made(runs), store=path) as dispatcher,
     ):
@@ -97,6 +100,8 @@ class TestReplayed:
             pytest.param({"reply_to": "attacker"}, id="JMSReplyTo"),
             pytest.param({"correlation_id": "mine"}, id="JMSCorrelationID"),
             pytest.param({"SOAPJMS_targetService": "other"}, id="targetService"),
+            pytest.param({"SOAPJMS_soapAction": "urn:other"}, id="soapAction"),
+            pytest.param({"user": "eve"}, id="JMSXUserID"),
         ],
     )
     def test_username_token(self, path: Path, elsewhere: dict[str, Any]) -> None:
@@ -107,9 +112,10 @@ class TestReplayed:
             arrivals(other, queue("victim")) as victim,
             arrivals(other, queue("attacker")) as attacker,
         ):
-            bank.send(recorded())
+            more = {name: value for name, value in elsewhere.items() if name != "user"}
+            bank.send(recorded(), user="ann")
             assert b"BALANCE 4711" in (victim.take(1)[0].body or b"")
-            bank.send(recorded(**elsewhere))
+            bank.send(recorded(**more), user=elsewhere.get("user", "ann"))
             (answer,) = (attacker if "reply_to" in elsewhere else victim).take(1)
             assert b"BALANCE" not in (answer.body or b"")
             assert b"the nonce was used before" in (answer.body or b"")
@@ -144,6 +150,24 @@ class TestReplayed:
             assert b"BALANCE 4711" in (victim.take(1)[0].body or b"")
             bank.send(recorded(message, "attacker"))
             assert b"the signature was used before" in (attacker.take(1)[0].body or b"")
+            assert bank.runs == ["ann"]
+
+    def test_old_signature(self, path: Path) -> None:
+        """With a Timestamp that has expired by now it is refused, though the store has the answer."""
+        message, now = etree.tostring(ANN.sign(envelope())), [NOW]
+        verify = signatures(clock=lambda: now[0])
+        with (
+            serving(path, lambda runs: account(runs, verify=verify)) as bank,
+            bank.broker.connect() as other,
+            arrivals(other, queue("victim")) as victim,
+            arrivals(other, queue("attacker")) as attacker,
+        ):
+            bank.send(recorded(message))
+            assert b"BALANCE 4711" in (victim.take(1)[0].body or b"")
+            now[0] += 10_000
+            bank.send(recorded(message, "attacker"))
+            (answer,) = attacker.take(1)
+            assert b"the message has expired" in (answer.body or b"")
             assert bank.runs == ["ann"]
 
     def test_bearer(self, path: Path) -> None:

@@ -6,11 +6,12 @@ import os
 import re
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from queue import Queue
 from threading import Thread
 
+import fuzz.stomp
 import pytest
 from calling_kit import PATIENCE, arrivals, eventually, fresh, take_one
 from real_brokers import RealBroker
@@ -166,6 +167,34 @@ def test_large_frame(frame: Callable[[str], Iterator[bytes]], auto_accept: bool)
         assert first.startswith(b"ACK" if auto_accept else b"NACK")
         assert auto_accept or b"\nid:1\n" in first
         assert connection.generation == 1
+
+
+class Refusing(fuzz.stomp.Broker):
+    """A broker that refuses as many subscriptions as it is told to, and does not say which."""
+
+    refusals = 0
+
+    def _answer(self, session: fuzz.stomp.Session, command: str, headers: dict[str, str]) -> None:
+        if command == "SUBSCRIBE" and self.refusals:
+            self.refusals -= 1
+            session.send(fuzz.stomp.frame("ERROR", message="not now"))
+        else:
+            super()._answer(session, command, headers)
+
+
+@pytest.mark.parametrize("dialect", fuzz.stomp.SERVERS)
+def test_who_is_refused_once_comes_again(dialect: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A subscription that is refused after the connection was made again is asked for until it is there; before, a
+    consumer at Artemis stayed without one for ever, and said that it would be made again."""
+    monkeypatch.setattr(fuzz.stomp, "Broker", Refusing)
+    with ExitStack() as stack:
+        client = fuzz.stomp.Client(dialect, stack)
+        first = client.broker.session()
+        assert isinstance(client.broker, Refusing)
+        client.broker.refusals = 1
+        first.hang_up()
+        eventually(lambda: client.broker.refusals == 0 and client.broker.latest is not first, "it is there again")
+        assert client.hear(b"", holds=False, cut=1).endswith("no messages")
 
 
 @pytest.mark.parametrize("command", [b"ERROR", b"RECEIPT", b"NONSENSE"])

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from base64 import b64encode
+from dataclasses import replace
 
 import pytest
+from calling_kit import eventually
 from test_security import PASSWORDS, at, digest, secured, service, token, tokens
 from test_security import ask as asked
+from test_service import accepted
 
-from soapjms.protocol.envelope import Fault
+from brokers import properties
+from brokers.guesses import FREE, REMEMBERED
+from soapjms import Service
+from soapjms.protocol.envelope import Fault, as_envelope, read_fault
 from soapjms.security import DIGEST, UsernameTokens
 
 NONCE = b"0123456789ab \t\n "
@@ -40,3 +47,55 @@ def test_another_spelling_of_the_name(kind: str) -> None:
             more = f"<s:Nonce>AAAA</s:Nonce><u:Created>{at()}</u:Created>"
             body = secured(token(user, "secret", more=more))
         assert isinstance(asked(made, body), str) is is_new
+
+
+def sent(made: Service, password: str, user: str = "ann", sender: str | None = None) -> bool:
+    """Send a token, under a JMSXUserID; say whether it is taken."""
+    found = accepted(body=secured(token(user, password)))
+    if sender is not None:
+        found = replace(found, message=replace(found.message, properties=properties({"JMSXUserID": sender})))
+    return read_fault(as_envelope(made.answer(found, None)[0])) is None
+
+
+def test_guesses_are_paced_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Ten wrong passwords for a name are free, then one token is looked at now and then: also of names that there are
+    not, and however they are capitalised. Others are let in."""
+    made = service(tokens())
+    for name in ("ann", "nobody"):
+        guesses = [sent(made, f"guess {number}", name.upper() if number % 2 else name) for number in range(FREE + 5)]
+        assert guesses == [False] * (FREE + 5)
+        assert not sent(made, "secret", name)
+        assert caplog.text.count(f"a UsernameToken of '{name}' was refused") == FREE
+        assert f"UsernameTokens of '{name}' are refused unseen" in caplog.text
+    assert sent(made, "Grüße", "bob")
+    eventually(lambda: sent(made, "secret"), "the right one is looked at again")
+    assert "guess 1" not in caplog.text
+
+
+def test_guesses_of_others_keep_nobody_out(caplog: pytest.LogCaptureFixture) -> None:
+    """Who was let in under a JMSXUserID is on, whoever guesses under other ones; its own guesses are counted, too."""
+    caplog.set_level(logging.WARNING)
+    made = service(tokens())
+    assert sent(made, "secret", sender="client of ann")
+    for number in range(50):
+        assert not sent(made, f"guess {number}", sender=f"somebody {number}")
+    assert caplog.text.count("was refused") == FREE
+    assert sent(made, "secret", sender="client of ann")
+    assert not sent(made, "secret", sender="somebody else")
+    assert [sent(made, "guess", sender="client of ann") for _ in range(FREE)] == [False] * FREE
+    assert not sent(made, "secret", sender="client of ann")
+
+
+def test_guesses_take_bounded_memory(caplog: pytest.LogCaptureFixture) -> None:
+    """Of names that somebody makes up so many are remembered; a name breaks out of no line of the log."""
+    caplog.set_level(logging.CRITICAL)
+    hook = tokens()
+    made = service(hook)
+    for number in range(REMEMBERED + 50):
+        assert not sent(made, "x", f"nobody {number}")
+    assert len(hook._guesses._refused) <= REMEMBERED
+    caplog.set_level(logging.WARNING)
+    assert not sent(made, "x", "line\nbreak" + "x" * 500)
+    (record,) = [each for each in caplog.records if "UsernameToken" in each.getMessage()]
+    assert "\n" not in record.getMessage()
+    assert len(record.getMessage()) < 300

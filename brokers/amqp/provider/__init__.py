@@ -22,10 +22,12 @@ from brokers.amqp.provider.guest import Guest
 from brokers.amqp.provider.nodes import Nodes
 from brokers.amqp.provider.options import Action, Options
 from brokers.amqp.provider.rights import Right, Rights
+from brokers.descriptors import OUT_OF_FILES, bounded
 from brokers.embedded import Broker
 from brokers.embedded.broker import epoch_milliseconds
-from brokers.guesses import Guesses, place_of
+from brokers.guesses import SHOWN, Guesses, place_of
 from brokers.reach import check_reach
+from brokers.room import Room
 from brokers.threads import Thread
 
 __all__ = ["Action", "Listener", "Options", "Right", "Rights"]
@@ -35,6 +37,9 @@ log = logging.getLogger(__name__)
 BACKLOG: Final = 128
 OPEN: Final = "users (--users FILE, Options(users=…)), or the word that anybody may (--open, Options(anonymous=True))"
 PAUSE: Final = 0.05
+"""Seconds to wait where no client could be taken, for want of files or threads."""
+FILES_EACH: Final = 4
+"""Descriptors of one client: its socket, two that wake its thread, and what the thread waits with."""
 
 
 class Listener:
@@ -69,7 +74,7 @@ class Listener:
         self._host = host
         self._lock = Lock()
         self.guesses = Guesses()
-        self._guests: dict[Guest, None] = {}  # the first that came first
+        self._guests: dict[Guest, None] = {}
         self._is_closed = False
         self._stopped = Event()
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -77,6 +82,9 @@ class Listener:
         if given.is_unguarded:
             check_reach(self._socket, OPEN)
         self.port: int = self._socket.getsockname()[1]
+        most = bounded(self.options.max_connections, FILES_EACH, f"clients of {self}")
+        self._max_logins = max(1, most // 2) if self.options.max_logins is None else self.options.max_logins
+        self.room = Room(most, f"clients of {self} that have not logged in", most_each=self.options.max_strangers)
         self._thread = Thread(target=self._accept, name=f"{self} listener", daemon=True)
         self._thread.start()
 
@@ -128,6 +136,14 @@ class Listener:
         """
         return self.broker.claims.admit(guest.client, guest, is_sole=guest.is_sole)
 
+    def settle(self, guest: Guest) -> bool:
+        """Keep a client that has logged in, whoever else comes; False if there are as many of its user as may be."""
+        owner = f"address {place_of(guest.address)}" if guest.user is None else f"user {guest.user!r}"
+        is_kept = self.room.settle(guest.seat, owner, self._max_logins)
+        if not is_kept:
+            log.warning("%s: there is no room for one more of %s, so %s is turned away", self, owner[:SHOWN], guest)
+        return is_kept
+
     def let_go(self, guest: Guest) -> None:
         """Forget who a client is, so that it may come again."""
         self.broker.claims.leave(guest.client, guest)
@@ -135,6 +151,7 @@ class Listener:
     def gone(self, guest: Guest) -> None:
         """Note that a client has left."""
         self.let_go(guest)
+        self.room.leave(guest.seat)
         with self._lock:
             self._guests.pop(guest, None)
 
@@ -150,7 +167,9 @@ class Listener:
         while not self._is_closed:
             try:
                 accepted, address = self._socket.accept()
-            except OSError:  # closed, a client that left at once, or there are no more files to be had
+            except OSError as error:  # closed, a client that left at once, or there are no more files to be had
+                if error.errno in OUT_OF_FILES:
+                    self.room.shed()
                 self._stopped.wait(PAUSE)
                 continue
             place = f"{bracketed(address[0])}:{address[1]}"
@@ -162,27 +181,19 @@ class Listener:
                 self._stopped.wait(PAUSE)
 
     def _welcome(self, accepted: socket.socket, place: str, address: str) -> None:
-        self._make_room(address)
+        seat = self.room.enter(address, 1, accepted.close)
+        if seat.has_to_go:
+            return
+        try:
+            guest = Guest(self, accepted, f"{self.scheme}://{place}", address, seat)
+        except OSError:
+            self.room.leave(seat)
+            raise
+        seat.end = guest.make_room
         with self._lock:
-            is_full = len(self._guests) >= self.options.max_connections
-            if self._is_closed or is_full:
-                accepted.close()
-                if is_full:
-                    log.warning("%s: %d clients are connected, so %s is turned away", self, len(self._guests), place)
-                return
-            guest = Guest(self, accepted, f"{self.scheme}://{place}", address)
             self._guests[guest] = None
-        guest.start()
-
-    def _make_room(self, address: str) -> None:
-        """See that there are not too many strangers from one place: the first of them are ended."""
-        place = place_of(address)
-        with self._lock:
-            strangers = [each for each in self._guests if each.is_stranger and place_of(each.address) == place]
-        idle = [each for each in strangers if each.is_idle]
-        ending = idle[: max(0, len(strangers) + 1 - self.options.max_strangers)]
-        if ending:
-            said = "%s: %d clients at %s have not logged in, so the first %d of them are ended"
-            log.warning(said, self, len(strangers), place, len(ending))
-        for each in ending:
-            each.make_room()
+            is_closed = self._is_closed
+        if is_closed:
+            guest.turn_away()
+        else:
+            guest.start()

@@ -27,10 +27,12 @@ from brokers.amqp.provider.options import Options
 from brokers.amqp.provider.outgoing import Outgoing
 from brokers.amqp.provider.sources import SHARED_SUBSCRIPTIONS
 from brokers.amqp.provider.transactions import Works
+from brokers.amqp.stack import start
 from brokers.amqp.streams import Plain, Stream
 from brokers.embedded import Broker
 from brokers.errors import BrokerError, ConnectionFailedError, ConnectionLostError
-from brokers.guesses import GRACE, Guesses
+from brokers.guesses import Guesses
+from brokers.room import Held
 from brokers.threads import Thread
 
 log = logging.getLogger(__name__)
@@ -82,6 +84,9 @@ class House(Protocol):
     def now(self) -> int:
         """Milliseconds since 1970."""
 
+    def settle(self, guest: Guest) -> bool:
+        """Keep a client that has logged in, whoever else comes; False if there are as many of its user as may be."""
+
     def admit(self, guest: Guest) -> bool:
         """Note who a client is; False if there is another connection of its, and one is to be the only one."""
 
@@ -99,12 +104,13 @@ class Guest(Driver):
         client: the user and what its program calls itself, by which connections belong together.
         is_sole: this is to be the client's only connection.
         address: where it comes from.
+        seat: its part of the room that the listener has.
     """
 
-    def __init__(self, house: House, accepted: socket.socket, place: str, address: str) -> None:
+    def __init__(self, house: House, accepted: socket.socket, place: str, address: str, seat: Held) -> None:
         super().__init__(place, MAX_DEBT)
         self.address = address
-        self._since = monotonic()
+        self.seat = seat
         self.nodes = house.nodes
         self.now = house.now
         self.connection = house.broker.connect(max_destinations=house.options.max_client_destinations)
@@ -149,21 +155,10 @@ class Guest(Driver):
     def _handlers(self) -> Handlers:
         return self._at
 
-    @property
-    def is_stranger(self) -> bool:
-        """Whether it has not opened AMQP yet, for which it has to be let in."""
-        return not self._is_open
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether it has had the time to do so."""
-        return self.is_stranger and monotonic() - self._since > GRACE
-
     def make_room(self) -> None:
-        """End a stranger at once, whatever its thread waits for, so that another one finds room."""
+        """Have its thread end, whatever it waits for, so that another client finds room. Waits for nothing."""
         with suppress(OSError):  # it has ended
             socket.socket.shutdown(self._accepted, socket.SHUT_RDWR)
-        self.drop()
 
     def is_behind(self, link: Sender) -> bool:
         """Say whether so much waits for the client to read that nothing more is to be sent on a link."""
@@ -201,13 +196,14 @@ class Guest(Driver):
         """
         self._thread = Thread(target=self._serve, name=f"{self} guest", daemon=True)
         try:
-            self._thread.start()
+            start(self._thread)
         except RuntimeError:
             self._thread = None
-            self._turn_away()
+            self.turn_away()
             raise
 
-    def _turn_away(self) -> None:
+    def turn_away(self) -> None:
+        """End before it was served."""
         self._accepted.close()
         self.drop()
         self._hang_up()
@@ -217,7 +213,7 @@ class Guest(Driver):
             connected, certified = self._secure()
         except OSError as error:
             log.info("%s: no TLS: %s", self, error)
-            self._turn_away()
+            self.turn_away()
             return
         connected.setblocking(False)
         machine = self._make_machine(certified)
@@ -336,6 +332,10 @@ class Guest(Driver):
         self.client = self.connection.place.client = (self.user, self.container)
         self._widen()
         self.is_sole = SOLE_CONNECTION in (event.connection.remote_desired_capabilities or ())
+        if not self._house.settle(self):
+            event.connection.properties = {**event.connection.properties, symbol(NOT_ESTABLISHED): True}
+            event.connection.open()
+            self.break_off(LIMIT, "there are as many connections of this user as may be")
         if not self._house.admit(self):
             event.connection.properties = {**event.connection.properties, symbol(NOT_ESTABLISHED): True}
             event.connection.open()

@@ -48,7 +48,10 @@ class Options:
         hosts: names that clients know the listener by; that at which it listens is one.
         idle: seconds after which a silent client is given up.
         patience: seconds that logging in may take.
-        max_connections: clients at once.
+        max_connections: clients at once. Where there are as many, one more ends the first of those who have not opened
+            AMQP yet, of the address that has most of them.
+        max_logins: of these, of one user, or without a user from one address, who have opened AMQP; half of
+            `max_connections` unless given.
         max_strangers: of these, from one address (of IPv6: one network of 64 bits), who have not opened AMQP yet. One
             more ends the first of them that have had a second to do so.
         max_links: links of one client. It may as well have asked for so many that were refused, until it answers their
@@ -75,6 +78,7 @@ class Options:
     idle: float = 60.0
     patience: float = 10.0
     max_connections: int = 1000
+    max_logins: int | None = None
     max_strangers: int = 100
     max_links: int = 1000
     max_client_destinations: int = 10_000

@@ -97,7 +97,11 @@ class KeptConnection(Questions):
             welcome = line.login(self.account, self.password)
             if self._hearer is not None:
                 self._listener = self._listener or self._listen(line, self._hearer)
+                self._listener.is_connected.clear()
                 line.ask(Command(kind=Kind.SET_NOTIFY_PORT, port=self._listener.port))
+                if not self._listener.is_connected.wait(options.timeout):
+                    why = f"it has not connected to port {self._listener.port} within {options.timeout:g} s"
+                    raise ConnectionFailedError(f"the server cannot notify this client: {why}")
             if self._takes_login_topic and welcome.topic:
                 line.ask(Command(kind=Kind.SUBSCRIBE_MESSAGE, topic=welcome.topic))
             for command in list(self._subscriptions.values()):

@@ -53,6 +53,10 @@ class Hearer(Protocol):
 class Listener:
     """Listens at a port of its own.
 
+    Attributes:
+        port: where it listens.
+        is_connected: set when the server has connected.
+
     Args:
         host: the address to listen at.
         port: 0 for any that is free.
@@ -94,6 +98,7 @@ class Listener:
         self._lock = Lock()
         self._current: socket.socket | None = None
         self._reader: Thread | None = None
+        self.is_connected = Event()
         self._is_closed = Event()
         self._thread = Thread(target=self._accept, name=f"smqp listener {self.port}", daemon=True)
         self._thread.start()
@@ -137,6 +142,7 @@ class Listener:
                 connection.close()
                 return
             before, self._current = self._current, connection
+        self.is_connected.set()
         if before is not None:
             _shut(before)
         self._hearer.ended()

@@ -171,6 +171,7 @@ class Channel:
         item, self._item = self._item, None
         self._end_wait()
         if reply.code is Code.ACKNOWLEDGED:
+            self._session.missed_ports = 0
             self._core.acknowledged(item)
             self._write(ACK)
         else:

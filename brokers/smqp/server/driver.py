@@ -17,11 +17,13 @@ import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 from weakref import WeakValueDictionary
 
+from brokers.descriptors import bounded
 from brokers.errors import ClosedError
 from brokers.guesses import Guesses, Lane
 from brokers.handshakes import Handshakes
@@ -54,6 +56,8 @@ HASHERS: Final = 2
 """Threads that compare passwords."""
 TURNS: Final = 5
 HANDSHAKE_TIMEOUT: Final = 10.0
+FILES_EACH: Final = 2
+"""Descriptors of one client: its two connections."""
 FAREWELL: Final = 0.5
 """Seconds that closing leaves for what is to be written."""
 
@@ -73,7 +77,9 @@ class Server:
     def __init__(
         self, store: str | Path, options: Options | None = None, *, clock: Callable[[], float] = time.time
     ) -> None:
-        self.engine = Engine(Database(store), options or Options(), clock=clock)
+        given = options or Options()
+        given = replace(given, max_sessions=bounded(given.max_sessions, FILES_EACH, "SMQP clients"))
+        self.engine = Engine(Database(store), given, clock=clock)
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, name="smqp server", daemon=True)
         self._hashers = Pool(HASHERS, "smqp password")

@@ -12,9 +12,10 @@ import logging
 import sqlite3
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final, TypeAlias
 
-from brokers.guesses import GRACE, place_of
+from brokers.room import Room
 from brokers.smqp.commands import Kind
 from brokers.smqp.dialogue import CommandReader, Heard, format_banner
 from brokers.smqp.errors import RefusedError
@@ -102,7 +103,9 @@ class Engine:
         self.core.recover()
         self.is_available = True
         self._last = 0
-        self._strangers: dict[str, dict[int, Session]] = {}
+        self._room = Room(
+            options.max_sessions, "SMQP clients that have not logged in", ticks, most_each=options.max_strangers
+        )
 
     # What happened on command connections
 
@@ -110,38 +113,37 @@ class Engine:
         """A client connected; return the number by which actions name it."""
         self._last += 1
         options = self.core.options
-        place = place_of(address)
-        self._make_room(place)
-        available = self.is_available and len(self.core.sessions) < options.max_sessions
+        self._room.most, self._room.most_each = options.max_sessions, options.max_strangers
+        held = self._room.enter(address, 1, partial(self._make_way, self._last))
+        available = self.is_available and not held.has_to_go
         self.core.do(Write(self._last, format_banner(is_available=available, server=options.software)))
         if not available:
+            self._room.leave(held)
             self.core.do(Close(self._last))
             return self._last
         reader = CommandReader(options.limits, options.dialect)
         reader.takes_messages = False  # until somebody is logged in
-        session = Session(self._last, address, reader, is_secure=is_secure, since=self.core.ticks())
+        session = Session(self._last, address, reader, held, is_secure=is_secure)
         session.channel = Channel(self.core, session)
         session.finish = lambda answer: self._finish(session, answer)
         session.idle = self.core.later(options.login_timeout, lambda: self._took_too_long(session))
         self.core.sessions[self._last] = session
-        self._strangers.setdefault(place, {})[self._last] = session
         return self._last
 
-    def _make_room(self, place: str) -> None:
-        """See that there are not too many strangers from one place: the first that wait for nothing are ended."""
-        waiting = self._strangers.get(place, {})
-        if len(waiting) < self.core.options.max_strangers:
-            return
-        for number in [number for number, each in waiting.items() if each.is_ready]:
-            del waiting[number]
-        late = self.core.ticks() - GRACE
-        idle = [each for each in waiting.values() if not each.is_busy and each.since < late]
-        ending = idle[: max(0, len(waiting) + 1 - self.core.options.max_strangers)]
-        if ending:
-            said = "%d connections from %s are not logged in, so the first %d of them end"
-            log.warning(said, len(waiting), place, len(ending))
-        for each in ending:
-            self._took_too_long(each)
+    def _make_way(self, number: int) -> None:
+        """End a stranger, so that another client finds room."""
+        session = self.core.sessions.get(number)
+        if session is not None:
+            self._took_too_long(session)
+
+    def _note(self, session: Session) -> None:
+        """Note whether a client keeps us waiting that has not been logged in so far."""
+        if session.is_ready:
+            self._room.settle(session.held, session.owner.name, self.core.options.max_sessions)
+        elif session.is_busy:
+            self._room.works(session.held)
+        else:
+            self._room.waits(session.held)
 
     def is_busy(self, number: int) -> bool:
         """Say whether no octets of a client are to be read now; `Resume` says when they are again."""
@@ -273,8 +275,8 @@ class Engine:
         for session in list(core.sessions.values()):
             session.channel.end()
             core.do(Close(session.number))
+            self._room.leave(session.held)
         core.forget_sessions()
-        self._strangers.clear()
         try:
             core.database.rollback()
             core.reload()
@@ -289,6 +291,8 @@ class Engine:
         while self._is_open(session) and (heard := session.reader.next()) is not None:
             self._refresh(session)
             self._answer(session, lambda heard=heard: self._handle(session, heard))  # type: ignore[misc]
+            if session.is_busy and not session.is_ready:
+                self._note(session)
             if heard.command is not None and heard.command.kind is Kind.QUIT and heard.refusal is None:
                 self._end(session)
 
@@ -338,7 +342,10 @@ class Engine:
 
     def _finish_with(self, session: Session, handle: Callable[[], Answer]) -> None:
         session.is_busy = False
+        was_ready = session.is_ready
         self._answer(session, handle)
+        if not was_ready:
+            self._note(session)
         self.core.do(Resume(session.number))
         self._read(session)
 
@@ -358,11 +365,7 @@ class Engine:
             session.idle.cancel()
         self.core.leave(session)
         self.core.sessions.pop(session.number, None)
-        place = place_of(session.address)
-        waiting = self._strangers.get(place, {})
-        waiting.pop(session.number, None)
-        if not waiting:
-            self._strangers.pop(place, None)
+        self._room.leave(session.held)
         session.stage = Stage.ENDED
 
     def _refresh(self, session: Session) -> None:

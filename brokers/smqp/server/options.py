@@ -34,8 +34,8 @@ class Options:
         client_ports: where else clients may have themselves notified: by default no ports of services of the system.
         login_timeout: how long a client may take to log in.
         idle_timeout: how long one that is logged in may send nothing; None for ever.
-        max_failures: wrong passwords before the connection ends, and ports in a row at which nobody could be notified,
-            before no further one is tried.
+        max_failures: wrong passwords before the connection ends, and ports that a client may name in a row without
+            taking a message there, before no further one is tried.
         trash_lifetime: how long messages stay in Trash (SM-046).
         memory: how long origins of forwarded messages are remembered, so that none is delivered twice.
         max_topics: topics of the server, at any depth; an account's own is made nevertheless.
@@ -44,7 +44,8 @@ class Options:
             do not count.
         max_subscriptions: of one account.
         max_logins: sessions of one account at a time.
-        max_sessions: connections at a time.
+        max_sessions: connections at a time. Where there are as many, one more ends the first of those that are not
+            logged in, of the address that has most of them.
         max_strangers: connections from one address (of IPv6: one network of 64 bits) that are not logged in. One
             more ends the first of them that have had a second to log in and wait for no answer. With SMQPS as many
             may be setting up TLS besides, for ten seconds each.
@@ -52,6 +53,7 @@ class Options:
         max_events: notifications other than messages that wait for one client; more are dropped, oldest first.
         media_types: the only ones that may be published; None for all.
         hide_accounts: LOGIN answers as if every account existed; False tells those that there are not by 404.
+        hide_ports: SET NOTIFY PORT is answered 200, whether somebody listens there or not; False tells by 404 and 408.
         scrypt_cost: the cost of hashing a password.
     """
 
@@ -80,10 +82,11 @@ class Options:
     max_octets: int = 1 << 30
     max_subscriptions: int = 1_000
     max_logins: int = 100
-    max_sessions: int = 10_000
+    max_sessions: int = 5_000
     max_strangers: int = 200
     max_in_answer: int = 1_000
     max_events: int = 1_000
     media_types: frozenset[str] | None = None
     hide_accounts: bool = True
+    hide_ports: bool = True
     scrypt_cost: int = 2**14

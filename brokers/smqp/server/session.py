@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from brokers.room import Held
 from brokers.smqp.dialogue import CommandReader
 from brokers.smqp.replies import Reply, ReplyForm
 from brokers.smqp.server.accounts import Account
@@ -58,8 +59,8 @@ class Session:
         claimed: the account whose password is to follow.
         guid: of this login.
         failures: wrong passwords so far.
-        missed_ports: ports in a row at which nobody could be notified.
-        since: when the client connected, by the clock of timers.
+        missed_ports: ports that were named since a message was taken, or with `hide_ports=False` somebody listened.
+        held: its part of the room that the server has.
         unsent: octets written since the connection had sent all.
         is_busy: the answer to a command is still to come, so no further one is read.
         interests: patterns of topics whose subscriptions last as long as the session.
@@ -69,10 +70,8 @@ class Session:
         channel: its notify connection.
     """
 
-    def __init__(
-        self, number: int, address: str, reader: CommandReader, *, is_secure: bool, since: float = 0.0
-    ) -> None:
-        self.since = since
+    def __init__(self, number: int, address: str, reader: CommandReader, held: Held, *, is_secure: bool) -> None:
+        self.held = held
         self.number = number
         self.address = address
         self.is_secure = is_secure

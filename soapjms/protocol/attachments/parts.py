@@ -18,7 +18,7 @@ from urllib.parse import unquote, urljoin
 from lxml import etree
 
 from soapjms.protocol.charsets import encoding_name, is_known
-from soapjms.protocol.content import ContentType, parse_content_type
+from soapjms.protocol.content import ANY_RATIO, ContentType, parse_content_type
 from soapjms.protocol.errors import InvalidAttachmentError
 from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
 from soapjms.protocol.showing import named, shown
@@ -250,18 +250,21 @@ class Attachments(Sequence[Part]):
         """Put base64 text in the place of every `xop:Include` below an element, and return the element.
 
         Raises:
-            InvalidAttachmentError: see `octets_of`; or all together would be more octets than the limit `unpacked`.
+            InvalidAttachmentError: see `octets_of`; or all together would be more octets than the limits `unpacked` and
+                `ratio` allow for a message of this size.
 
         Spec: XOP 1.0 3.2.
         """
+        own = sum(len(each.raw) for each in self._parts) + (0 if self._root is None else len(self._root.raw))
+        most = min(self._limits.unpacked, max(self._limits.ratio * own, ANY_RATIO))
         size = 0
         for include in list(element.iter(XOP_INCLUDE)):
             octets, parent = self._included(include), include.getparent()
             if parent is None:
                 raise InvalidAttachmentError("an xop:Include stands for the content of an element, and is in none")
             size += len(octets)
-            if size > self._limits.unpacked:
-                raise InvalidAttachmentError(f"xop:Include elements bring in more than {self._limits.unpacked} octets")
+            if size > most:
+                raise InvalidAttachmentError(f"xop:Include elements bring in more than {most} octets")
             parent.remove(include)
             parent.text = b64encode(octets).decode("ascii")
         return element

@@ -1,0 +1,101 @@
+"""Stack enough for proton, which takes some of it for each list within a list that a peer sends, and ends the process
+where there is none left. Threads have as much as `ulimit -s` says, and on some systems 128 KiB.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from threading import Lock
+from typing import Final, TypeVar
+
+from brokers.threads import Thread
+
+T = TypeVar("T")
+
+STACK: Final = 8 << 20
+"""Octets. As many lists within each other as proton takes, 65,535, need half of it."""
+
+SHALLOW: Final = 500
+"""Levels that any thread has stack for."""
+
+_COMPOUND: Final = (b"\x00", b"\xc0", b"\xc1", b"\xd0", b"\xd1", b"\xe0", b"\xf0")
+"""How values begin that others are in: what is described, lists, maps and arrays."""
+
+_DESCRIBED: Final = 0
+_FIRST_SIZED: Final = 0xA0
+_FIRST_COMPOUND: Final = 0xC0
+_WIDTHS: Final = {0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16, 0xA: 1, 0xB: 4, 0xC: 1, 0xD: 4, 0xE: 1, 0xF: 4}
+"""Octets that follow the constructor of a value, by its first half: of the value, or of its size."""
+
+_starting: Final = Lock()
+
+
+def start(thread: Thread) -> None:
+    """Start a thread that has stack enough.
+
+    Raises:
+        RuntimeError: there is none to be had.
+    """
+    with _starting:
+        before = threading.stack_size()
+        threading.stack_size(max(before, STACK))
+        try:
+            thread.start()
+        finally:
+            threading.stack_size(before)
+
+
+def is_shallow(octets: memoryview) -> bool:
+    """Say whether the value at the beginning cannot have others so deep within that stack matters; False if unknown."""
+    at = 0
+    if octets and octets[0] == _DESCRIBED:
+        found = _end(octets, 1)
+        if found is None:
+            return False
+        at = found
+    end = _end(octets, at)
+    if end is None:
+        return False
+    if octets[at] < _FIRST_COMPOUND:
+        return True
+    held = bytes(octets[:end])
+    return sum(held.count(each) for each in _COMPOUND) <= SHALLOW
+
+
+def _end(octets: memoryview, at: int) -> int | None:
+    """Return where the value at a place ends; None if it is described, of no known kind, or cut off.
+
+    Spec: AMQP 1.0 part 1, 1.2.
+    """
+    if at >= len(octets):
+        return None
+    width = _WIDTHS.get(octets[at] >> 4)
+    if width is None:
+        return None
+    end = at + 1 + width
+    if octets[at] >= _FIRST_SIZED:
+        end += int.from_bytes(octets[at + 1 : at + 1 + width], "big")
+    return end if end <= len(octets) else None
+
+
+def with_stack(work: Callable[[], T]) -> T:
+    """Do something on a thread that has stack enough, and wait for it.
+
+    Raises:
+        RuntimeError: there is no thread to be had; else what the work raised.
+    """
+    results, errors = list[T](), list[BaseException]()
+
+    def run() -> None:
+        try:
+            results.append(work())
+        except BaseException as error:
+            errors.append(error)
+
+    thread = Thread(target=run, name="amqp values", daemon=True)
+    start(thread)
+    thread.join()
+    if errors:
+        raise errors[0]
+    return results[0]

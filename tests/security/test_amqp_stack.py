@@ -1,0 +1,121 @@
+"""AMQP values within values within values, to a process whose threads have little stack: it goes on."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from amqp_raw import Raw
+from proton import symbol
+
+from brokers.amqp.mapping import from_amqp_message
+from brokers.amqp.provider import Listener
+from brokers.amqp.sasl import AMQP_HEADER, SASL_HEADER, Performative, pack
+from brokers.amqp.stack import STACK, is_shallow, start, with_stack
+from brokers.embedded import Broker
+from brokers.message import MessageType
+
+ROOT = Path(__file__).resolve().parents[2]
+DEEP = 60_000
+LITTLE = 256
+"""KiB of stack."""
+
+
+def lists(levels: int) -> bytes:
+    """Write lists in each other."""
+    return b"".join(b"\xd0" + struct.pack(">II", 5 + 9 * level, 1) for level in reversed(range(levels))) + b"\x40"
+
+
+def maps(levels: int) -> bytes:
+    """Write maps in each other."""
+    heads = (b"\xd1" + struct.pack(">II", 6 + 10 * level, 2) + b"\x40" for level in reversed(range(levels)))
+    return b"".join(heads) + b"\x40"
+
+
+def arrays(levels: int) -> bytes:
+    """Write arrays of arrays."""
+    heads = (struct.pack(">II", 5 + 9 * level, 1) + b"\xf0" for level in reversed(range(levels)))
+    return b"\xf0" + b"".join(heads)[:-1] + b"\x40"
+
+
+def described(levels: int) -> bytes:
+    """Write values that are described by values that are described."""
+    return b"\x00" * levels + b"\x40" * (levels + 1)
+
+
+KINDS: list[Callable[[int], bytes]] = [lists, maps, arrays, described]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_in_a_message(kind: Callable[[int], bytes]) -> None:
+    """As its body: it is of no kind that is known."""
+    message = from_amqp_message(b"\x00\x53\x77" + kind(DEEP)).message
+    assert message.message_type is MessageType.UNKNOWN
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("where", ["sasl", "open", "message"])
+def test_to_the_listener(kind: Callable[[int], bytes], where: str) -> None:
+    """In a login, as a property of a connection, in a message: others are served."""
+    with Listener(Broker(), port=0) as listener:
+        with socket.create_connection(("127.0.0.1", listener.port), 20) as client:
+            if where == "sasl":
+                client.sendall(SASL_HEADER + body_in_a_frame(b"\x00\x53\x41" + kind(DEEP), 1))
+                to_the_end(client)
+            elif where == "open":
+                client.sendall(SASL_HEADER + pack(Performative.INIT, symbol("ANONYMOUS")) + AMQP_HEADER)
+                client.sendall(body_in_a_frame(b"\x00\x53\x10" + kind(DEEP), 0))
+                to_the_end(client)
+        if where == "message":
+            with Raw(listener.port) as sender:
+                link = sender.attach("q")
+                sender.outcome(sender.send(link, b"\x00\x53\x77" + kind(DEEP)))
+        with Raw(listener.port) as other:
+            other.receive("q")
+
+
+def to_the_end(client: socket.socket) -> None:
+    """Read until the listener hangs up."""
+    with suppress(ConnectionError):
+        while client.recv(4096):
+            pass
+
+
+def body_in_a_frame(octets: bytes, kind: int) -> bytes:
+    """Write a frame of AMQP (0) or SASL (1)."""
+    return struct.pack(">IBBH", 8 + len(octets), 2, kind, 0) + octets
+
+
+def test_with_little_stack() -> None:
+    """All of the above where `ulimit -s` leaves threads a fraction of what proton takes."""
+    tests = [f"{Path(__file__).relative_to(ROOT)}::{name}" for name in ("test_in_a_message", "test_to_the_listener")]
+    command = f"ulimit -s {LITTLE} && exec {sys.executable} -m pytest -q -p no:cacheprovider {' '.join(tests)}"
+    done = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_shallow() -> None:
+    """What has few values within it, or is text however long, needs no thread of its own."""
+    for octets in (b"\x00\x53\x77" + lists(20), b"\x00\x53\x77\xb1" + struct.pack(">I", 4000) + b"\xd0" * 4000):
+        assert is_shallow(memoryview(octets))
+    for octets in (b"\x00\x53\x77" + lists(2000), described(2000), b"", b"\x00", b"\x00\x53\x77\xd0\x00", b"\x10"):
+        assert not is_shallow(memoryview(octets))
+
+
+def test_threads() -> None:
+    """What is started has stack enough, and others as much as before; an error comes back."""
+    before = threading.stack_size()
+    assert with_stack(lambda: threading.current_thread() is not threading.main_thread())
+    with pytest.raises(ValueError, match="no"):
+        with_stack(lambda: (_ for _ in ()).throw(ValueError("no")))
+    thread = threading.Thread(target=lambda: None)
+    start(thread)
+    thread.join()
+    assert threading.stack_size() == before < STACK

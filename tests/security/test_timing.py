@@ -1,0 +1,71 @@
+"""Logins take as long for users that there are not as for wrong passwords."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+
+import pytest
+from smqp_kit import From, running
+from test_security import DIGEST, digested, secured, service, token, tokens
+from test_security import ask as asked
+
+from brokers.amqp.provider import Options
+from soapjms.security import TEXT
+
+ROUNDS = 9
+
+
+def assert_alike(begin: Callable[[int], Callable[[str], object]], times: int) -> None:
+    """See that guesses as "ann", whom there is, take as long as those as "bea", the quickest of several rounds in turn.
+
+    Args:
+        begin: returns what guesses, of one round; few guesses of each are looked at.
+        times: guesses of each name in a round.
+    """
+    seconds = {"ann": 60.0, "bea": 60.0}
+    for number in range(ROUNDS):
+        guess = begin(number)
+        for name in seconds:
+            begun = perf_counter()
+            for _ in range(times):
+                guess(name)
+            seconds[name] = min(seconds[name], perf_counter() - begun)
+    assert 0.6 < seconds["ann"] / seconds["bea"] < 1.6
+
+
+@pytest.mark.parametrize("kind", [TEXT, DIGEST])
+def test_tokens(kind: str) -> None:
+    """UsernameTokens, in text and digests."""
+
+    def begin(number: int) -> Callable[[str], object]:
+        made = service(tokens())
+        return lambda name: asked(made, bodies[name])
+
+    bodies = {name: secured(token(name, "no") if kind == TEXT else digested(name, "no")) for name in ("ann", "bea")}
+    assert_alike(begin, 9)
+
+
+def test_amqp() -> None:
+    """PLAIN, at the AMQP listener."""
+    options = Options(users={"ann": "secret-of-ann"})
+    assert_alike(lambda _: lambda name: options.knows(name, "a guess"), 20_000)
+
+
+def test_smqp() -> None:
+    """LOGIN and PASS; comparing passwords takes long on purpose, whether there is one or not."""
+    with running(scrypt_cost=2**14, max_failures=100) as server:
+        server.accounts("ann")
+        strangers = []
+
+        def begin(number: int) -> Callable[[str], object]:
+            strangers.append(From(f"127.0.0.{number + 2}", server.address))
+            return guess
+
+        def guess(name: str) -> None:
+            assert strangers[-1].code(f"LOGIN {name} CLEAR/1.0") == 200
+            assert strangers[-1].code(f"PASS {name} wrong") == 401
+
+        assert_alike(begin, 3)
+        for each in strangers:
+            each.close()
