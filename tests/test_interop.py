@@ -54,10 +54,11 @@ def rows() -> list[str]:
     ]
     few = [numbers(side, side.few(), lambda case: True) for side in (THEIR_CLIENT, THEIR_SERVICE)]
     faults, checked = len(FAULT_CASES), sum(case.version is SOAP_11 for case in FAULT_CASES)
+    binding = f"faults of the binding, {len(REFUSALS)} of CXF's in each case"
     return [
         *(f"| {name} | {ours} | {theirs} |" for name, ours, theirs in found),
         f"| of all these, in `make test` | {few[0]} | {few[1]} |",
-        f"| faults of the binding, {len(REFUSALS)} of CXF's in each case | in each of the above | {checked}, with SOAP 1.1; see below |",
+        f"| {binding} | in each of the above | {checked}, with SOAP 1.1; see below |",
         f"| faults of the service: declared, failed, no such operation | in each of the above | {faults} |",
     ]
 
@@ -66,6 +67,12 @@ def test_table() -> None:
     """Each row is there, in order, and no other."""
     table = PAGE.partition("| case |")[2].partition("\n\n")[0]
     assert table.splitlines()[2:] == rows(), "\n".join(rows())
+
+
+def test_sum() -> None:
+    """What the page says of all cases together is so."""
+    found = [side.foreign(case) is None for side in (THEIR_CLIENT, THEIR_SERVICE) for case in side.all()]
+    assert f"{sum(found)} of {len(found)} cases of [the table below]" in PAGE
 
 
 @pytest.mark.parametrize(
