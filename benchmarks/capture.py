@@ -4,9 +4,10 @@
 
 Three rates of calls, interleaved, with persistent requests of 256 octets; client, service and tap are processes of
 their own: at a broker that makes no copies; at one that makes them, and nobody takes them; at that one with a capture
-at work. What counts is the median of the ratios of a round. Then a number of calls is captured, and the log replayed:
-each message has to be there once, paired, and nothing may be broken. Beside that stands the processor time that the tap
-took for each message, but for its start and its end; at most 100 µs are wanted.
+at work, over STOMP. What counts is the median of the ratios of a round. Then a number of calls is captured, over STOMP
+and over AMQP, which `soapjms capture` takes where the broker speaks it at its usual port, and the log replayed: each
+message has to be there once, paired, and nothing may be broken. Beside that stands the processor time that the tap took
+for each message, but for its start and its end; at most 100 µs are wanted.
 """
 
 from __future__ import annotations
@@ -95,13 +96,13 @@ def ratio(values: list[float], others: list[float]) -> str:
     return f"{statistics.median(each):.2f}" + (f" ({min(each):.2f}-{max(each):.2f})" if each[0] != 1 else "")
 
 
-def proof(told: RealBroker, folder: Path, options: argparse.Namespace) -> None:
-    """Capture so many calls, replay them, and say what was found."""
+def proof(told: RealBroker, protocol: str, folder: Path, options: argparse.Namespace) -> None:
+    """Capture so many calls by a protocol, replay them, and say what was found."""
     service = soapjms.Service()
     service.operation("{urn:bench}echo")(lambda request: request.element)
-    uri = "jms:queue:bench.proof"
+    uri = f"jms:queue:bench.proof.{protocol}"
     with (
-        capturing(told.stomp_url, folder) as said,
+        capturing(getattr(told, f"{protocol}_url"), folder) as said,
         soapjms.connect(told.stomp_url) as serving,
         soapjms.connect(told.stomp_url) as asking,
         soapjms.Dispatcher(serving, uri, service, workers=8),
@@ -111,7 +112,9 @@ def proof(told: RealBroker, folder: Path, options: argparse.Namespace) -> None:
             future.result().raise_for_fault()
     summary = soapjms_replay(folder)
     kept = ("messages", "exchanges", "unpaired", "one_way", "rejected", "verdict")
-    print(f"{options.calls} calls: recorded {said['recorded']}, dropped {said['dropped']};", end=" ")
+    print(
+        f"{options.calls} calls, tap over {protocol}: recorded {said['recorded']}, dropped {said['dropped']};", end=" "
+    )
     print(", ".join(f"{name} {summary[name]}" for name in kept))
     print(f"processor time of the capture: {said['seconds'] / said['recorded'] * 1e6:.0f} µs a message", flush=True)
     assert said["recorded"] == summary["messages"] == 2 * options.calls
@@ -145,7 +148,8 @@ def main() -> None:
                 f"{name}, {options.rounds} rounds of {options.seconds:g} s, {options.in_flight} in flight", flush=True
             )
             rates(plain, told, folder, options)
-            proof(told, folder / "proof", options)
+            for protocol in ("stomp", "amqp"):
+                proof(told, protocol, folder / protocol, options)
 
 
 if __name__ == "__main__":

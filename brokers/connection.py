@@ -297,6 +297,7 @@ class Connection(ABC):
         auto_accept: bool = False,
         inline: bool = False,
         quick: bool = False,
+        lazy: bool = False,
         on_refused: OnRefused | None = None,
         on_problem: OnProblem | None = None,
     ) -> Consumer:
@@ -320,6 +321,9 @@ class Connection(ABC):
             quick: `on_delivery` is seldom at one message for more than a few milliseconds, so an adapter may call it on
                 the thread that reads the socket. It may do what others may: where it takes longer, another thread
                 reads within 0.01 s, and the next are called elsewhere for a while.
+            lazy: a delivery may come some hundredths of a second late. So an adapter may let messages gather and read
+                them together, which takes less of the processor than to be woken for each. All that the connection
+                reads may be as late: it is for one that does nothing else.
             on_refused: told of each message that was above the limit, in its turn, where `on_delivery` is called.
             on_problem: told on the connection's executor when `Consumer.problem` changes, in order.
 

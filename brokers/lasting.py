@@ -129,6 +129,7 @@ class LastingConnection(Connection, Generic[SessionT, ConsumerT]):
         auto_accept: bool = False,
         inline: bool = False,
         quick: bool = False,
+        lazy: bool = False,
         on_refused: OnRefused | None = None,
         on_problem: OnProblem | None = None,
     ) -> Consumer:
@@ -148,13 +149,17 @@ class LastingConnection(Connection, Generic[SessionT, ConsumerT]):
             auto_accept=auto_accept,
             inline=inline,
             quick=quick,
+            lazy=lazy,
             on_refused=on_refused,
             on_problem=on_problem,
         )
+        return self._begin_to_consume(wishes, on_delivery)
+
+    def _begin_to_consume(self, wishes: Wishes, on_delivery: OnDelivery) -> Consumer:
         wishes.check(self.capabilities)
-        if destination.kind.is_temporary:
-            self._require_own(destination)
-        link = self._session_to_consume(destination)
+        if wishes.destination.kind.is_temporary:
+            self._require_own(wishes.destination)
+        link = self._session_to_consume(wishes.destination)
         consumer = self._consumer(wishes, on_delivery)
         with self._lock:
             is_late, generation = self._is_closing or link is not self._link, self._generation

@@ -20,6 +20,7 @@ class Wishes:
     auto_accept: bool = False
     inline: bool = False
     quick: bool = False
+    lazy: bool = False
     on_refused: OnRefused | None = None
     on_problem: OnProblem | None = None
 

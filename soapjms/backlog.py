@@ -96,13 +96,14 @@ class Backlog:
 
     def put(self, message: Message, time: datetime) -> bool:
         """Add a copy, or drop it where there is no room; say whether it was added."""
+        size = message.size
         with self._changed:
-            is_full = len(self._waiting) >= self._most or self._octets + message.size > self._most_octets
+            is_full = len(self._waiting) >= self._most or self._octets + size > self._most_octets
             if is_full and self._waiting:
                 self._dropped += 1
                 return False
             self._waiting.append(Arrived(message, time, self._dropped))
-            self._octets += message.size
+            self._octets += size
             self._dropped = 0
             if len(self._waiting) == 1:
                 self._changed.notify()

@@ -36,16 +36,6 @@ PREFETCH: Final = 1000
 FLUSH: Final = 1.0
 """Seconds after which what was captured is in the file."""
 
-PAUSE: Final = 0.008
-"""Seconds in which copies gather in the socket, once the next had to be waited for: to be woken for each of them costs
-more than to read it, and a tap is in no hurry. No connection takes a function for a slow one that is done by then."""
-
-IDLE: Final = 0.0003
-"""Seconds between two copies, from which on the second had to be waited for."""
-
-MANY: Final = 50
-"""Copies since the last pause after which there is no need for another."""
-
 REMEMBERED_GAPS: Final = 1000
 
 
@@ -114,8 +104,6 @@ class Capture:
         self._backlog = backlog or Backlog()
         self._clock = clock
         self._untold: deque[Gap] = deque(maxlen=REMEMBERED_GAPS)
-        self._last = 0.0  # when the last copy came, and how many there were without a pause
-        self._run = 0
         self._broker = 0, ""  # what it is, in which generation of the connection
         self._probe = f"{PING_PREFIX}{token_hex(8)}"
         self._probed = Event()
@@ -128,6 +116,7 @@ class Capture:
                     prefetch=PREFETCH,
                     auto_accept=True,
                     inline=True,
+                    lazy=True,
                     on_refused=self._on_refused,
                     on_problem=self._on_problem,
                 )
@@ -151,6 +140,21 @@ class Capture:
             return self._probed.wait(timeout)
         finally:
             self._connection.end_temporary(nowhere)
+
+    def is_drained(self, timeout: float) -> bool:
+        """Wait for the copies of what was sent before, and say whether all came.
+
+        Some may not have if none came within `timeout` seconds; while some come, it waits on.
+
+        Raises:
+            BrokerError: as `is_fed` has it.
+        """
+        seen = -1
+        while self.counts["seen"] != seen:
+            seen = self.counts["seen"]
+            if self.is_fed(timeout):
+                return True
+        return False
 
     def close(self) -> None:
         """Stop, and write what was captured. Idempotent."""
@@ -179,16 +183,6 @@ class Capture:
         if not self._backlog.put(message, self._clock()):
             self.counts["dropped"] += 1
         self.counts["seen"] += 1
-        self._pause()
-
-    def _pause(self) -> None:
-        """Let copies gather, unless they come in crowds anyway."""
-        if monotonic() - self._last > IDLE:
-            if self._run < MANY:
-                self.ended.wait(PAUSE)
-            self._run = 0
-        self._run += 1
-        self._last = monotonic()
 
     def _on_refused(self, message: Message, reason: str) -> None:
         """Count a copy that nobody could read; the connection's log says why."""

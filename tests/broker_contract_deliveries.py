@@ -85,6 +85,15 @@ class DeliveryContract(Fixtures):
             send(connection, text(destination, "a"))
             assert seen.get(timeout=PATIENCE) == "b"
 
+    def test_lazy(self, connection: Connection) -> None:
+        """What may come late comes all the same, in order, and the connection can be used meanwhile."""
+        destination, inbox = topic(fresh()), Inbox()
+        with connection.consume(destination, inbox, prefetch=3, auto_accept=True, lazy=True):
+            send(connection, text(destination, "alone"))
+            assert inbox.bodies(1) == ["alone"]
+            send(connection, *(text(destination, str(number)) for number in range(10)))
+            assert inbox.bodies(10) == [str(number) for number in range(10)]
+
     @pytest.mark.parametrize("mode", DeliveryMode)
     def test_answer(self, connection: Connection, mode: DeliveryMode) -> None:
         """An answer is delivered; its request is accepted then, whether the adapter did that before or not."""

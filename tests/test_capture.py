@@ -289,6 +289,25 @@ def test_a_broker_that_copies_nothing(connection: Connection, tmp_path: Path) ->
         assert not capture.is_fed(0.05)
 
 
+def test_waits_for_what_is_late(connection: Connection, tmp_path: Path) -> None:
+    """At the end there may be copies still to come: as long as some do it waits for the last one."""
+
+    class Late(Wrapped):
+        sent = 0
+
+        def send(self, message: Message, *arguments: Any, **options: Any) -> Any:
+            self.sent += 1
+            late = message if self.sent == 3 else copy()
+            send(self.inner, *([replace(late, destination=COPIES)] if self.sent < 4 else []))
+            return super().send(message, *arguments, **options)
+
+    late = Late(connection)
+    with CaptureLog(tmp_path) as log, Capture(late, log, [COPIES]) as capture:
+        assert capture.is_drained(0.2)
+        assert (late.sent, capture.counts["seen"]) == (3, 2)
+        assert not capture.is_drained(0.2)
+
+
 def test_looking_leaves_nothing(tmp_path: Path) -> None:
     """However often it is asked, and on one connection or between two, the broker has what it had before."""
     broker = Broker()

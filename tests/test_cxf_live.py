@@ -7,23 +7,24 @@ broker's is an expected failure with its reason.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pytest
-from calling_kit import PATIENCE, SOAP_11, SOAP_12, eventually, fresh
+from calling_kit import PATIENCE, SOAP_11, SOAP_12, Wrapped, eventually, fresh
 from cxf_kit import Answer, Cxf, answer_in, echo_service, request_of, start_cxf, uri_of
 from lxml import etree
 from real_brokers import RealBroker
 
 import soapjms
-from brokers import Connection, Message, MessageType
+from brokers import Connection, Message, MessageType, Properties, typed
 from soapjms import CallTimeoutError, Client, Dispatcher, Recorder, SoapVersion
 from soapjms.protocol.errors import SoapFaultError
 from soapjms.protocol.exchange import exchanges_of
-from soapjms.protocol.names import REC_NAMESPACE
+from soapjms.protocol.names import REC_NAMESPACE, Subcode
 from soapjms.protocol.record import from_json
 
 pytestmark = pytest.mark.broker
@@ -142,19 +143,38 @@ def at_their_client(case: Case) -> Foreign | None:
     return UNTOLD if case[:3] == ("artemis", "stomp", "core") and case.replies == "no id" else None
 
 
-def cases(*replies: str, foreign: Callable[[Case], Foreign | None]) -> Any:
-    """Parametrize a test by all cases; those beyond the core are for `make soak`.
+class Side(NamedTuple):
+    """What there is with CXF on one side.
 
-    Args:
-        replies: what of these there is.
-        foreign: tells of a case what fault it meets that is not ours; of those one for each version is in the core.
+    Attributes:
+        replies: where they go.
+        foreign: tells of a case what fault it meets that is not ours.
     """
-    few, found = core(replies), list[Any]()
-    for case in dict.fromkeys((*few, *every(replies))):
-        fault, marks = foreign(case), list[Any]()
+
+    replies: tuple[str, ...]
+    foreign: Callable[[Case], Foreign | None]
+
+    def few(self) -> list[Case]:
+        """List the cases in `make test`: the core, of what fails there only the plain ones."""
+        return [case for case in core(self.replies) if self.foreign(case) is None or case[4:] == PLAIN[4:]]
+
+    def all(self) -> list[Case]:
+        """List all cases, which are in `make soak`."""
+        return list(dict.fromkeys((*core(self.replies), *every(self.replies))))
+
+
+THEIR_CLIENT: Final = Side(("temporary", "no id", "named", "topic"), at_their_client)
+THEIR_SERVICE: Final = Side(("temporary", "exclusive", "named", "topic"), at_their_service)
+
+
+def cases(side: Side) -> Any:
+    """Parametrize a test by all cases; those beyond the few are for `make soak`."""
+    few, found = side.few(), list[Any]()
+    for case in side.all():
+        fault, marks = side.foreign(case), list[Any]()
         if fault is not None:
             marks.append(pytest.mark.xfail(strict=True, raises=fault.error, reason=fault.reason))
-        if case not in few or (fault is not None and case[4:] != PLAIN[4:]):
+        if case not in few:
             marks.append(pytest.mark.soak)
         found.append(pytest.param(case, marks=marks, id=str(case)))
     return pytest.mark.parametrize("case", found)
@@ -184,7 +204,7 @@ def connection(case: Case, broker: RealBroker) -> Iterator[Connection]:
 class TestTheirClient:
     """CXF's client calls our service."""
 
-    @cases("temporary", "no id", "named", "topic", foreign=at_their_client)
+    @cases(THEIR_CLIENT)
     def test_all(self, cxf: Cxf, broker: RealBroker, connection: Connection, case: Case) -> None:
         """Each operation, with text, an empty text and none; one-way; faults: declared, failed, and of the binding."""
         name = fresh("cxf")
@@ -292,7 +312,7 @@ def refused_in(version: SoapVersion) -> tuple[str, ...]:
 class TestTheirService:
     """Our client calls CXF's service."""
 
-    @cases("temporary", "exclusive", "named", "topic", foreign=at_their_service)
+    @cases(THEIR_SERVICE)
     def test_all(self, cxf: Cxf, broker: RealBroker, connection: Connection, case: Case) -> None:
         """Each operation, with text, an empty text and none; one-way; faults: declared, and of what failed."""
         name, zipped = fresh("cxf"), ("gzip",) if case.more == "gzip" else ()
@@ -344,6 +364,100 @@ def our_client(connection: Connection, name: str, case: Case) -> Client:
         replies="exclusive" if case.replies == "exclusive" else None,
         timeout=FUTILE if at_their_service(case) else PATIENCE,
     )
+
+
+class Altered(Wrapped):
+    """A connection that sends requests with other properties than the client set.
+
+    Attributes:
+        changes: values by name; None leaves a property out.
+    """
+
+    changes: Mapping[str, str | None] = {}
+
+    def send(self, message: Message, transaction: Any = None, **options: Any) -> Any:
+        kept = [each for each in message.properties if each.name not in self.changes]
+        put = [typed(name, value) for name, value in self.changes.items() if value is not None]
+        return super().send(replace(message, properties=Properties((*kept, *put))), transaction, **options)
+
+
+REFUSALS: Final[list[tuple[str, str | None, Subcode]]] = [
+    ("bindingVersion", "0.3", Subcode.UNRECOGNIZED_BINDING_VERSION),
+    ("contentType", None, Subcode.MISSING_CONTENT_TYPE),
+    ("contentType", "text/plain; charset=utf-8", Subcode.CONTENT_TYPE_MISMATCH),
+    ("requestURI", None, Subcode.MISSING_REQUEST_URI),
+    ("requestURI", "jms:nowhere:orders", Subcode.MALFORMED_REQUEST_URI),
+    ("requestURI", "jms:queue:orders?targetService=Echo", Subcode.TARGET_SERVICE_NOT_ALLOWED),
+]
+"""Requests that CXF's service refuses: a property of SOAP/JMS, what it says, None if it is missing, and the subcode."""
+
+
+FAULT_CASES: Final = [
+    case if at_their_service(case) is None else case._replace(replies="named")
+    for (broker, protocol), version in product(WAYS, (SOAP_11, SOAP_12))
+    for over in CXF_WAYS[broker]
+    for case in [Case(broker, protocol, over, version)]
+]
+"""The ways to CXF's service, with both versions of SOAP; in `make test` those over OpenWire."""
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(each, marks=() if each.over == "openwire" else pytest.mark.soak, id=str(each))
+        for each in FAULT_CASES
+    ],
+)
+class TestTheirFaults:
+    """CXF's service answers our client with a fault, which our client tells as what it is."""
+
+    def test_of_the_service(self, cxf: Cxf, broker: RealBroker, connection: Connection, case: Case) -> None:
+        """A declared one, with its detail; a function that fails; an operation that there is not."""
+        name = fresh("cxf")
+        receiver, sender = ("Server", "Client") if case.version is SOAP_11 else ("Receiver", "Sender")
+        with (
+            cxf.service(uri_of(broker, name, over=case.over), case.version),
+            our_client(connection, name, case) as client,
+        ):
+
+            def told(operation: str, text: str) -> tuple[object, ...]:
+                error = fault_in(client.call(request_of(case.version, operation, text)))
+                detail = "" if error.detail is None else "".join(error.detail.itertext())
+                return error.code, error.subcode, error.reason, error.blame, detail
+
+            space = f"{{{case.version.namespace}}}"
+            assert told("testFault", "broken") == (f"{space}{receiver}", None, "declared", "Receiver", "42broken")
+            failed = f"{space}{receiver}", None, "as it was asked to", "Receiver", ""
+            assert told("greetMe", "fail") == failed
+            code, subcode, reason, blame, detail = told("sing", "loud")
+            assert (code, subcode, blame, detail) == (f"{space}{sender}", None, "Sender", "")
+            assert "}sing was not recognized" in str(reason)
+            assert answer_in(client.call(request_of(case.version, "greetMe", TEXT))) == TEXT
+
+    def test_of_the_binding(self, cxf: Cxf, broker: RealBroker, connection: Connection, case: Case) -> None:
+        """It has the subcode that CXF wrote, and the caller is to blame. With SOAP 1.2 CXF looks at none of this."""
+        name, altered = fresh("cxf"), Altered(connection)
+        with (
+            cxf.service(uri_of(broker, name, over=case.over), case.version),
+            our_client(altered, name, case) as client,
+        ):
+            for what, value, subcode in REFUSALS:
+                altered.changes = {f"SOAPJMS_{what}": value}
+                response = client.call(request_of(case.version, "greetMe", TEXT))
+                if case.version is SOAP_12:
+                    assert answer_in(response) == TEXT
+                    continue
+                error = fault_in(response)
+                assert (error.subcode, error.blame) == (subcode, "Sender"), error.reason
+            altered.changes = {}
+            assert answer_in(client.call(request_of(case.version, "greetMe", TEXT))) == TEXT
+
+
+def fault_in(response: soapjms.Response) -> SoapFaultError:
+    """Return the fault that a response holds."""
+    with pytest.raises(SoapFaultError) as caught:
+        response.raise_for_fault()
+    return caught.value
 
 
 @pytest.mark.parametrize("case", [Case("artemis", "amqp", "openwire", SOAP_11)], ids=str)

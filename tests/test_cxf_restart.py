@@ -1,4 +1,4 @@
-"""Apache CXF as the client of our service, while ActiveMQ is killed and comes back."""
+"""Apache CXF as the client of our service and as the service of our client, while ActiveMQ is killed and comes back."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from threading import Event
 
 import pytest
 from calling_kit import PATIENCE, SOAP_11, Arrivals, eventually, fresh, request_message
-from cxf_kit import Cxf, echo_service, start_cxf, uri_of
+from cxf_kit import Cxf, answer_in, echo_service, request_of, start_cxf, uri_of
 from proxy_kit import Proxy
 from real_brokers import RealBroker, start_activemq
 
 import soapjms
-from brokers import ConnectionState, Message, queue
-from soapjms import Dispatcher
+from brokers import Connection, ConnectionState, Message, queue
+from soapjms import CallFailedError, Client, Dispatcher
 from soapjms.answers import Prepared
 from soapjms.protocol.record import Direction, from_json
 
@@ -23,6 +23,7 @@ pytestmark = pytest.mark.broker
 
 CALLS = 300
 MOST_KILLS = 5
+PROTOCOLS = ["stomp", pytest.param("amqp", marks=pytest.mark.soak)]
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +40,7 @@ def mortal() -> Iterator[RealBroker]:
         yield broker
 
 
-@pytest.mark.parametrize("protocol", ["stomp", pytest.param("amqp", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_answers_wait(cxf: Cxf, mortal: RealBroker, protocol: str) -> None:
     """The broker is back, and our service, before CXF has its temporary queue again: the answer waits for that."""
     name = fresh("cxf")
@@ -121,6 +122,68 @@ def test_named_queue_under_load(cxf: Cxf, mortal: RealBroker) -> None:
                 break
         assert letters, "no reply was delivered twice, so this shows nothing"
         assert all("Suppressing duplicate delivery" in (why or "") for why in letters.values()), letters
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("replies", ["named", "temporary"])
+def test_call_of_their_service(cxf: Cxf, mortal: RealBroker, protocol: str, replies: str) -> None:
+    """A request that the broker has outlasts it. Where the reply can too, it comes; else its caller is told at once.
+
+    Nothing is known of it then, and another call is answered as soon as CXF is there again.
+    """
+    name = fresh("cxf")
+    with (
+        Proxy(mortal.host, mortal.ports.openwire) as proxy,
+        cxf.service(failover_uri(mortal, name, proxy.port)),
+        soapjms.connect(getattr(mortal, f"{protocol}_url")) as connection,
+        caller(connection, name, replies) as client,
+    ):
+        assert answer_in(client.call(request_of(SOAP_11, "greetMe", "before"))) == "before"
+        proxy.leave()
+        called = client.submit(request_of(SOAP_11, "greetMe", "Ann"))
+        eventually(lambda: all(each.is_confirmed for each in client._calls.all()), "the broker has it")
+        mortal.kill()
+        mortal.start()
+        if replies == "temporary":  # it went with the broker
+            with pytest.raises(CallFailedError, match="is not known") as caught:
+                called.result(PATIENCE)
+            assert not caught.value.is_known
+        proxy.come_back()
+        if replies == "named":
+            assert answer_in(called.result(PATIENCE)) == "Ann"
+        assert answer_in(client.call(request_of(SOAP_11, "greetMe", "after"))) == "after"
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("protocol", ["stomp", "amqp"])
+@pytest.mark.parametrize("replies", ["named", "temporary"])
+def test_their_service_under_load(cxf: Cxf, mortal: RealBroker, protocol: str, replies: str) -> None:
+    """Each call gets its own answer, or fails and says that nothing is known; none hangs. Called again, those too."""
+    name = fresh("cxf")
+    with (
+        cxf.service(failover_uri(mortal, name, mortal.ports.openwire)),
+        soapjms.connect(getattr(mortal, f"{protocol}_url")) as connection,
+        caller(connection, name, replies) as client,
+    ):
+        calls = [client.submit(request_of(SOAP_11, "greetMe", f"call {number}")) for number in range(CALLS)]
+        eventually(lambda: sum(each.done() for each in calls) > CALLS // 10, "some were answered")
+        mortal.kill()
+        mortal.start()
+        errors = [each.exception(2 * PATIENCE) for each in calls]
+        unknown = {number: error for number, error in enumerate(errors) if error is not None}
+        assert all(type(each) is CallFailedError and not each.is_known for each in unknown.values()), unknown
+        assert unknown or replies == "named", "no call was under way, so this shows nothing"
+        for number, call in enumerate(calls):
+            if number not in unknown:
+                assert answer_in(call.result()) == f"call {number}"
+        for number in unknown:
+            assert answer_in(client.call(request_of(SOAP_11, "greetMe", f"call {number}"))) == f"call {number}"
+
+
+def caller(connection: Connection, name: str, replies: str) -> Client:
+    """Make a client of CXF's service whose replies go to a queue of a name, or to a temporary one."""
+    properties = {"replyToName": f"{name}.replies"} if replies == "named" else {}
+    return Client(connection, f"jms:queue:{name}", properties=properties, timeout=PATIENCE)
 
 
 def text_in(reply: Message) -> str:

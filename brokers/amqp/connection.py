@@ -135,6 +135,7 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
             auto_accept=wishes.auto_accept,
             inline=wishes.inline,
             quick=wishes.quick,
+            lazy=wishes.lazy,
             on_refused=wishes.on_refused,
             on_problem=wishes.on_problem,
         )

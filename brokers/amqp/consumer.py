@@ -139,7 +139,7 @@ class AmqpDelivery(Delivery):
 
     def conclude(self) -> None:
         """Acknowledge what is taken for accepted once `on_delivery` ended."""
-        with suppress(ConnectionLostError), self.inlet.engine.working():  # when lost, the broker delivers it again
+        with suppress(ConnectionLostError), self.inlet.engine.held():  # when lost, the broker delivers it again
             self.inlet.settle(self.number, Transfer.ACCEPTED)
 
     def _give_back(self, state: int, reason: str | None) -> None:

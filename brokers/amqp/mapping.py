@@ -72,6 +72,14 @@ UINTS: Final = 0, UINT
 LONGS: Final = -(1 << 63), (1 << 63) - 1
 PRIORITIES: Final = range(10)
 
+SHAPES: Final[Mapping[Section, type[list[Any]] | type[dict[Any, Any]]]] = {
+    Section.HEADER: list,
+    Section.MESSAGE_ANNOTATIONS: dict,
+    Section.PROPERTIES: list,
+    Section.APPLICATION_PROPERTIES: dict,
+}
+"""What the sections of the head are that are read."""
+
 Pieces: TypeAlias = list[bytes | memoryview]
 
 
@@ -205,20 +213,22 @@ def from_amqp_head(octets: bytes | bytearray, dialect: Dialect = PLAIN, source: 
     with suppress(MalformedError):
         found.extend(decode(octets, with_body=False))
     head = [each for each in found if each.section not in BODIES]
-    declared = _row(MESSAGE_TYPES, _map(head, Section.MESSAGE_ANNOTATIONS).get(TYPE_ANNOTATION))
+    declared = _row(MESSAGE_TYPES, _heads(head)[Section.MESSAGE_ANNOTATIONS].get(TYPE_ANNOTATION))
     arrived = _arrived(head, dialect, source)
     kind = MessageType.UNKNOWN if declared is None else declared
     return arrived._replace(message=replace(arrived.message, message_type=kind, body=None))
 
 
 def _arrived(found: list[Found], dialect: Dialect, source: Destination | None) -> Arrived:
-    header = _fields(found, Section.HEADER)
-    stated = _fields(found, Section.PROPERTIES)
-    annotations = _map(found, Section.MESSAGE_ANNOTATIONS)
-    message_type, body = _content(found, _row(MESSAGE_TYPES, annotations.get(TYPE_ANNOTATION)), _at(stated, 6, str))
-    delivered = _number(header, 4, UINTS) or 0
-    created = _number(stated, 9, LONGS)
-    application = _map(found, Section.APPLICATION_PROPERTIES)
+    heads = _heads(found)
+    durable, priority, time_to_live, _, delivered = _fields(heads, Section.HEADER, 5)
+    stated = _fields(heads, Section.PROPERTIES, 12)
+    message_id, _, to, subject, reply_to, correlation_id, content_type, _, expiry, created, _, _ = stated
+    annotations, application = heads[Section.MESSAGE_ANNOTATIONS], heads[Section.APPLICATION_PROPERTIES]
+    declared = _row(MESSAGE_TYPES, annotations.get(TYPE_ANNOTATION))
+    message_type, body = _content(found, declared, _text(content_type))
+    count = _number(delivered, UINTS) or 0
+    timestamp_ms = _number(created, LONGS)
     return Arrived(
         Message(
             message_type=message_type,
@@ -229,42 +239,49 @@ def _arrived(found: list[Found], dialect: Dialect, source: Destination | None) -
                     *_shown(annotations, dialect.shown),
                 )
             ),
-            destination=_destination(_at(stated, 2, str), annotations.get(DESTINATION_ANNOTATION), dialect, source),
-            message_id=_id_of_sender(application, dialect) or ids.message_id(_at(stated, 0, object)),
-            correlation_id=ids.correlation_id(_at(stated, 5, object)),
-            reply_to=_destination(_at(stated, 4, str), annotations.get(REPLY_TO_ANNOTATION), dialect, None),
-            delivery_mode=DeliveryMode.PERSISTENT if _at(header, 0, bool) else DeliveryMode.NON_PERSISTENT,
-            priority=DEFAULT_PRIORITY if (priority := _at(header, 1, int)) is None else priority,
-            expiration=_expiration(_number(stated, 8, LONGS), _number(header, 2, UINTS), created),
-            timestamp=created,
-            type=_at(stated, 3, str),
-            redelivered=delivered > 0,
+            destination=_destination(_text(to), annotations.get(DESTINATION_ANNOTATION), dialect, source),
+            message_id=_id_of_sender(application, dialect) or ids.message_id(message_id),
+            correlation_id=ids.correlation_id(correlation_id),
+            reply_to=_destination(_text(reply_to), annotations.get(REPLY_TO_ANNOTATION), dialect, None),
+            delivery_mode=DeliveryMode.PERSISTENT if durable is True else DeliveryMode.NON_PERSISTENT,
+            priority=DEFAULT_PRIORITY if (stated_priority := _integer(priority)) is None else stated_priority,
+            expiration=_expiration(_number(expiry, LONGS), _number(time_to_live, UINTS), timestamp_ms),
+            timestamp=timestamp_ms,
+            type=_text(subject),
+            redelivered=count > 0,
         ),
-        delivered + 1,
+        count + 1,
     )
 
 
-def _fields(found: Iterable[Found], section: Section) -> list[Any]:
-    """Return the fields of a section that is a list; none if it is absent, or is none."""
-    return next((each.value for each in found if each.section is section and isinstance(each.value, list)), [])
+def _heads(found: Iterable[Found]) -> dict[Section, Any]:
+    """Return the first of each section of the head that is as it should be, a list or a map; empty if there is none."""
+    heads: dict[Section, Any] = {}
+    for section, value, _ in found:
+        if isinstance(value, SHAPES.get(section, ())):
+            heads.setdefault(section, value)
+    return {section: heads.get(section) or shape() for section, shape in SHAPES.items()}
 
 
-def _map(found: Iterable[Found], section: Section) -> Mapping[Any, Any]:
-    return next((each.value for each in found if each.section is section and isinstance(each.value, dict)), {})
+def _fields(heads: Mapping[Section, Any], section: Section, count: int) -> list[Any]:
+    """Return the first fields of a section that is a list; None stands for those that are not there."""
+    fields: list[Any] = heads[section][:count]
+    return fields + [None] * (count - len(fields))
 
 
-def _at(fields: list[Any], position: int, kind: type[Any]) -> Any:
-    """Return a field that is there and of its type, else None; numbers as int, symbols as str."""
-    value = fields[position] if position < len(fields) else None
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        return None
-    return kind(value) if kind in (int, str) else value
+def _text(value: object) -> str | None:
+    """Return a string, or a symbol as one."""
+    return str(value) if isinstance(value, str) else None
 
 
-def _number(fields: list[Any], position: int, known: tuple[int, int]) -> int | None:
+def _integer(value: object) -> int | None:
+    return int(value) if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _number(value: object, known: tuple[int, int]) -> int | None:
     """Return a number, unless it is none that the field can have, whatever its type on the wire."""
-    value = _at(fields, position, int)
-    return None if value is None or not known[0] <= value <= known[1] else value
+    number = _integer(value)
+    return None if number is None or not known[0] <= number <= known[1] else number
 
 
 def _row(table: tuple[Any, ...], number: object) -> Any:
@@ -301,8 +318,8 @@ def _jms_properties(stated: list[Any], application: Mapping[Any, Any], hidden: s
             continue
         if typed is not None and typed.type is not PropertyType.BYTES:
             yield Property(name, *typed)
-    user, group, sequence = _at(stated, 1, bytes), _at(stated, 10, str), _number(stated, 11, UINTS)
-    if user is not None:
+    user, group, sequence = stated[1], _text(stated[10]), _number(stated[11], UINTS)
+    if isinstance(user, bytes):
         yield Property(USER, PropertyType.STRING, user.decode("utf-8", "replace"))
     if group is not None:
         yield Property(GROUP, PropertyType.STRING, group)

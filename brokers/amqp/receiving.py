@@ -118,6 +118,7 @@ class Inlet:
             link = self._link = self.engine.look_after(receiver, self)
             self._describe(link)
             link.open()
+            self.engine.is_lazy |= self.wishes.lazy
             self.is_live = True
             self._give(self.wishes.prefetch if credit is None else credit)
         return self._wait
@@ -164,7 +165,8 @@ class Inlet:
             transfer.local.data = [transaction, Described(ulong(state), [])]
             transfer.update(TRANSACTIONAL)
         else:
-            transfer.local.condition = error
+            if error is not None:
+                transfer.local.condition = error
             if state == Transfer.MODIFIED:
                 transfer.local.failed = True
             transfer.update(state)

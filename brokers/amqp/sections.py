@@ -1,4 +1,4 @@
-"""An AMQP message as its sections: octets to values and back, with proton's codec.
+"""An AMQP message as its sections: octets to values and back, with proton's codec but where that is slow.
 
 proton has a message class of its own. It does not tell an absent field from a zero, joins sections, and copies a body
 several times; JMS needs the first, and large attachments mind the last.
@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple, cast
 
 from proton import Data, DataException, Described, ulong
 
+from brokers.amqp.primitives import read_value
 from brokers.amqp.stack import is_shallow, with_stack
 
 
@@ -53,6 +54,9 @@ DATA_32: Final = b"\x00\x53\x75\xb0"
 
 BODY_HEADS: Final = frozenset(bytes((0x00, 0x53, section)) for section in BODIES)
 """How a section of the body begins, as everybody writes it."""
+
+PLAIN_HEADS: Final = {bytes((0x00, 0x53, section)): section for section in Section}
+"""How a section begins, likewise."""
 
 MAX_SECTIONS: Final = 10_000
 """Of a message. Each takes far more memory than the octets that it may be made of."""
@@ -98,17 +102,17 @@ def decode(octets: bytes | bytearray, *, with_body: bool = True) -> Iterator[Fou
         MalformedError: no AMQP message, or one that cannot be held: nested too deep, too many entries or sections.
     """
     view = memoryview(octets)
-    seen = 0
-    while view:
-        if not with_body and bytes(view[:3]) in BODY_HEADS:
+    at = seen = 0
+    while at < len(octets):
+        if not with_body and bytes(view[at : at + 3]) in BODY_HEADS:
             return
         seen += 1
         if seen > MAX_SECTIONS:
             raise MalformedError(f"a message has at most {MAX_SECTIONS} sections here")
-        size, found = _data(view) or _decode_one(view)
+        size, found = _data(view[at:]) or _plain(octets, view, at) or _decode_one(view[at:])
         if found is not None:
             yield found
-        view = view[size:]
+        at += size
 
 
 def _data(view: memoryview) -> tuple[int, Found | None] | None:
@@ -122,6 +126,15 @@ def _data(view: memoryview) -> tuple[int, Found | None] | None:
             return None
     end = begin + length
     return (end, Found(Section.DATA, view[begin:end], view[:end])) if end <= len(view) else None
+
+
+def _plain(octets: bytes | bytearray, view: memoryview, at: int) -> tuple[int, Found | None] | None:
+    """Read a section of primitive values, which proton would take longer for; None if it is another one."""
+    section = PLAIN_HEADS.get(bytes(view[at : at + 3]))
+    if section is None or (read := read_value(octets, at + 3)) is None:
+        return None
+    end, value = read
+    return end - at, Found(section, value, view[at:end])
 
 
 def _decode_one(view: memoryview) -> tuple[int, Found | None]:

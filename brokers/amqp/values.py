@@ -52,6 +52,8 @@ FROM_AMQP: Final[Mapping[type, Callable[[Any], Typed]]] = {
     symbol: lambda value: Typed(PropertyType.STRING, str(value)),
     char: lambda value: Typed(PropertyType.STRING, str(value)),
     UUID: lambda value: Typed(PropertyType.STRING, str(value)),
+    bytes: lambda value: Typed(PropertyType.BYTES, b64encode(value).decode("ascii")),
+    memoryview: lambda value: Typed(PropertyType.BYTES, b64encode(value).decode("ascii")),
 }
 """What AMQP's types are in JMS: unsigned numbers take the next larger type, what is text in some way is a string."""
 
@@ -67,8 +69,6 @@ def to_amqp(kind: PropertyType, value: PropertyValue) -> object:
 
 def from_amqp(value: object) -> Typed | None:
     """Return an AMQP value as JMS has it; None for what JMS has no type for: decimals, lists, maps, described."""
-    if isinstance(value, bytes | memoryview):
-        return Typed(PropertyType.BYTES, b64encode(value).decode("ascii"))
     read = FROM_AMQP.get(type(value))
     return None if read is None else read(value)
 

@@ -23,6 +23,14 @@ class Waker:
         with suppress(OSError):  # it is awake, or gone
             self._near.send(b"!")
 
+    def doze(self, seconds: float) -> None:
+        """Have the thread wait for nothing but to be woken, so many seconds at most; that it was is not noted."""
+        with suppress(OSError):  # it is gone, or the time is over
+            self._far.settimeout(seconds)
+            self._far.recv(1, socket.MSG_PEEK)
+        with suppress(OSError):
+            self._far.setblocking(False)
+
     def rest(self) -> None:
         """Note that the thread is awake."""
         with suppress(OSError):

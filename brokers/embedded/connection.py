@@ -195,6 +195,7 @@ class EmbeddedConnection(Connection):
         auto_accept: bool = False,
         inline: bool = False,
         quick: bool = False,
+        lazy: bool = False,
         on_refused: OnRefused | None = None,
         on_problem: OnProblem | None = None,
     ) -> Consumer:

@@ -26,6 +26,9 @@ PARTS: Final = 4
 SECONDS: Final = 0.2
 """After so long it is told anyway."""
 
+LAZY_SECONDS: Final = 1.0
+"""Likewise, where that is for somebody who is in no hurry: what a thread is woken for should be worth it."""
+
 
 @dataclass(slots=True, eq=False)
 class Subscription:
@@ -73,14 +76,22 @@ class Acceptances:
 
     Args:
         prefetch: messages that the broker may have on the way.
-        submit: runs a function at once on a thread that may block.
+        submit: runs a function at once, which does not wait.
         later: runs one after some seconds.
+        seconds: after which the broker is told at the latest.
     """
 
-    def __init__(self, prefetch: int, submit: Callable[[Callable[[], None]], None], later: Later) -> None:
+    def __init__(
+        self,
+        prefetch: int,
+        submit: Callable[[Callable[[], None]], None],
+        later: Later,
+        seconds: float = SECONDS,
+    ) -> None:
         self._prefetch = prefetch
         self._submit = submit
         self._later = later
+        self._seconds = seconds
         self._lock = Lock()
         self._done: list[Arrival] = []
         self._octets = 0
@@ -92,7 +103,7 @@ class Acceptances:
             if self._done and self._done[-1].subscription is not arrival.subscription:
                 self._done.clear()  # an earlier session's: it is delivered again, or was its session's alone
                 self._octets = 0
-            self._done.append(arrival._replace(body=b""))
+            self._done.append(Arrival(arrival.subscription, arrival.headers, b""))
             self._octets += len(arrival.body) + arrival.size
             share = max(len(self._done), self._octets // SMALLEST_FRAME) * PARTS
             ask, self._is_asked = share >= self._prefetch and not self._is_asked, share >= self._prefetch
@@ -100,7 +111,7 @@ class Acceptances:
         if ask:
             self._submit(self.tell)
         elif time:
-            self._later(SECONDS, self._tell_in_time)
+            self._later(self._seconds, self._tell_in_time)
 
     def tell(self) -> None:
         """Tell the broker now."""

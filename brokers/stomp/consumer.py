@@ -19,12 +19,12 @@ from time import monotonic
 from typing import Final, NamedTuple
 
 from brokers.connection import Delivery, OnDelivery
-from brokers.crew import Crew
+from brokers.crew import Crew, at_once
 from brokers.deadlines import Later
 from brokers.errors import BrokerError, ConnectionLostError, DestinationGoneError, NoDestinationError, SendFailedError
 from brokers.message import Destination, DestinationKind
 from brokers.sessions import LastingConsumer, Owner
-from brokers.stomp.acceptance import Acceptances, Arrival, Subscription
+from brokers.stomp.acceptance import LAZY_SECONDS, SECONDS, Acceptances, Arrival, Subscription
 from brokers.stomp.annex import Home
 from brokers.stomp.collection import PATIENCE, Collection, is_full
 from brokers.stomp.cutting import NO_MEMORY
@@ -238,7 +238,9 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
         self.origin: Hashable = self if wishes.destination.kind.is_topic else wishes.destination
         self._destination = wishes.destination
         self._shared = shared
-        self._acceptances = Acceptances(wishes.prefetch, shared.crew.submit, shared.later)
+        # Who reads lazily has time to write, too: to wake another thread for that costs more.
+        tell, seconds = (at_once, LAZY_SECONDS) if wishes.lazy else (shared.crew.submit, SECONDS)
+        self._acceptances = Acceptances(wishes.prefetch, tell, shared.later, seconds)
         self._replacing = Lock()
         self._subscription: Subscription | None = None
         self._discarding = set[Event]()
@@ -283,6 +285,8 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
             return False
         if self.wishes.quick:
             link.lead(self._shared.crew)
+        if self.wishes.lazy:
+            link.be_lazy()
         wait = self._ask(subscription)
         if wait is None:
             return False

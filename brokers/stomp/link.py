@@ -216,6 +216,10 @@ class Link:
         """Have the thread that reads run quick tasks of a crew too; see `Wire.lead`."""
         self._wire.lead(crew)
 
+    def be_lazy(self) -> None:
+        """Let what arrives wait for more of it, from now on."""
+        self._wire.is_lazy = True
+
     @property
     def is_up(self) -> bool:
         """Whether frames can still be written and answered."""

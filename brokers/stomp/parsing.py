@@ -47,8 +47,10 @@ def read(frame: bytes) -> Frame | None:
     for line in lines:
         name, colon, value = line.partition(":")
         if name and colon:
-            if "\\" in line:
-                name, value = unescape(name), unescape(value)
+            if "\\" in value:
+                value = unescape(value)
+            if "\\" in name:
+                name = unescape(name)
             if name not in headers:
                 headers[name] = value
     return Frame(command, headers, frame[end + 2 : -1])

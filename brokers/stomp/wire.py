@@ -27,7 +27,7 @@ from contextlib import suppress
 from math import inf
 from selectors import EVENT_WRITE, DefaultSelector
 from threading import Condition, Event, Lock, RLock, Semaphore, current_thread, get_ident
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any, Final, Protocol
 
 from stomp.transport import BaseTransport
@@ -54,6 +54,12 @@ COMMAND: Final = len(b"MESSAGE\n")
 
 KEEP: Final = 0.005
 """Seconds after which what is kept goes out though more frames wait, and after which signs of life are thought of."""
+
+GATHER: Final = 0.01
+"""Seconds in which frames gather in the socket of who is lazy, once the next had to be waited for."""
+
+WAITED: Final = 0.0003
+"""Seconds that reading takes at least where something had to be waited for."""
 
 STAND_IN: Final = 0.5
 """Seconds for which another thread reads at least, once the reader was at a task for long."""
@@ -83,6 +89,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         writing: held by who writes, never for long.
         reader: the thread that reads, once there is one.
         failure: why reading ended, where the socket said so.
+        is_lazy: what arrives may wait for more of it, which costs less than to be woken for each frame.
     """
 
     def __init__(self, login: Login, listener: Listener) -> None:
@@ -90,6 +97,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         self.writing = RLock()
         self.reader: Thread | None = None
         self.failure: OSError | None = None
+        self.is_lazy = False
         self._login = login
         self._closing = Lock()
         self._socket: Any = None
@@ -317,9 +325,11 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         """Take what arrives within so many seconds, and give signs of life meanwhile; False at the end."""
         assert self._use is not None
         pause = min(at_most, self._keep_alive())
+        begun = monotonic()
         try:
             data = self._use.receive(None if pause == inf else pause)
-        except NOT_NOW:
+        except NOT_NOW:  # of some sockets also where something came meanwhile
+            self._gather(begun)
             self._require_sign()
             return True
         except MemoryError:  # nothing was taken from the socket
@@ -331,8 +341,13 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
             raise
         if data:
             self._heard = monotonic()
+            self._gather(begun)
             self._frames.extend(self._cutter.cut(data))
         return bool(data)
+
+    def _gather(self, begun: float) -> None:
+        if self.is_lazy and monotonic() - begun > WAITED:
+            sleep(GATHER)
 
     def _tell(self) -> None:
         """Tell the listener of what was cut."""

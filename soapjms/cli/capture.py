@@ -46,7 +46,8 @@ MOST_NAMED: Final = 3
 
 WITHOUT_TYPES: Final = ", where all properties are strings (--amqp-port PORT for their types),"
 PROBE_TIMEOUT: Final = 3.0
-LEAVE_TIMEOUT: Final = 1.0
+LEAVE_TIMEOUT: Final = 3.0
+BEHIND: Final = f"copies may be missing at the end: for {LEAVE_TIMEOUT:g} s none came, nor that of a message sent last"
 SETTINGS: Final = {each.name: each for each in TAPS.values()}
 
 
@@ -130,10 +131,11 @@ def command(
                 _refuse(opened, point)
             with ending(stop):
                 _watch(capture, log, opened, stop, seconds)
+            is_drained = True
             if opened.state is ConnectionState.CONNECTED and not no_check:
                 with suppress(BrokerError):  # it was lost just now, which the connection has noted
-                    capture.is_fed(LEAVE_TIMEOUT)
-    _report(capture, log, as_json)
+                    is_drained = capture.is_drained(LEAVE_TIMEOUT)
+    _report(capture, log, as_json, is_drained)
 
 
 @contextmanager
@@ -193,21 +195,24 @@ def _counts(capture: Capture) -> str:
 SHOWN: Final = ("masked", "left out", "other", "dropped", "failed")
 
 
-def _report(capture: Capture, log: CaptureLog, as_json: bool) -> None:
+def _report(capture: Capture, log: CaptureLog, as_json: bool, is_drained: bool) -> None:
     """Say what came of it, and end with the status for that."""
     command = replay_command(log.files)
     gaps = [[format_time(each.begun), each.ended and format_time(each.ended)] for each in capture.gaps]
     if as_json:
         files = [str(each) for each in log.files]
         members = {name: capture.counts[name] for name in ("seen", "recorded", *SHOWN)}
-        click.echo(json.dumps({**members, "gaps": gaps, "files": files, "replay": command}))
+        click.echo(json.dumps({**members, "gaps": gaps, "drained": is_drained, "files": files, "replay": command}))
     else:
         click.echo(_counts(capture))
         for begun, ended in gaps:
             click.echo(f"not connected from {begun} to {ended or 'the end'}: what passed then is not there")
+        if not is_drained:
+            click.echo(BEHIND)
         if command:
             click.echo(command)
-    sys.exit(FINDINGS if capture.counts["dropped"] or capture.counts["failed"] or gaps else 0)
+    is_whole = is_drained and not (capture.counts["dropped"] or capture.counts["failed"] or gaps)
+    sys.exit(0 if is_whole else FINDINGS)
 
 
 def replay_command(files: Sequence[Path]) -> str | None:

@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
 from hashlib import sha256
+from operator import attrgetter
 from typing import Any, Final
 
 from brokers.message import (
@@ -203,6 +204,7 @@ JMS_SCALARS: Final = {
     "type": TEXT,
     "redelivered": FLAG,
 }
+jms_scalars_of = attrgetter(*JMS_SCALARS)
 MEMBERS: Final = frozenset(
     "v time direction node destination jms properties types untyped message_type body truncated sha256 meta".split()
 )
@@ -349,7 +351,8 @@ def to_members(record: Record) -> dict[str, Any]:
     Of properties with the same name, which JMS does not have, the first is written, as a lookup finds it.
     """
     message = record.message
-    jms = {name: value for name in JMS_SCALARS if (value := getattr(message, name)) is not None}
+    known = zip(JMS_SCALARS, jms_scalars_of(message), strict=True)
+    jms: dict[str, Any] = {name: value for name, value in known if value is not None}
     if message.reply_to is not None:
         jms["reply_to"] = _destination_members(message.reply_to)
     members: dict[str, Any] = {"v": VERSION, "time": format_time(record.time)}

@@ -218,6 +218,7 @@ class SmqpConnection(Connection):
         auto_accept: bool = False,
         inline: bool = False,
         quick: bool = False,
+        lazy: bool = False,
         on_refused: OnRefused | None = None,
         on_problem: OnProblem | None = None,
     ) -> Consumer:

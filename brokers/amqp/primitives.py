@@ -1,0 +1,142 @@
+"""Lists and maps of primitive values, read from their octets: what the head of a message is made of.
+
+proton's codec reads everything, and takes several calls into its library for each value, which is most of the time that
+it takes to read a small message. What is not known here is left to it: arrays, decimals, characters, what is nested,
+and whatever is not as it should be. So it is proton alone that says what is wrong.
+
+Spec: AMQP 1.0 part 1, sections 1.2 (encoding) and 1.6 (primitive types).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final, TypeAlias
+from uuid import UUID
+
+from proton import byte, float32, int32, short, symbol, timestamp, ubyte, uint, ulong, ushort
+
+Octets: TypeAlias = bytes | bytearray
+
+MOST: Final = 1000
+"""Values of a list or map that are read here; proton has a limit of its own for those that are larger."""
+
+
+def _number(kind: type[int], signed: bool = False) -> Callable[[Octets], int]:
+    """Return what reads an integer as a value of proton's type, whose own constructor would check it again."""
+    make, read = partial(int.__new__, kind), int.from_bytes
+    return lambda octets: make(read(octets, "big", signed=signed))
+
+
+def _real(form: str, kind: type[float]) -> Callable[[Octets], float]:
+    unpack = struct.Struct(form).unpack
+    return lambda octets: kind(unpack(octets)[0])
+
+
+def _text(octets: Octets) -> str:
+    return octets.decode()
+
+
+def _symbol(octets: Octets) -> symbol:
+    return symbol(octets.decode("ascii"))
+
+
+CONSTANTS: Final[Mapping[int, Any]] = {
+    0x40: None,
+    0x41: True,
+    0x42: False,
+    0x43: uint(0),
+    0x44: ulong(0),
+}
+
+FIXED: Final[Mapping[int, tuple[int, Callable[[Octets], Any]]]] = {
+    0x50: (1, _number(ubyte)),
+    0x51: (1, _number(byte, signed=True)),
+    0x52: (1, _number(uint)),
+    0x53: (1, _number(ulong)),
+    0x54: (1, _number(int32, signed=True)),
+    0x55: (1, _number(int, signed=True)),
+    0x56: (1, lambda octets: (False, True)[octets[0]]),
+    0x60: (2, _number(ushort)),
+    0x61: (2, _number(short, signed=True)),
+    0x70: (4, _number(uint)),
+    0x71: (4, _number(int32, signed=True)),
+    0x72: (4, _real(">f", float32)),
+    0x80: (8, _number(ulong)),
+    0x81: (8, _number(int, signed=True)),
+    0x82: (8, _real(">d", float)),
+    0x83: (8, _number(timestamp, signed=True)),
+    0x98: (16, lambda octets: UUID(bytes=bytes(octets))),
+}
+"""How many octets a value has, and what reads them, by its constructor."""
+
+SIZED: Final[Mapping[int, tuple[int, Callable[[Octets], Any]]]] = {
+    0xA0: (1, bytes),
+    0xA1: (1, _text),
+    0xA3: (1, _symbol),
+    0xB0: (4, bytes),
+    0xB1: (4, _text),
+    0xB3: (4, _symbol),
+}
+"""How many octets the size of a value has, and what reads the value, by its constructor."""
+
+COMPOUND: Final = {0xC0: (1, False), 0xC1: (1, True), 0xD0: (4, False), 0xD1: (4, True)}
+"""How many octets the size and the count of a list or map have, and whether it is a map, by its constructor."""
+
+EMPTY_LIST: Final = 0x45
+
+WRONG: Final = (LookupError, ValueError, struct.error)
+"""What reading octets raises that are something else."""
+
+
+def read_value(octets: Octets, at: int) -> tuple[int, Any] | None:
+    """Read the value that begins there; return where it ends, and the value as proton would have it.
+
+    None for what is not read here, and for a list or map that has such in it.
+    """
+    try:
+        end, value = _value(octets, at)
+    except WRONG:
+        return None
+    return (end, value) if end <= len(octets) else None
+
+
+def _value(octets: Octets, at: int) -> tuple[int, Any]:
+    """Read a value. Raises WRONG."""
+    code = octets[at]
+    if code == EMPTY_LIST:
+        return at + 1, []
+    if code not in COMPOUND:
+        end, values = _values(octets, at, 1)
+        return end, values[0]
+    width, is_map = COMPOUND[code]
+    begin = at + 1 + width
+    end = begin + int.from_bytes(octets[at + 1 : begin], "big")
+    count = int.from_bytes(octets[begin : begin + width], "big")
+    if count > MOST:
+        raise ValueError("too many values")
+    found, values = _values(octets, begin + width, count)
+    if found != end:
+        raise ValueError("the size is not that of the values")
+    return end, dict(zip(values[::2], values[1::2], strict=True)) if is_map else values
+
+
+def _values(octets: Octets, at: int, count: int) -> tuple[int, list[Any]]:
+    """Read so many values that are neither lists nor maps; return where they end, and them. Raises WRONG."""
+    values: list[Any] = []
+    for _ in range(count):
+        code = octets[at]
+        at += 1
+        if code in SIZED:
+            width, read = SIZED[code]
+            size = octets[at] if width == 1 else int.from_bytes(octets[at : at + width], "big")
+            at += width
+        elif code in CONSTANTS:
+            values.append(CONSTANTS[code])
+            continue
+        else:
+            size, read = FIXED[code]
+        values.append(read(octets[at : at + size]))
+        at += size
+    return at, values
