@@ -334,7 +334,7 @@ class Client:
         self._connection = stack.enter_context(
             brokers.connect(
                 f"stomp://a:b@127.0.0.1:{self.broker.port}",
-                timeout=PATIENCE,
+                timeout=PATIENCE / 3,  # an answer that never comes is not waited for as long as for the next client
                 reconnect=Reconnect(initial=0.001, maximum=0.01),
             )
         )
