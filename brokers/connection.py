@@ -200,7 +200,8 @@ class Transaction(ABC):
 
         The future raises ConnectionLostError if the connection ended before the answer (whether it was carried out is
         not known), SendFailedError if the broker carried out nothing; then all is as after `abort`, or the connection
-        ends and the broker delivers again.
+        ends and the broker delivers again. NoAnswerError says that the sends were carried out, and something that was
+        accepted may come again all the same.
         """
 
     @abstractmethod

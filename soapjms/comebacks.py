@@ -74,28 +74,31 @@ class Comebacks:
 
     def note_connected(self) -> None:
         """Take note that the connection was made again, if it was: an answer may be refused before that is told."""
+        with self._lock:
+            self._note_connected()
+
+    def _note_connected(self) -> None:
         generation = self._connection.generation
         if generation != self._generation:
             self._generation, self._made_again = generation, monotonic()
 
     def take(self, finished: Finished) -> bool:
         """Have an answer tried again whose client was gone; False if there is no reason to, or no room."""
-        self.note_connected()
-        if monotonic() > self._made_again + RECENT:
-            return False
         size = _size(finished)
         with self._lock:
+            self._note_connected()
+            if monotonic() > self._made_again + RECENT:
+                return False
             if self._is_closed or len(self._waiting) >= MOST or self._octets + size > MOST_OCTETS:
                 return False
-            self._octets += size
             waiting = Waiting(finished, monotonic() + PATIENCE, FIRST_PAUSE)
+            try:
+                self._plan(waiting)
+            except RuntimeError:  # there is no thread to be had
+                return False
+            self._octets += size
             self._waiting[id(finished)] = waiting
-        try:
-            self._plan(waiting)
-        except RuntimeError:  # there is no thread to be had
-            self._forget(finished)
-            return False
-        return True
+            return True
 
     def close(self) -> None:
         """Try nothing again any more; what still waits is not delivered, and `on_end` is told of each."""
@@ -111,9 +114,13 @@ class Comebacks:
             self._end(each.finished, DestinationGoneError("its client was not back when the dispatcher was closed"))
 
     def _plan(self, waiting: Waiting) -> None:
+        """Plan the next try, with the lock held: what has ended, or ends by `close`, is not tried again."""
         self._deadlines.call_at(monotonic() + waiting.pause, partial(self._try, waiting))
 
     def _try(self, waiting: Waiting) -> None:
+        with self._lock:
+            if id(waiting.finished) not in self._waiting:
+                return
         try:
             sending = self._send(waiting.finished)
         except (BrokerError, ValueError) as error:
@@ -152,12 +159,11 @@ class Comebacks:
         is_over = isinstance(error, ClosedError | ValueError) or monotonic() + waiting.pause > waiting.until
         is_refused = isinstance(error, SendFailedError) and not isinstance(error, DestinationGoneError)
         with self._lock:
-            is_waiting = id(waiting.finished) in self._waiting
-        if not is_waiting:  # it was given up
-            return
-        if error is not None and not is_over and not is_refused and not self._is_closed:
-            self._plan(waiting._replace(pause=min(LONGEST_PAUSE, waiting.pause * 2)))
-            return
+            if id(waiting.finished) not in self._waiting:  # it was given up
+                return
+            if error is not None and not is_over and not is_refused and not self._is_closed:
+                self._plan(waiting._replace(pause=min(LONGEST_PAUSE, waiting.pause * 2)))
+                return
         known = error if error is None or isinstance(error, SendFailedError) else SendFailedError(f"{error}")
         self._end(waiting.finished, known)
 

@@ -20,7 +20,14 @@ from typing import Final
 
 from brokers.completion import Completion
 from brokers.connection import Connection, Delivery, SendResult
-from brokers.errors import BrokerError, ClosedError, ConnectionLostError, DestinationGoneError, SendFailedError
+from brokers.errors import (
+    BrokerError,
+    ClosedError,
+    ConnectionLostError,
+    DestinationGoneError,
+    NoAnswerError,
+    SendFailedError,
+)
 from brokers.message import Destination, Message, typed
 from brokers.threads import Thread
 from soapjms.comebacks import Comebacks
@@ -227,7 +234,7 @@ class Committer:
             return
         try:
             refused = self._commit(group)
-        except ConnectionLostError as error:
+        except (ConnectionLostError, NoAnswerError) as error:
             self.lose(group, f"{error}")
         except FutureTimeoutError:
             self.lose(group, UNCONFIRMED)

@@ -79,6 +79,7 @@ class Proxy:
         self._threads: list[Thread] = []
         self._forwarding = {way: Event() for way in BOTH}
         self._delays = dict.fromkeys(BOTH, 0.0)
+        self.octets = dict.fromkeys(BOTH, 0)  # that were forwarded
         self.speak()
         self._stack = ExitStack()
         self.port = self._stack.enter_context(nobody())
@@ -188,6 +189,7 @@ class Proxy:
                 self._forwarding[way].wait()
                 if way not in link.ended:
                     target.sendall(data)
+                    self.octets[way] += len(data)
         with suppress(OSError):
             self._forwarding[way].wait()
             target.shutdown(socket.SHUT_RDWR)

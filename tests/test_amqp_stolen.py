@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from queue import Empty, SimpleQueue
+from threading import Barrier
+from time import sleep
 
 import pytest
 from amqp_kit import text
@@ -11,10 +15,11 @@ from broker_contract_kit import Inbox
 from calling_kit import eventually
 
 import brokers
-from brokers import topic
+from brokers import BrokerError, Delivery, topic
 from brokers.amqp.consumer import FIRST_RETREAT, LONGEST_RETREAT, Retreat
 from brokers.amqp.provider import Listener
 from brokers.embedded import Broker
+from brokers.embedded.claims import Claims
 
 NEWS = topic("t")
 
@@ -55,3 +60,57 @@ def test_pauses() -> None:
         bound = min(bound * 2, LONGEST_RETREAT)
     assert retreat.pause(LONGEST_RETREAT) >= LONGEST_RETREAT / 2
     assert retreat.pause(LONGEST_RETREAT + 1) <= FIRST_RETREAT
+
+
+def test_one_at_a_time() -> None:
+    """Of many who take it at once, by several listeners, one has it in the end, and gets everything."""
+    broker = Broker()
+    count = 12
+    came: list[list[object]] = [[] for _ in range(count)]
+    start = Barrier(count)
+    with ExitStack() as stack:
+        listeners = [stack.enter_context(Listener(broker, port=0)) for _ in range(2)]
+        urls = [f"{each.url}?clientId=me" for each in listeners]
+        connections = [stack.enter_context(brokers.connect(urls[number % 2])) for number in range(count)]
+
+        def take(number: int) -> None:
+            start.wait(10)
+
+            def note(delivery: Delivery) -> None:
+                came[number].append(delivery.message.body)
+                delivery.accept()
+
+            connections[number].consume(NEWS, note, durable_name="mine")
+
+        with ThreadPoolExecutor(count) as pool:
+            list(pool.map(take, range(count)))
+        for number in range(20):
+            connections[0].send(text(NEWS, f"{number}")).result(10)
+        eventually(lambda: sum(map(len, came)) >= 20, "all have come")
+        assert sorted(map(len, came)) == [0] * (count - 1) + [20]
+
+
+def test_claims_of_many_threads() -> None:
+    """Who makes a consumer has ended the one before: at no moment are there two, whatever fails."""
+    claims = Claims()
+    there: list[int] = []
+    most: list[int] = []
+
+    def make(number: int) -> int:
+        most.append(len(there))
+        sleep(0)  # another thread's turn
+        there.append(number)
+        if number % 5 == 0:
+            there.remove(number)
+            raise BrokerError("refused")
+        return number
+
+    def take(number: int) -> None:
+        with suppress(BrokerError):
+            claims.succeed("mine", lambda: make(number), there.remove)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(take, range(1, 2001)))
+    assert len(most) == 2000
+    assert set(most) == {0}
+    assert len(there) <= 1

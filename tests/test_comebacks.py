@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -115,6 +116,31 @@ def test_client_that_stays_away(
         eventually(lambda: dispatcher.counts["client gone"] == 1, "it was given up")
         assert (dispatcher.counts["client awaited"], dispatcher.counts["answered"]) == (1, 0)
     assert seen.outcomes == [Outcome.UNDELIVERED]
+
+
+@BOTH
+def test_many_at_once(
+    broker: Broker, other: Connection, proxy: Proxy, client: EmbeddedConnection, transactional: bool
+) -> None:
+    """Each of many answers waits, whichever thread is the first to learn that the connection was made again."""
+    name, many = fresh(), 200
+    before = sys.getswitchinterval()
+    with Dispatcher(other, f"jms:queue:{name}", greeter(), workers=8, transactional=transactional) as dispatcher:
+        made_again(other, proxy)
+        missing = ended_temporary(client)
+        sys.setswitchinterval(1e-6)
+        try:
+            for _ in range(many):
+                client.send(request_message(name, missing, body=envelope("Ann"))).result(PATIENCE)
+            eventually(lambda: dispatcher.counts["client awaited"] == many, "all wait")
+        finally:
+            sys.setswitchinterval(before)
+        make_again(client, missing)
+        with arrivals(client, missing) as answers:
+            for _ in range(many):
+                assert b"Hello Ann" in answers.next().body
+        eventually(lambda: dispatcher.counts["answered"] == many, "all were counted, once each")
+    assert dispatcher.counts["client gone"] == 0
 
 
 @pytest.mark.parametrize(("option", "value"), [("RECENT", -1.0), ("MOST", 0), ("MOST_OCTETS", 10)])

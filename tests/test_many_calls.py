@@ -40,6 +40,22 @@ def test_no_mix_up(pairing: Pairing, broker: str, request: pytest.FixtureRequest
 
 
 @BROKERS
+@pytest.mark.parametrize(("client", "service"), [("stomp", "amqp"), ("amqp", "stomp")])
+@pytest.mark.parametrize("profile", ["cr-2009", "rec-2012"])
+def test_two_protocols(profile: str, client: str, service: str, broker: str, request: pytest.FixtureRequest) -> None:
+    """Each edition works from one protocol to the other, also where the broker tells the service no JMSMessageID."""
+    running, uri = request.getfixturevalue(broker), f"jms:queue:{fresh('two')}"
+    with (
+        soapjms.connect(getattr(running, f"{service}_url")) as there,
+        soapjms.connect(getattr(running, f"{client}_url")) as here,
+        Dispatcher(there, uri, greeter(), profile=profile),
+        Client(here, uri, profile=profile, timeout=PATIENCE) as calling,
+    ):
+        assert call_many(calling, CALLERS) == []
+    assert calling.counts == {}
+
+
+@BROKERS
 @pytest.mark.parametrize(("pairing", "counted"), [*zip(IN_VAIN, ("unknown", None, "foreign"), strict=True)])
 def test_answers_that_nobody_can_tell(
     pairing: Pairing, counted: str | None, broker: str, request: pytest.FixtureRequest

@@ -110,6 +110,14 @@ def test_correlation_without_correlation_id() -> None:
     assert answering.respond(envelope()).correlation_id == request.message_id
 
 
+@PROFILES
+def test_correlation_without_message_id(profile: Profile) -> None:
+    """A request that the broker gives no JMSMessageID is answered with its JMSCorrelationID: there is nothing else."""
+    _, request = started()
+    answering, _ = accepted(replace(request, message_id=None), Setting(profile=profile))
+    assert answering.respond(envelope()).correlation_id == request.correlation_id
+
+
 def test_one_way() -> None:
     """SOAP/JMS 2.7: the receiving node takes the message, and nothing is sent back."""
     sending, message = started(mep=Mep.ONE_WAY)

@@ -7,21 +7,27 @@ that: the connection ends, the broker delivers again, and so on for ever.
 from __future__ import annotations
 
 import logging
+import socket
 from collections.abc import Sequence
-from itertools import count
+from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
+from threading import Event, Timer
+from time import monotonic
+from typing import Any, Self
 
 import proton
 import pytest
 from amqp_raw import Raw
 from calling_kit import PATIENCE, SOAP_11, eventually, fresh
-from cxf_kit import answer_in, echo_service, request_of
+from cxf_kit import ECHO, answer_in, request_of
+from proxy_kit import Proxy, Way
 from real_brokers import RealBroker
 from stomp_kit import Fixtures, Inbox, accepting, assert_empty, message_to
 
-from brokers import Delivery, Destination, connect, queue, topic
+import soapjms
+from brokers import ClosedError, ConnectionLostError, Delivery, Destination, NoAnswerError, connect, queue, topic
 from brokers.stomp import StompConnection
+from brokers.stomp import consumer as consumer_module
 from soapjms import Client, Dispatcher
 
 QPID = "ID:8a1b6ff2-4f0e-4d8a-93c5-0d8b6ce9a0a1:1:1:1-{}"
@@ -35,8 +41,11 @@ IDS = [
     "it's \\ 100%_!\n[x]:ÿ",
     "ID:" + "long%_!'" * 150,
 ]
-LIKE_OWN = "ID:looks-like-1-2-3:1:2:3:4"
-NUMBERS = count(1)
+LIKE_OWN = "ID:looks-like-1-2-3:1:2:3:{}"
+"""How they may look like the broker's own."""
+
+SIZE = 2000
+"""Octets of a body, so that frames without one count for little."""
 
 
 def send_with_ids(broker: RealBroker, where: Destination, ids: Sequence[object], **more: Any) -> None:
@@ -55,11 +64,36 @@ def bodies(inbox: Inbox, number: int) -> list[object]:
     return [inbox.next().message.body for _ in range(number)]
 
 
+class Exclusive:
+    """Takes all of a queue, whoever else is there, on a socket of its own: no adapter of ours asks for that."""
+
+    def __init__(self, broker: RealBroker, name: str) -> None:
+        self._socket = socket.create_connection((broker.host, broker.ports.stomp), PATIENCE)
+        self._socket.sendall(b"CONNECT\naccept-version:1.2\nhost:x\nlogin:admin\npasscode:admin\n\n\0")
+        subscribe = f"SUBSCRIBE\nid:1\ndestination:/queue/{name}\nack:client\nactivemq.exclusive:true\nreceipt:r\n\n\0"
+        self._socket.sendall(subscribe.encode())
+        self._came = b""
+        self.until(b"receipt-id:r")
+
+    def until(self, wanted: bytes) -> None:
+        """Wait until something came."""
+        while wanted not in self._came:
+            data = self._socket.recv(65536)
+            assert data, self._came
+            self._came += data
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+
 @pytest.mark.broker
 class TestQueues(Fixtures):
     """What an ACK cannot name is taken from its queue all the same, once, and the session goes on."""
 
-    @pytest.mark.parametrize("message_id", IDS, ids=range(len(IDS)))
+    @pytest.mark.parametrize("message_id", [*IDS, LIKE_OWN.format(4)], ids=range(len(IDS) + 1))
     def test_accepted(self, connection: StompConnection, activemq: RealBroker, name: str, message_id: object) -> None:
         """By itself; also where others of the queue wait for messages."""
         inbox, other = accepting(), accepting()
@@ -73,7 +107,7 @@ class TestQueues(Fixtures):
         assert connection.generation == 1
         assert_empty(connection, name)
 
-    @pytest.mark.parametrize("message_id", [IDS[0], LIKE_OWN], ids=["qpid", "like-own"])
+    @pytest.mark.parametrize("message_id", [IDS[0], LIKE_OWN.format(4)], ids=["qpid", "like-own"])
     def test_in_a_transaction(
         self, connection: StompConnection, activemq: RealBroker, name: str, message_id: object
     ) -> None:
@@ -94,6 +128,126 @@ class TestQueues(Fixtures):
             each.close()
         assert connection.generation == 1
         assert_empty(connection, name, f"{name}.own")
+        answers = accepting()
+        with connection.consume(queue(f"{name}.answers"), answers):
+            assert answers.next().message.body == b"answer"
+
+    @pytest.mark.parametrize("commits", [1, 2, 5])
+    def test_several_of_one_consumer(
+        self, connection: StompConnection, activemq: RealBroker, name: str, commits: int
+    ) -> None:
+        """In one transaction, or in several that are under way at a time: all are accepted, and none comes again."""
+        held = Inbox()
+        consumer = connection.consume(queue(name), held, prefetch=10)
+        send_with_ids(activemq, queue(name), [QPID.format(1), LIKE_OWN.format(1), None, LIKE_OWN.format(2), "x"] * 2)
+        deliveries = [held.next() for _ in range(10)]
+        transactions = [connection.begin() for _ in range(commits)]
+        for number, delivery in enumerate(deliveries):
+            transactions[number % commits].accept(delivery)
+        futures = [each.commit() for each in transactions]
+        assert [each.result(PATIENCE) for each in futures] == [()] * commits
+        assert held.nothing()
+        consumer.close()
+        assert connection.generation == 1
+        assert_empty(connection, name)
+
+    def test_what_is_held_beside_it(self, connection: StompConnection, activemq: RealBroker, name: str) -> None:
+        """It goes back, and comes again; who accepts it by then is told that it did not."""
+        held = Inbox()
+        consumer = connection.consume(queue(name), held, prefetch=2)
+        send_with_ids(activemq, queue(name), IDS[:2])
+        first, second = connection.begin(), connection.begin()
+        first.accept(held.next())
+        second.accept(held.next())
+        first.commit().result(PATIENCE)
+        again = held.next()
+        assert (again.message.body, again.message.redelivered) == ("1", True)
+        with pytest.raises(ClosedError, match="nothing was committed"):
+            second.commit().result(PATIENCE)
+        again.accept()
+        consumer.close()
+        assert_empty(connection, name)
+
+    def test_another_one_has_it(
+        self,
+        connection: StompConnection,
+        activemq: RealBroker,
+        name: str,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        """What cannot be taken in time comes again, and its commit says so; it does not pass for accepted."""
+        monkeypatch.setattr(consumer_module, "PATIENCE", 0.5)
+        held = Inbox()
+        consumer = connection.consume(queue(name), held, prefetch=2)
+        send_with_ids(activemq, queue(name), IDS[:2])
+        deliveries = [held.next(), held.next()]
+        with Exclusive(activemq, name) as exclusive:
+            transaction = connection.begin()
+            transaction.accept(deliveries[0])
+            transaction.send(message_to(queue(f"{name}.answers"), b"answer"))
+            future = transaction.commit()
+            exclusive.until(b"\n\n0\0")
+            with pytest.raises(NoAnswerError, match=f"{IDS[0]} was accepted, and may come again"):
+                future.result(PATIENCE)
+        again = held.next()
+        assert again.message.redelivered
+        assert connection.generation == 1
+        consumer.close()
+        answers = accepting()
+        with connection.consume(queue(f"{name}.answers"), answers):
+            assert answers.next().message.body == b"answer"
+
+    def test_connection_is_lost(self, proxy: Proxy, activemq: RealBroker, name: str) -> None:
+        """Whether it was accepted is not known then, and it is said at once."""
+        held = Inbox()
+        with connect(proxy.stomp_url) as connection:
+            consumer = connection.consume(queue(name), held)
+            send_with_ids(activemq, queue(name), IDS[:1])
+            transaction = connection.begin()
+            transaction.accept(held.next())
+            with Exclusive(activemq, name):
+                future = transaction.commit()
+                eventually(lambda: consumer._subscription.id != "subscription-1", "it is collected")
+                proxy.cut()
+                with pytest.raises(ConnectionLostError):
+                    future.result(5)
+
+    def test_connection_has_no_threads_any_more(
+        self, connection: StompConnection, activemq: RealBroker, name: str
+    ) -> None:
+        """As at the end of `close`: the commit says that it is not known."""
+        held = Inbox()
+        connection.consume(queue(name), held)
+        send_with_ids(activemq, queue(name), IDS[:1])
+        transaction = connection.begin()
+        transaction.accept(held.next())
+        connection._crew.close()
+        with pytest.raises(ConnectionLostError):
+            transaction.commit().result(PATIENCE)
+
+    @pytest.mark.parametrize("goes_on", [True, False])
+    def test_two_that_nothing_tells_apart(
+        self, connection: StompConnection, activemq: RealBroker, name: str, goes_on: bool
+    ) -> None:
+        """Of two with one id and time that of the right body is accepted; the other is there, whoever is to have it."""
+        held = Inbox()
+        consumer = connection.consume(queue(name), held, prefetch=2)
+        send_with_ids(activemq, queue(name), ["1", "1"], creation_time=1e9)
+        first, second = held.next(), held.next()
+        assert first.message.timestamp == second.message.timestamp
+        transaction = connection.begin()
+        transaction.accept(second)
+        future = transaction.commit()
+        if not goes_on:
+            consumer.close()
+            consumer = connection.consume(queue(name), held)
+        future.result(PATIENCE)
+        last = held.next()
+        assert last.message.body == "0"
+        last.accept()
+        consumer.close()
+        assert_empty(connection, name)
 
     def test_one_id_for_all(self, connection: StompConnection, activemq: RealBroker, name: str) -> None:
         """Senders may number their messages, or give all the same id: each is handed on, and taken once."""
@@ -104,20 +258,79 @@ class TestQueues(Fixtures):
         consumer.close()
         assert_empty(connection, name)
 
+    @pytest.mark.parametrize("form", [QPID, LIKE_OWN], ids=["qpid", "like-own"])
+    @pytest.mark.parametrize("own", [0, 7, 2], ids=["none-own", "some-own", "half-own"])
     @pytest.mark.parametrize("more", [{}, {"inline": True}, {"prefetch": 1}], ids=["turns", "inline", "one"])
     def test_accepted_in_chunks(
-        self, connection: StompConnection, activemq: RealBroker, name: str, more: dict[str, Any]
+        self,
+        connection: StompConnection,
+        activemq: RealBroker,
+        name: str,
+        form: str,
+        own: int,
+        more: dict[str, Any],
     ) -> None:
-        """With `auto_accept`, among others of the broker's own ids, more than it may have on the way."""
+        """With `auto_accept`, by themselves or among others of the broker's own ids, more than may be on the way."""
         inbox = Inbox()
         consumer = connection.consume(queue(name), inbox, **{"prefetch": 10, "auto_accept": True} | more)
-        ids = [None if number % 7 == 3 else QPID.format(number) for number in range(60)]
+        ids = [None if own and number % own == own // 2 else form.format(number) for number in range(60)]
         send_with_ids(activemq, queue(name), ids)
         assert bodies(inbox, 60) == [f"{number}" for number in range(60)]
         assert inbox.nothing()
         consumer.close()
         assert connection.generation == 1
         assert_empty(connection, name)
+
+    @pytest.mark.parametrize("form", [QPID, LIKE_OWN], ids=["qpid", "like-own"])
+    @pytest.mark.parametrize("auto_accept", [True, False])
+    @pytest.mark.parametrize("whole", [True, False], ids=["connection", "consumer"])
+    def test_closed_amid_a_backlog(
+        self, connection: StompConnection, activemq: RealBroker, name: str, form: str, auto_accept: bool, whole: bool
+    ) -> None:
+        """What was accepted does not come again, and all the rest is there: each message is had once."""
+        send_with_ids(activemq, queue(name), [form.format(number) for number in range(40)])
+        had: list[object] = []
+        enough = Event()
+
+        def take(delivery: Delivery) -> None:
+            had.append(delivery.message.body)
+            if not auto_accept:
+                delivery.accept()
+            if len(had) == 15:
+                enough.set()
+                assert over.wait(PATIENCE)
+
+        over = Event()
+        with connect(activemq.stomp_url) as closing:
+            consumer = closing.consume(queue(name), take, prefetch=10, auto_accept=auto_accept)
+            assert enough.wait(PATIENCE)
+            Timer(0.2, over.set).start()
+            if not whole:
+                consumer.join(monotonic() + PATIENCE)
+                consumer.close()
+        rest = accepting()
+        with connection.consume(queue(name), rest, prefetch=10):
+            had += bodies(rest, 40 - len(had))
+            assert rest.nothing()
+        assert sorted(had) == sorted(f"{number}" for number in range(40))  # type: ignore[type-var]
+        assert_empty(connection, name)
+
+    @pytest.mark.parametrize("form", [QPID, LIKE_OWN], ids=["qpid", "like-own"])
+    @pytest.mark.parametrize("more", [{}, {"auto_accept": True, "inline": True}], ids=["tap", "capture"])
+    def test_cost(self, proxy: Proxy, activemq: RealBroker, name: str, form: str, more: dict[str, Any]) -> None:
+        """Of a backlog each message is written a few times, however many there are, or may be on the way."""
+        count, inbox = 600, Inbox(lambda delivery: None if more else delivery.accept())
+        send_with_ids(activemq, queue(name), [form.format(number) for number in range(count)], body="y" * SIZE)
+        with connect(proxy.stomp_url) as connection:
+            before = proxy.octets[Way.DOWN]
+            connection.consume(queue(name), inbox, prefetch=200, **more)
+            bodies(inbox, count)
+            assert inbox.nothing()
+            assert connection.generation == 1
+        assert proxy.octets[Way.DOWN] - before < 4 * count * SIZE
+        with connect(activemq.stomp_url) as looking:
+            assert isinstance(looking, StompConnection)
+            assert_empty(looking, name)
 
     def test_released(self, connection: StompConnection, activemq: RealBroker, name: str) -> None:
         """It goes back, comes again, and is accepted then."""
@@ -134,11 +347,12 @@ class TestQueues(Fixtures):
         consumer.close()
         assert_empty(connection, name)
 
-    def test_rejected(self, connection: StompConnection, activemq: RealBroker, name: str) -> None:
+    @pytest.mark.parametrize("message_id", [IDS[0], LIKE_OWN.format(4)], ids=["qpid", "like-own"])
+    def test_rejected(self, connection: StompConnection, activemq: RealBroker, name: str, message_id: str) -> None:
         """A NACK cannot name it either, so it is sent to the queue for dead letters, with the reason."""
         inbox, dead = Inbox(lambda delivery: delivery.reject("not wanted")), accepting()
         consumer = connection.consume(queue(name), inbox)
-        send_with_ids(activemq, queue(name), [IDS[0]])
+        send_with_ids(activemq, queue(name), [message_id])
         inbox.next()
         consumer.close()
         assert_empty(connection, name)
@@ -191,13 +405,31 @@ class TestTopics(Fixtures):
             assert connection.generation == 1
 
 
+OPTIONS = {
+    "plain": {},
+    "without": {"transactional": False},
+    "store": {"store": "requests.db"},
+    "ahead": {"store": "requests.db", "prefetch": 5},
+}
+
+
 @pytest.mark.broker
-@pytest.mark.parametrize("options", [{}, {"transactional": False}, {"store": True}], ids=["plain", "without", "store"])
-def test_service(activemq: RealBroker, tmp_path: Any, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_service(activemq: RealBroker, tmp_path: Path, options: dict[str, Any]) -> None:
     """A service is called by who chooses ids, from time to time: each function runs once, each call has its answer."""
     if "store" in options:
-        options = {"store": tmp_path / "requests.db"}
-    service, heard = echo_service(SOAP_11)
+        options = options | {"store": tmp_path / "requests.db"}
+    service, heard, greeted = soapjms.Service.from_wsdl(ECHO[SOAP_11]), list[str](), list[str]()
+
+    @service.operation("greetMe")
+    def greet(requestType: str) -> str:
+        greeted.append(requestType)
+        return requestType
+
+    @service.operation("pingMe")
+    def ping(requestType: str) -> None:
+        heard.append(requestType)
+
     name = fresh()
     with (
         connect(activemq.stomp_url) as ours,
@@ -210,8 +442,40 @@ def test_service(activemq: RealBroker, tmp_path: Any, options: dict[str, Any]) -
             client.send(request_of(SOAP_11, "pingMe", f"{number}"))
         assert [answer_in(each.result(PATIENCE)) for each in futures] == [f"{number}" for number in range(40)]
         eventually(lambda: len(heard) == 10, "each is heard once")
+        eventually(lambda: name not in activemq.counters().messages, "all was taken from the queue")
         assert ours.generation == 1
-    assert dispatcher.counts["answered"] == 40
+    if "prefetch" not in options:  # else a request that came again is answered once more, from the store
+        assert dispatcher.counts["answered"] == 40
     assert sorted(heard) == sorted(f"{number}" for number in range(10))
+    assert sorted(greeted) == sorted(f"{number}" for number in range(40))
     with connect(activemq.stomp_url) as looking:
         assert_empty(looking, name)
+
+
+@pytest.mark.broker
+def test_service_that_cannot_accept(activemq: RealBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its caller has the answer; the request counts as lost, and is whoever's it comes to."""
+    monkeypatch.setattr(consumer_module, "PATIENCE", 0.5)
+    name, begun, goes_on = fresh(), Event(), Event()
+    service = soapjms.Service.from_wsdl(ECHO[SOAP_11])
+
+    @service.operation("greetMe")
+    def greet(requestType: str) -> str:
+        begun.set()
+        assert goes_on.wait(PATIENCE)
+        return requestType
+
+    with (
+        connect(activemq.stomp_url) as ours,
+        connect(activemq.amqp_url, message_ids=True) as theirs,
+        Dispatcher(ours, f"jms:queue:{name}", service) as dispatcher,
+        Client(theirs, f"jms:queue:{name}") as client,
+    ):
+        future = client.submit(request_of(SOAP_11, "greetMe", "Ann"))
+        assert begun.wait(PATIENCE)
+        with Exclusive(activemq, name) as exclusive:
+            goes_on.set()
+            assert answer_in(future.result(PATIENCE)) == "Ann"
+            exclusive.until(b"Ann")
+            eventually(lambda: dispatcher.counts["lost"] == 1, "it is counted")
+        assert dispatcher.counts["answered"] == 0

@@ -7,7 +7,11 @@ subscription is called is theirs to say.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from functools import partial
 from threading import Lock
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 class Claims:
@@ -15,6 +19,7 @@ class Claims:
 
     def __init__(self) -> None:
         self._lock = Lock()
+        self._succeeding = Lock()  # held outside the other
         self._connections: dict[Hashable, dict[object, bool]] = {}
         self._holders: dict[str, tuple[object, Callable[[], None]]] = {}
 
@@ -41,16 +46,23 @@ class Claims:
             if not others:
                 self._connections.pop(client, None)
 
-    def hold(self, subscription: str, consumer: object, take_away: Callable[[], None]) -> None:
-        """Note the one consumer of a named subscription, and what ends it where another comes."""
-        with self._lock:
-            self._holders[subscription] = consumer, take_away
+    def succeed(self, subscription: str, make: Callable[[], T], end: Callable[[T], None]) -> T:
+        """Make the one consumer of a named subscription, once the one that there is has been ended.
 
-    def take(self, subscription: str) -> Callable[[], None] | None:
-        """Forget the consumer of a subscription, and return what ends it; None where there is none."""
-        with self._lock:
-            held = self._holders.pop(subscription, None)
-        return None if held is None else held[1]
+        Args:
+            subscription: its name.
+            make: makes the consumer; what it raises is raised, and then there is none.
+            end: ends what was made, when another one takes its place. It must not wait for who makes consumers.
+        """
+        with self._succeeding:
+            with self._lock:
+                before = self._holders.pop(subscription, None)
+            if before is not None:
+                before[1]()
+            consumer = make()
+            with self._lock:
+                self._holders[subscription] = consumer, partial(end, consumer)
+            return consumer
 
     def let_go(self, subscription: str, consumer: object) -> None:
         """Forget the consumer of a subscription, if it is this one still."""

@@ -2,20 +2,26 @@
 
 It finds the message of an ACK by the JMSMessageID, which it reads as its own are: `ID:…:1:1:1:7`. Where a sender over
 AMQP chose the id, as Qpid JMS does (`ID:…:1:1:1-1`), the ACK ends the connection with a NumberFormatException, and so
-does a NACK. What such a message can do is go back, when its subscription ends. So that ends, and a *collection* takes
-the message: a subscription before all others of the queue, that selects what came back with this id, and that is told
-nothing, as the broker takes for accepted what it writes there.
+does a NACK; an id that only looks like its own is refused. What such a message can do is go back, when its subscription
+ends. So that ends, and a *collection* takes the message: a subscription before all others of the queue, that selects
+what came back with this id, and that is told nothing, as the broker takes for accepted what it writes there.
 """
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from threading import Lock
-from typing import Final
+from typing import Final, NamedTuple
 
-from brokers.stomp.acceptance import Arrival, Subscription
-from brokers.stomp.frames import Headers
+from brokers.errors import BrokerError, ConnectionLostError, NoAnswerError
+from brokers.stomp.acceptance import Arrival
+from brokers.stomp.frames import Headers, sent_again
+from brokers.stomp.link import SUBSCRIBE, Link, Route, Settle, pack
+
+log = logging.getLogger(__name__)
 
 PATIENCE: Final = 10.0
 """Seconds that a collection may take: what has not come by then is another consumer's, or expired."""
@@ -24,7 +30,7 @@ LONGEST_ID: Final = 500
 """Characters of a JMSMessageID that are asked for: the broker reads no line above 10 KiB."""
 
 LONGEST_SELECTOR: Final = 1500
-"""Characters of ids after which no more is asked for at once."""
+"""Characters of ids after which no more is asked for by the same subscription."""
 
 WILD: Final = re.compile(r"[%_!]")
 """What has a meaning in a pattern of LIKE."""
@@ -33,63 +39,146 @@ FIRST: Final = "127"
 """The highest priority of a consumer."""
 
 
+class Wanted(NamedTuple):
+    """A message that is accepted; `settle` is told once that it was taken, or why that is not so or not known."""
+
+    arrival: Arrival
+    settle: Settle
+
+
 class Collection:
-    """One of them.
+    """One subscription that takes messages, until all have come or for `PATIENCE` seconds.
 
     Args:
-        subscription: that it is.
-        wanted: what came and is accepted; all by the subscription that ends.
-        settle: told once, by any thread, how many did not come.
-        spare: given what comes beside that, as where two have one id: nobody else gets it any more.
+        link: the session.
+        new_id: makes identifiers that are used for nothing else.
+        address: of the queue.
+        wanted: what to take; all of it goes back when a subscription ends that is ended next.
+        submit: runs a function on a thread that may block.
+        begin: notes that something is under way, and returns what is to be called at its end.
     """
 
     def __init__(
         self,
-        subscription: Subscription,
-        wanted: Sequence[Arrival],
-        settle: Callable[[int], None],
-        spare: Callable[[Mapping[str, str], bytes], None],
+        link: Link,
+        new_id: Callable[[str], str],
+        address: str,
+        wanted: Sequence[Wanted],
+        submit: Callable[[Callable[[], None]], None],
+        begin: Callable[[], Callable[[], None]],
     ) -> None:
-        self.subscription = subscription
+        self._link = link
+        self._new_id = new_id
+        self._address = address
         self._wanted = list(wanted)
-        self._missing = len(self._wanted)
-        self._settle = settle
-        self._spare = spare
+        self._submit = submit
+        self._begin, self._done = begin, begin()
         self._lock = Lock()
-        self._has_ended = False
+        self._is_leaving = self._has_ended = False
+        self.id = new_id("collection")
 
-    def headers(self, address: str) -> Headers:
-        """Return the headers of its SUBSCRIBE."""
-        each = " OR ".join(_selected(arrival.headers) for arrival in self._wanted)
-        return {
-            "id": self.subscription.id,
-            "destination": address,
+    def begin(self) -> tuple[bytes, dict[str, Settle]]:
+        """Return the SUBSCRIBE frame to write next, and who waits for its receipt, and for the end of the session."""
+        route = Route(self._address, self._receive, lambda _: None, lambda headers, *_: self._receive(headers, None))
+        self._link.route(self.id, route)
+        receipt = self._new_id(SUBSCRIBE)
+        each = " OR ".join(_selected(wanted.arrival.headers) for wanted in self._wanted)
+        headers: Headers = {
+            "id": self.id,
+            "destination": self._address,
             "ack": "auto",
             "activemq.priority": FIRST,
             "selector": f"JMSRedelivered = TRUE AND ({each})",
+            "receipt": receipt,
         }
+        return pack("SUBSCRIBE", headers), {receipt: self._note_answer, self.id: self._end}
 
-    def receive(self, headers: Mapping[str, str], body: bytes) -> None:
-        """Count what comes. For the thread that reads."""
+    def leave(self) -> None:
+        """Wait for nothing more: end the subscription; what came until the broker confirms that still counts."""
         with self._lock:
-            is_wanted = self._missing > 0
-            self._missing -= is_wanted
-        if not is_wanted:
-            self._spare(headers, body)
-        elif not self._missing:
-            self.end()
+            was_leaving, self._is_leaving = self._is_leaving, True
+        if not was_leaving:
+            receipt = self._new_id("receipt")
+            self._link.request(pack("UNSUBSCRIBE", {"id": self.id, "receipt": receipt}), {receipt: self._end})
 
-    def end(self) -> None:
-        """Wait for nothing more. Idempotent."""
+    # For the thread that reads
+
+    def _note_answer(self, error: BrokerError | None) -> None:
+        if error is not None:
+            self._end(error)
+
+    def _receive(self, headers: Mapping[str, str], body: bytes | None) -> None:
+        """Take a message, without its body where that was passed over."""
         with self._lock:
-            has_ended, self._has_ended = self._has_ended, True
-        if not has_ended:
-            self._settle(self._missing)
+            found = next((each for each in self._wanted if _is_same(each.arrival, headers, body)), None)
+            if found is not None:
+                self._wanted.remove(found)
+            is_last = not self._wanted
+        if found is not None:
+            found.settle(None)
+        else:
+            self._submit(partial(self._send_again, headers, body, self._begin()))
+        if is_last:
+            self._submit(self.leave)
+
+    def _end(self, error: BrokerError | None) -> None:
+        with self._lock:
+            had_ended, self._has_ended = self._has_ended, True
+            missing, self._wanted = self._wanted, []
+        if had_ended:
+            return
+        self._link.unroute(self.id)
+        self._link.forget(self.id)
+        why = f"it did not come within {PATIENCE:.0f} s" if error is None else error
+        for each in missing:
+            each.settle(uncollected(each.arrival, why))
+        self._done()
+
+    # For a thread that may block
+
+    def _send_again(self, headers: Mapping[str, str], body: bytes | None, done: Callable[[], None]) -> None:
+        """Put back what came beside that, as where a sender gives one id to several: the broker has it no more."""
+        message_id, receipt = headers.get("message-id"), self._new_id("receipt")
+
+        def settle(error: BrokerError | None) -> None:
+            if error is not None:
+                log.error("message %s is lost, as it could not be sent to its queue again: %s", message_id, error)
+            done()
+
+        if body is None:
+            settle(BrokerError("its body was not read, as it is too large"))
+            return
+        log.warning("message %s is sent to its queue again: another one of this id was accepted", message_id)
+        version = self._link.dialect.version
+        frame = pack("SEND", sent_again(headers, self._link.dialect) | {"receipt": receipt}, body, version)
+        self._link.request(frame, {receipt: settle})
 
 
-def is_full(wanted: Sequence[Arrival]) -> bool:
-    """Say whether no more than these may be asked for at once."""
-    return sum(min(LONGEST_ID, len(each.headers.get("message-id", ""))) for each in wanted) > LONGEST_SELECTOR
+def uncollected(arrival: Arrival, why: BrokerError | str) -> BrokerError:
+    """Return what says that a message was accepted and may come again."""
+    if isinstance(why, ConnectionLostError) or not arrival.subscription.link.is_up:
+        return arrival.subscription.link.lost()
+    return NoAnswerError(f"message {arrival.headers.get('message-id')} was accepted, and may come again: {why}")
+
+
+def groups(wanted: Sequence[Wanted]) -> Iterator[list[Wanted]]:
+    """Cut what is wanted into what one subscription can ask for."""
+    group: list[Wanted] = []
+    octets = 0
+    for each in wanted:
+        octets += min(LONGEST_ID, len(each.arrival.headers.get("message-id", "")))
+        group.append(each)
+        if octets > LONGEST_SELECTOR:
+            yield group
+            group, octets = [], 0
+    if group:
+        yield group
+
+
+def _is_same(arrival: Arrival, headers: Mapping[str, str], body: bytes | None) -> bool:
+    """Say whether a message is one that came before."""
+    is_same = all(arrival.headers.get(name) == headers.get(name) for name in ("message-id", "timestamp"))
+    return is_same and (arrival.mark is None or arrival.mark == hash(body or b""))
 
 
 def _selected(headers: Mapping[str, str]) -> str:

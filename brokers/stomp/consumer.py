@@ -9,24 +9,31 @@ from its queue in another way: see `brokers.stomp.collection`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from enum import Enum, auto
 from functools import partial
-from threading import Event, Lock
+from threading import TIMEOUT_MAX, Event, Lock
 from time import monotonic
 from typing import Final, NamedTuple
 
 from brokers.connection import Delivery, OnDelivery
-from brokers.crew import Crew, at_once
+from brokers.crew import Crew
 from brokers.deadlines import Later
-from brokers.errors import BrokerError, ConnectionLostError, DestinationGoneError, NoDestinationError, SendFailedError
+from brokers.errors import (
+    BrokerError,
+    ConnectionLostError,
+    DestinationGoneError,
+    NoAnswerError,
+    NoDestinationError,
+    SendFailedError,
+)
 from brokers.message import Destination, DestinationKind
 from brokers.sessions import LastingConsumer, Owner
-from brokers.stomp.acceptance import LAZY_SECONDS, SECONDS, Acceptances, Arrival, Subscription
+from brokers.stomp.acceptance import Acceptances, Arrival, Subscription
 from brokers.stomp.annex import Home
-from brokers.stomp.collection import PATIENCE, Collection, is_full
+from brokers.stomp.collection import PATIENCE, Collection, Wanted, groups, uncollected
 from brokers.stomp.cutting import NO_MEMORY
 from brokers.stomp.dialect import Dialect
 from brokers.stomp.frames import Headers, acknowledgement, dead_letter, from_frame, spell, subscribe_headers
@@ -38,6 +45,9 @@ log = logging.getLogger(__name__)
 
 NOT_KEPT: Final = "the dead letter is without its body"
 """What is said of a message that was not read, where the dead letter is made here."""
+
+ANSWER_SECONDS: Final = 30.0
+"""Seconds after which the answer to an ACK counts as lost: ActiveMQ Classic may write an ERROR into another frame."""
 
 SUSPENSE: Final = 1.0
 """Seconds within which all consumers of a queue that is deleted are told."""
@@ -81,7 +91,11 @@ class StompDelivery(Delivery):
 
     def accept(self) -> None:
         """Acknowledge. Does nothing if this was settled before, or if the message went back with its subscription."""
-        self._settle(Fate.ACCEPTED, "ACK")
+        link = self.arrival.subscription.link
+        if self.fate is Fate.HELD:  # else as after `accept_after`; it is never held again
+            with link.writing:
+                if self._settle(Fate.ACCEPTED):
+                    link.request(*self.consumer.acknowledge(self.arrival))
 
     def came_by(self, link: Link) -> bool:
         """Say whether the message came by a session."""
@@ -95,13 +109,13 @@ class StompDelivery(Delivery):
         """
         link = self.arrival.subscription.link
         with link.writing:
-            if self.is_held:
-                self.fate = Fate.ACCEPTED
-                self.consumer.releases.forget(self.key)
-                frames += self.acknowledgement("ACK")
+            is_ours = self._settle(Fate.ACCEPTED)
+            is_plain = self.arrival.can_be_named and not self.arrival.is_doubtful
+            if is_ours and is_plain:
+                frames += self.consumer.acknowledge(self.arrival)[0]
             link.write(frames)
-            if not self.arrival.can_be_named and self.fate is Fate.ACCEPTED:
-                self.collect()
+            if is_ours and not is_plain:
+                link.request(*self.consumer.acknowledge(self.arrival))
 
     def release(self) -> None:
         """Give back all that this consumer holds; from a topic only this one. Else as `accept`.
@@ -130,22 +144,15 @@ class StompDelivery(Delivery):
         """What is the same for each delivery of the message: from a topic each consumer has its own copy."""
         return self.consumer.origin, self.message.message_id
 
-    def collect(self, done: Callable[[], None] = lambda: None) -> None:
-        """Take the message from its queue, which no ACK can name; `done` is told of the end."""
-        self.consumer.collect([self.arrival], done)
-
-    def acknowledgement(self, command: str, more: Mapping[str, str] | None = None) -> bytes:
-        """Return the encoded ACK or NACK frame, with more headers; empty where there is none to write."""
-        if self.arrival.subscription.is_untold or not self.arrival.can_be_named:
-            return b""
-        self.consumer.note_told(self.arrival)
-        headers = acknowledgement(self.arrival.headers, self.arrival.subscription.link.dialect)
-        return pack(command, {**headers, **(more or {})})
-
     def _discard(self, reason: str) -> bool:
         link = self.arrival.subscription.link
         if link.dialect.nack_is_dead_letter and self.arrival.can_be_named and not self.arrival.subscription.is_untold:
-            return self._settle(Fate.RETURNED, "NACK")
+            with link.writing:
+                if not self._settle(Fate.RETURNED):
+                    return False
+                unknown = partial(self._discard_unknown, reason)
+                link.request(*self.consumer.acknowledgement(self.arrival, unknown, "NACK"))
+                return True
         with link.writing:
             if not self.is_held:
                 return False
@@ -161,9 +168,9 @@ class StompDelivery(Delivery):
                 self.consumer.give_back_later(self.arrival, pause_after(MAX_DELIVERIES))
                 log.error("there is no memory for the dead letter of %s, so it goes back", self.message.message_id)
                 return False
-            done = self.consumer.begin_discarding()
-            finish = partial(self.consumer.call, partial(self._finish_discarding, done))
-            link.request(frame, {receipt: lambda error: finish(error)})
+            done = self.consumer.begin(self.arrival.subscription)
+            finish = partial(self._finish_discarding, done)
+            link.request(frame, {receipt: lambda error: self.consumer.call(partial(finish, error))})
             return True
 
     def _finish_discarding(self, done: Callable[[], None], error: BrokerError | None) -> None:
@@ -180,27 +187,28 @@ class StompDelivery(Delivery):
             self.consumer.give_back_later(self.arrival, pause_after(min(releases, MAX_DELIVERIES)))
         elif error is None:
             self.consumer.releases.forget(self.key)
-            with suppress(ConnectionLostError):
-                self._write_settled("ACK")
+            link = self.arrival.subscription.link
+            with link.writing:
+                link.request(*self.consumer.acknowledge(self.arrival))
 
-    def _settle(self, fate: Fate, command: str) -> bool:
-        if self.fate is not Fate.HELD:  # as after `accept_after`; it is never held again
+    def _settle(self, fate: Fate) -> bool:
+        """Note what became of this, with the link's `writing` held; False if that was done before."""
+        if not self.is_held:
             return False
-        link = self.arrival.subscription.link
-        with link.writing:
-            if not self.is_held:
-                return False
-            self.fate = fate
-            self.consumer.releases.forget(self.key)
-            with suppress(ConnectionLostError):  # then the broker delivers it again
-                self._write_settled(command)
-            return True
+        self.fate = fate
+        self.consumer.releases.forget(self.key)
+        return True
 
-    def _write_settled(self, command: str) -> None:
-        if self.arrival.can_be_named:
-            self.arrival.subscription.link.write(self.acknowledgement(command))
-        else:
-            self.collect()
+    def _discard_unknown(self, reason: str, arrival: Arrival) -> None:
+        """Discard what the broker knew no message for, as its sender chose the id. For the thread that reads."""
+
+        def discard() -> None:
+            with arrival.subscription.link.writing:
+                self.arrival = arrival._replace(body=self.arrival.body)
+                self.fate = Fate.HELD
+                self._discard(reason)
+
+        self.consumer.call(discard)
 
 
 class Shared(NamedTuple):
@@ -238,15 +246,22 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
         self.origin: Hashable = self if wishes.destination.kind.is_topic else wishes.destination
         self._destination = wishes.destination
         self._shared = shared
-        # Who reads lazily has time to write, too: to wake another thread for that costs more.
-        tell, seconds = (at_once, LAZY_SECONDS) if wishes.lazy else (shared.crew.submit, SECONDS)
-        self._acceptances = Acceptances(wishes.prefetch, tell, shared.later, seconds)
+        self._acceptances = Acceptances(
+            wishes.prefetch,
+            self.call,
+            shared.later,
+            self.acknowledgement,
+            self._collect_accepted,
+            is_lazy=wishes.lazy,
+        )
         self._replacing = Lock()
         self._subscription: Subscription | None = None
-        self._discarding = set[Event]()
+        self._beginning = Lock()
+        self._under_way: dict[Event, Subscription | None] = {}
+        self._wanted: list[Wanted] = []  # with the link's `writing` held
+        self._asked: dict[str, float] = {}  # receipts of acknowledgements, and since when they are waited for
+        self._is_watching = False
         self._is_untold = False
-        self._uncollected: list[Arrival] = []  # with `auto_accept`
-        self._told: Arrival | None = None
 
     def start(self, link: Link, generation: int) -> None:
         """Subscribe, wait for the broker's receipt, and begin to call `on_delivery`.
@@ -377,7 +392,7 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
         """End the subscription; what is not accepted goes back at once, from an `on_delivery` under way too."""
         until = monotonic() + self._shared.timeout
         self.stop()
-        self._await_discarded(until)
+        self._settle_up(until)
         receipt = self._shared.new_id("receipt")
         farewell = self.end({"receipt": receipt})
         try:
@@ -388,25 +403,49 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
             self._shared.on_close(self)
 
     def join(self, until: float) -> None:
-        """Wait for the `on_delivery` under way and for what was rejected, until the monotonic clock shows `until`."""
+        """Wait for the `on_delivery` under way and for what was settled, until the monotonic clock shows `until`."""
         super().join(until)
-        self._await_discarded(until)
+        self._settle_up(until)
 
-    def begin_discarding(self) -> Callable[[], None]:
-        """Note that a dead letter is on its way; call what is returned once its message is acknowledged."""
+    def begin(self, subscription: Subscription | None = None) -> Callable[[], None]:
+        """Note that something is under way, which `close` waits for; call what is returned at its end.
+
+        It may be about a subscription, which is not ended for a collection until then.
+        """
         done = Event()
-        self._discarding.add(done)
+        with self._beginning:
+            self._under_way[done] = subscription
 
         def end() -> None:
-            self._discarding.discard(done)
+            with self._beginning:
+                self._under_way.pop(done, None)
+                is_due = subscription is not None and subscription.is_due
             done.set()
+            if subscription is not None and is_due:
+                self.call(partial(self._collect_now, subscription))
 
         return end
 
-    def _await_discarded(self, until: float) -> None:
-        """Wait for what was rejected to be acknowledged: else it would go back, and be there beside its dead letter."""
+    def _settle_up(self, until: float) -> None:
+        """Have the broker know of all that is settled, before the monotonic clock shows `until`.
+
+        What was accepted would come again, and what was rejected would be there beside its dead letter.
+        """
+        self._acceptances.tell()
+        self._await_all(until)
         subscription = self._subscription
-        for each in self._discarding.copy():
+        if subscription is None:
+            return
+        with subscription.link.writing:
+            if self._wanted or self._acceptances.are_left:
+                self._collect_now(subscription)
+        self._await_all(until)
+        with subscription.link.writing:
+            self._end_wanted(self._wanted)
+
+    def _await_all(self, until: float) -> None:
+        subscription = self._subscription
+        for each in list(self._under_way):
             if subscription is not None and subscription.link.is_up:
                 each.wait(max(0.0, until - monotonic()))
 
@@ -420,7 +459,7 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
                 return self.end(headers)
             if not subscription.is_live:
                 return b""
-            accepted = self._acceptances.frames(subscription)
+            accepted, _ = self._acceptances.last_frames(subscription)
             subscription.is_live = False
             subscription.link.unroute(subscription.id)
             if not subscription.is_begun:
@@ -431,96 +470,142 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
         """Make an identifier that the connection used for nothing else."""
         return self._shared.new_id(what)
 
-    def call(self, function: Callable[[BrokerError | None], None], error: BrokerError | None) -> None:
-        """Call `function(error)` on another thread, where it may write."""
-        self._shared.crew.submit(partial(function, error))
+    def call(self, function: Callable[[], None]) -> None:
+        """Call `function` on another thread, where it may write; not at all once the connection is closed."""
+        with suppress(RuntimeError):
+            self._shared.crew.submit(function)
 
     def give_back_later(self, arrival: Arrival, seconds: float) -> None:
         """Have a message delivered again after a pause. Until then other consumers go on, and this one holds it."""
         self._shared.later(seconds, partial(self._give_back, arrival))
 
-    def note_told(self, arrival: Arrival) -> None:
-        """Take note of what an ACK is written for next, in case the broker does not know it."""
-        self._told = arrival
+    def acknowledge(self, arrival: Arrival) -> tuple[bytes, dict[str, Settle]]:
+        """Return the ACK to write next, as `acknowledgement` has it; what it cannot name is collected soon."""
+        if not arrival.can_be_named:
+            self._acceptances.note(arrival)
+        return self.acknowledgement(arrival, self._acceptances.note)
 
-    def collect(self, wanted: Sequence[Arrival], done: Callable[[], None] = lambda: None) -> None:
-        """Take messages from the queue that are accepted and that no ACK can name; what else is held goes back.
+    def acknowledgement(
+        self,
+        arrival: Arrival,
+        unknown: Callable[[Arrival], None],
+        command: str = "ACK",
+        more: Mapping[str, str] | None = None,
+    ) -> tuple[bytes, dict[str, Settle]]:
+        """Return an ACK or a NACK to write next, empty where there is none, and who waits for its receipt.
 
-        Args:
-            wanted: all of one subscription; those of one that has ended went back with it.
-            done: told of the end, by any thread.
+        `unknown` is told by the thread that reads if the broker knows no such message.
         """
-        before = wanted[0].subscription
-        wanted = [each._replace(body=b"") for each in wanted]
-        end = self.begin_discarding()
+        subscription = arrival.subscription
+        if subscription.is_untold or not arrival.can_be_named:
+            return b"", {}
+        headers = {**acknowledgement(arrival.headers, subscription.link.dialect), **(more or {})}
+        if not arrival.is_doubtful:
+            return pack(command, headers), {}
+        receipt, end = self.new_id("receipt"), self.begin(subscription)
+        self._asked[receipt] = monotonic()
+        if not self._is_watching:
+            self._is_watching = True
+            self._shared.later(ANSWER_SECONDS, partial(self._require_answers, subscription.link))
 
-        def settle(missing: int) -> None:
-            if missing:
-                log.warning("%d messages that were accepted at %s come again", missing, self._destination)
-            with suppress(RuntimeError):  # the connection was closed meanwhile
-                self._shared.crew.submit(partial(self._leave_collection, collection))
+        def settle(error: BrokerError | None) -> None:
+            self._asked.pop(receipt, None)
+            if isinstance(error, SendFailedError):
+                arrival.note_unknown()
+                unknown(arrival.without_body())
             end()
-            done()
 
-        subscription = Subscription(self.new_id("collection"), before.link, before.generation)
-        collection = Collection(subscription, wanted, settle, partial(self._take_spare, before))
+        return pack(command, headers | {"receipt": receipt}), {receipt: settle}
+
+    def _require_answers(self, link: Link) -> None:
+        """End a session where the answer to an ACK does not come: what is to be collected would wait for it."""
+        first = min(list(self._asked.values()), default=None)
+        self._is_watching = first is not None and link.is_up
+        if first is None or not self._is_watching:
+            return
+        if first + ANSWER_SECONDS <= monotonic():
+            log.error("%s did not answer an ACK within %.0f s, so there is another session", link, ANSWER_SECONDS)
+            link.drop()
+        self._shared.later(max(1.0, first + ANSWER_SECONDS - monotonic()), partial(self._require_answers, link))
+
+    def collect(self, wanted: Sequence[Wanted], ends: Iterable[Callable[[], None]]) -> None:
+        """Take messages of one subscription from the queue that are accepted and that no ACK can name.
+
+        What else is held goes back, once all that is under way has ended; these `ends` are called for that.
+        """
+        subscription = wanted[0].arrival.subscription
+        with subscription.link.writing:
+            self._wanted += wanted
+            for end in ends:
+                end()
+            self._collect_now(subscription)
+
+    def _collect_accepted(self, last: Arrival) -> None:
+        """Take what was accepted from the queue, once the `on_delivery` under way has returned."""
+        if self.wishes.durable_name is not None:
+            self._have_unsettled(last, "was accepted, and comes again")
+            return
+        subscription = last.subscription
+        with subscription.link.writing:
+            subscription.is_leaving = True  # what comes by then goes back with it
+        self._turns.join(monotonic() + TIMEOUT_MAX / 2)
+        self._collect_now(subscription)
+
+    def _collect_now(self, before: Subscription) -> None:
+        """End a subscription, take what was accepted there, and begin another, once nothing is under way for it."""
         with before.link.writing:
-            if before is not self._subscription or not before.is_live or not before.link.is_up:
-                collection.end()
+            is_there = before is self._subscription and before.is_live and before.link.is_up
+            if is_there and self._owns_copies and self.wishes.durable_name is None:
+                self._stop_telling(before)
+            if not is_there or self._owns_copies:
+                self._end_wanted([each for each in self._wanted if each.arrival.subscription is before])
                 return
-            self._write_collection(before, collection)
-        self._shared.later(PATIENCE, collection.end)
+            with self._beginning:
+                before.is_due = before in self._under_way.values()
+            if not before.is_due:
+                before.link.request(*self._begin_again(before))
 
-    def _write_collection(self, before: Subscription, collection: Collection) -> None:
-        """Begin a collection, then end the subscription that has the messages, and begin another behind it."""
-        link, address = before.link, spell(self._source, before.link.dialect)
-        receipt = self.new_id(SUBSCRIBE)
-        route = Route(address, collection.receive, lambda _: None, lambda headers, *_: collection.receive(headers, b""))
-        link.route(collection.subscription.id, route)
-        begin = pack("SUBSCRIBE", collection.headers(address) | {"receipt": receipt})
-        self._enrol(collection.subscription)
-        again, receipts = self._begin_again(before)
-        link.request(begin + again, receipts | {receipt: lambda error: None if error is None else collection.end()})
+    @property
+    def _owns_copies(self) -> bool:
+        link = None if self._subscription is None else self._subscription.link
+        return link is not None and self._destination.kind in link.dialect.owns_copies
 
-    def _take_spare(self, before: Subscription, headers: Mapping[str, str], body: bytes) -> None:
-        """Hand on what a collection took too much; the broker has it no more."""
-        log.warning("%s came by another's id, and counts as accepted", headers.get("message-id"))
-        taken = Subscription(self.new_id("collection"), before.link, before.generation, is_untold=True)
-        self._turns.put(Arrival(taken, headers, body))
+    def _end_wanted(self, wanted: Sequence[Wanted]) -> None:
+        """Tell who waits that messages come again. With the link's `writing` held."""
+        self._wanted = [each for each in self._wanted if not any(each is other for other in wanted)]
+        for each in wanted:
+            is_gone = self._owns_copies and self.wishes.durable_name is None  # a copy that goes with its subscription
+            each.settle(None if is_gone else uncollected(each.arrival, "it went back to its queue before"))
 
-    def _leave_collection(self, collection: Collection) -> None:
-        """End its subscription."""
-        subscription = collection.subscription
-        with subscription.link.writing, suppress(ConnectionLostError):
-            subscription.is_live = False
-            subscription.link.unroute(subscription.id)
-            if subscription.is_begun and subscription.link.is_up:
-                subscription.link.write(pack("UNSUBSCRIBE", {"id": subscription.id}))
+    def _collections(self, before: Subscription) -> tuple[bytes, dict[str, Settle]]:
+        """Return what is written before a subscription ends: acceptances, and what takes the rest of them then."""
+        link = before.link
+        frames, rest = self._acceptances.last_frames(before)
+        wanted, self._wanted = self._wanted + [Wanted(each, _note_uncollected) for each in rest], []
+        receipts: dict[str, Settle] = {}
+        for group in groups(wanted):
+            collection = Collection(link, self.new_id, spell(self._source, link.dialect), group, self.call, self.begin)
+            self._enrol(Subscription(collection.id, link, before.generation, is_live=False))
+            subscribe, asked = collection.begin()
+            frames += subscribe
+            receipts |= asked
+            self._shared.later(PATIENCE, collection.leave)
+        return frames, receipts
 
     def _begin_again(self, before: Subscription) -> tuple[bytes, dict[str, Settle]]:
         """Return the frames that end a subscription and begin another, and who waits for their receipts.
 
-        With `writing` held. What was held goes back.
+        With `writing` held. What was held goes back, and what was accepted is taken then.
         """
-        farewell = self.end()
+        frames, receipts = self._collections(before)
+        frames += self.end()
         subscription = None if self._is_stopped else self._replace(before, before.link, before.generation)
         if subscription is None:
-            return farewell, {}
+            return frames, receipts
         self._enrol(subscription)
         receipt = self._shared.new_id(SUBSCRIBE)
         headers = self._headers(subscription) | {"receipt": receipt}
-        return farewell + pack("SUBSCRIBE", headers), {receipt: self._note_answer}
-
-    def _unaccepted(self, subscription: Subscription, message_id: str) -> None:
-        """Collect what an ACK named in vain: an id of a sender's over AMQP that looks like one of the broker's own.
-
-        For the thread that reads.
-        """
-        told = self._told
-        if told is not None and told.subscription is subscription and told.headers.get("message-id") == message_id:
-            self._told = None
-            with suppress(RuntimeError):
-                self._shared.crew.submit(partial(self.collect, [told]))
+        return frames + pack("SUBSCRIBE", headers), receipts | {receipt: self._note_answer}
 
     def _give_back(self, arrival: Arrival) -> None:
         """Have a message delivered again, if it did not go back meanwhile.
@@ -530,12 +615,8 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
         if self._destination.kind in arrival.subscription.link.dialect.owns_copies:
             self._turns.put(arrival._replace(headers={**arrival.headers, "redelivered": "true"}))
             return
-        before = arrival.subscription
-        with before.link.writing:
-            is_there = before.is_live and before.link.is_up  # else it went back with its subscription, or session
-            if self._is_stopped or not is_there or before is not self._subscription:
-                return
-            before.link.request(*self._begin_again(before))
+        if not self._is_stopped:
+            self._collect_now(arrival.subscription)
 
     def _note_answer(self, error: BrokerError | None) -> None:
         """Note whether the broker takes a subscription that nobody waits for. For the thread that reads."""
@@ -551,14 +632,20 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
                 return None
             self._subscription = subscription
         turns = self._turns
+
+        def receive(headers: Mapping[str, str], body: bytes) -> None:
+            """Take what came, but a frame that ActiveMQ Classic wrote twice, as it may beside an ERROR."""
+            if not headers.get("ack") or headers["ack"] != subscription.last:
+                subscription.last = headers.get("ack", "")
+                turns.put(Arrival(subscription, headers, body))
+
         link.route(
             subscription.id,
             Route(
                 spell(self._source, link.dialect),
-                lambda headers, body: turns.put(Arrival(subscription, headers, body)),
+                receive,
                 partial(self._doubt, subscription),
                 lambda headers, size, why: turns.put(Arrival(subscription, headers, b"", size, why)),
-                partial(self._unaccepted, subscription),
             ),
         )
         return subscription
@@ -595,19 +682,22 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
         """Say whether a message can be accepted once it is handed on, if need be from now on in another way."""
         if arrival.can_be_named:
             return True
-        message_id = arrival.headers.get("message-id", "")
         if self.wishes.durable_name is not None:
-            why = (
-                f"the message {message_id[:100]} is left unread: as its sender over AMQP chose the id, "
-                f"{arrival.subscription.link.server} cannot be told over STOMP that a durable subscription accepted "
-                "it. Consume over AMQP (amqp://…), or have the sender choose no ids (JMS: setDisableMessageID)"
-            )
-            log.error("%s", why)
-            self._have_problem(why)
+            self._have_unsettled(arrival, "is left unread")
             return False
         if self._destination.kind in arrival.subscription.link.dialect.owns_copies:
             self._stop_telling(arrival.subscription)
         return True
+
+    def _have_unsettled(self, arrival: Arrival, what: str) -> None:
+        """Say that a durable subscription cannot accept a message: it would have to go back for that."""
+        why = (
+            f"the message {arrival.headers.get('message-id', '')[:100]} {what}: as its sender over AMQP chose the id, "
+            f"{arrival.subscription.link.server} cannot be told over STOMP that a durable subscription accepted it. "
+            "Consume over AMQP (amqp://…), or have the sender choose no ids (JMS: setDisableMessageID)"
+        )
+        log.error("%s", why)
+        self._have_problem(why)
 
     def _stop_telling(self, before: Subscription) -> None:
         """Have the broker take for accepted what it writes: a topic's copy cannot go back to be collected.
@@ -615,7 +705,7 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
         What it had for the old subscription and had not written is lost.
         """
         with before.link.writing:
-            if before is not self._subscription or not before.link.is_up:
+            if before is not self._subscription or not before.link.is_up or self._is_stopped:
                 return
             self._is_untold = before.is_untold = True
             log.warning(
@@ -652,19 +742,13 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
         return self.auto_accept and (owns or self.is_temporary)
 
     def _conclude(self, delivery: StompDelivery) -> None:
-        arrival = delivery.arrival
-        if arrival.can_be_named:
-            self._uncollected.clear()  # the ACK covers them
-            self._acceptances.note(arrival)
-            return
-        if self._uncollected and self._uncollected[0].subscription is not arrival.subscription:
-            self._uncollected.clear()
-        self._uncollected.append(arrival._replace(body=b""))
-        if not self._turns.are_waiting or is_full(self._uncollected):
-            wanted, self._uncollected = self._uncollected, []
-            arrival.subscription.is_leaving = True  # what came by then goes back with it
-            collect = partial(self.collect, wanted)
-            self._shared.crew.submit(collect) if self.wishes.inline or self.wishes.quick else collect()
+        self._acceptances.note(delivery.arrival)
+
+
+def _note_uncollected(error: BrokerError | None) -> None:
+    """Log that what was accepted comes again; not where the session is lost, as then any acceptance may be."""
+    if isinstance(error, NoAnswerError):
+        log.warning("%s", error)
 
 
 def acknowledgement_mode(wishes: Wishes, dialect: Dialect) -> str:

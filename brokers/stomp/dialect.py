@@ -58,7 +58,7 @@ class Dialect:
         stable_message_id: a redelivered message keeps its `message-id`, also when the broker starts anew.
         tells_redelivery: `redelivered:false` is true.
         own_ids: the JMSMessageIDs that an ACK can name, None for all; of others see `brokers.stomp.collection`.
-        unaccepted: what an ERROR says of an ACK whose message is not found, with `id`; None if that is not told.
+        doubtful: the header of what came over AMQP with properties: its sender may have chosen its id.
         dead_letters: the queue for rejected messages that the adapter has to put there, unless the URL says another.
         nack_is_dead_letter: NACK makes a dead letter; else it loses the message.
         tells_gone: a SEND to a temporary destination that is gone is refused.
@@ -96,7 +96,7 @@ class Dialect:
     stable_message_id: bool
     tells_redelivery: bool
     own_ids: re.Pattern[str] | None
-    unaccepted: re.Pattern[str] | None
+    doubtful: str
     dead_letters: str
     nack_is_dead_letter: bool
     tells_gone: bool
@@ -163,7 +163,7 @@ ACTIVEMQ_CLASSIC: Final = Dialect(
     stable_message_id=True,
     tells_redelivery=True,
     own_ids=re.compile(r"ID:.+-\d+-\d+-\d+:\d+:-?\d+:-?\d+:-?\d+", re.DOTALL),
-    unaccepted=re.compile(r"Unexpected ACK received for message-id \[(?P<id>.*?)\](?:\n|$)", re.DOTALL),
+    doubtful="JMS_AMQP_PROPERTIES",
     dead_letters="ActiveMQ.DLQ",
     nack_is_dead_letter=True,
     tells_gone=True,
@@ -225,7 +225,7 @@ ARTEMIS: Final = Dialect(
     stable_message_id=False,
     tells_redelivery=False,
     own_ids=None,
-    unaccepted=None,
+    doubtful="",
     dead_letters="DLQ",
     nack_is_dead_letter=False,
     tells_gone=False,

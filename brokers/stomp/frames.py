@@ -261,6 +261,24 @@ def dead_letter(headers: Mapping[str, str], reason: str, queue: str, dialect: Di
     A `queue` that ends with `.` is a prefix to the name of the destination. Type, correlation id, reply-to and
     properties stay; where it was and why it is there are added as properties, as the broker itself names them.
     """
+    address = headers.get("destination", "")
+    destination = Destination(DestinationKind.QUEUE, queue + address * queue.endswith("."))
+    return _kept(headers, dialect) | {
+        "destination": spell(destination, dialect),
+        **({"destination-type": routing} if (routing := dialect.send_routing.get(destination.kind)) else {}),
+        "_AMQ_ORIG_ADDRESS": address,
+        REASON_PROPERTY: reason.replace("\0", "").encode(errors="replace").decode(),
+    }
+
+
+def sent_again(headers: Mapping[str, str], dialect: Dialect) -> Headers:
+    """Return headers of the SEND frame that puts the message of a MESSAGE frame on its queue once more."""
+    more = {name: headers[name] for name in ("destination", "expires") if name in headers}
+    return _kept(headers, dialect) | more
+
+
+def _kept(headers: Mapping[str, str], dialect: Dialect) -> Headers:
+    """Return those headers of a MESSAGE frame that a message keeps when it is sent to another queue."""
     kept = {
         name: value
         for name, value in headers.items()
@@ -269,14 +287,7 @@ def dead_letter(headers: Mapping[str, str], reason: str, queue: str, dialect: Di
     }
     if dialect.is_bytes(headers):
         kept["content-length"] = headers["content-length"]
-    address = headers.get("destination", "")
-    destination = Destination(DestinationKind.QUEUE, queue + address * queue.endswith("."))
-    return kept | {
-        "destination": spell(destination, dialect),
-        **({"destination-type": routing} if (routing := dialect.send_routing.get(destination.kind)) else {}),
-        "_AMQ_ORIG_ADDRESS": address,
-        REASON_PROPERTY: reason.replace("\0", "").encode(errors="replace").decode(),
-    }
+    return kept
 
 
 def text_of(body: bytes) -> str:

@@ -51,14 +51,12 @@ class Route(NamedTuple):
         receive: takes its messages.
         doubt: told why the broker may have ended it: that or another of the same address.
         refuse: takes what is above the limit; None where that does not matter.
-        unaccepted: told the JMSMessageID of an ACK that the broker knew no message for.
     """
 
     address: str
     receive: Receive
     doubt: Callable[[str], None]
     refuse: Refuse | None = None
-    unaccepted: Callable[[str], None] = lambda _: None
 
 
 PROMISE: Final = 2
@@ -152,6 +150,7 @@ class Link:
         session: what it calls this session, empty if it does not say.
         dialect: how that broker speaks.
         roll: the `Roll` of its subscriptions, once there is one; with `writing` held.
+        strangers: how ids begin that no ACK can name though they look like the broker's own.
     """
 
     def __init__(self, login: Login, on_end: Callable[[Link], None]) -> None:
@@ -159,6 +158,7 @@ class Link:
         self.session = ""
         self.dialect: Dialect = ACTIVEMQ_CLASSIC
         self.roll: Any = None
+        self.strangers: set[str] = set()
         self.login = login
         self._on_end = on_end
         self._state = Lock()
@@ -284,9 +284,10 @@ class Link:
                 is_too_late = self._has_ended
                 if not is_too_late:
                     self._waiting.update(receipts)
-            if not is_too_late:
+            if not is_too_late and data:
                 with suppress(ConnectionLostError):  # those who wait were told when the session ended
                     self.write(data)
+            if not is_too_late:
                 return
         for settle in receipts.values():
             settle(self.lost(UnsentError))
@@ -411,9 +412,6 @@ class Link:
             if monotonic() > self._complained + LAST_WORDS:  # the first says why; the rest of the frame makes others
                 self._complaint, self._complained = f": {error}", monotonic()
             log.warning("%s: a frame that asked for no receipt failed: %s", self.login, error)
-            if self.dialect.unaccepted is not None and (found := self.dialect.unaccepted.search(text_of(frame.body))):
-                for each in list(self._routes.values()):
-                    each.unaccepted(found["id"])
 
     def on_disconnected(self) -> None:
         """Take note that the socket is closed, by whichever side."""

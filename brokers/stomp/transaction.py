@@ -21,17 +21,31 @@ import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 from threading import Lock
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from brokers.completion import Completion
 from brokers.connection import Delivery, RefusedSend, Transaction
 from brokers.errors import BrokerError, ClosedError, SendFailedError
 from brokers.message import Message
-from brokers.stomp.consumer import Fate, StompDelivery
+from brokers.stomp.acceptance import Arrival, Subscription
+from brokers.stomp.collection import Wanted
+from brokers.stomp.consumer import Fate, StompConsumer, StompDelivery
 from brokers.stomp.frames import Headers
 from brokers.stomp.link import Link, Settle, pack
 
 log = logging.getLogger(__name__)
+
+
+class Unnamed(NamedTuple):
+    """What no ACK can name; `end` is to be called before it is collected, or when it will not be."""
+
+    arrival: Arrival
+    consumer: StompConsumer
+    end: Callable[[], None]
+
+
+def _note_unnamed(unnamed: list[Unnamed], consumer: StompConsumer, arrival: Arrival) -> None:
+    unnamed.append(Unnamed(arrival, consumer, consumer.begin(arrival.subscription)))
 
 
 class Names:
@@ -131,7 +145,8 @@ class StompTransaction(Transaction):
         A send that the broker refuses, as one to the temporary queue of a client that left, fails by itself. If the
         broker refuses the commit, the future raises SendFailedError and the connection is closed, so that the broker
         delivers again. If a delivery went back to the broker before (its consumer was closed, or released another),
-        nothing is written and the future raises ClosedError.
+        nothing is written and the future raises ClosedError. If all was sent and something that was accepted may come
+        again all the same, as no ACK can name it and it could not be taken from its queue, it raises NoAnswerError.
 
         Raises:
             ClosedError: the transaction was committed or aborted before.
@@ -164,15 +179,27 @@ class StompTransaction(Transaction):
             delivery.fate = Fate.ACCEPTED
             delivery.consumer.releases.forget(delivery.key)
         if self._link.dialect.accepts_in_transactions:
-            named = [delivery for delivery in pending if delivery.arrival.can_be_named]
-            accepts = [delivery.acknowledgement("ACK", {"transaction": self._name}) for delivery in named]
-            others = [delivery for delivery in pending if not delivery.arrival.can_be_named]
-            settle = partial(self._collect_after, others, future) if others else partial(self._conclude, future)
-            self._request([*self._sends.values(), *accepts], self._receipts, settle)
+            self._write_with_acceptances(pending, future)
         elif self._sends:
             self._request([*self._sends.values()], self._receipts, partial(self._accept_after, pending, future))
         else:
             self._accept(pending, future)
+
+    def _write_with_acceptances(
+        self, pending: list[StompDelivery], future: Completion[tuple[RefusedSend, ...]]
+    ) -> None:
+        """Write all in one transaction, but for what no ACK can name, and what turns out to be such."""
+        frames, receipts = [*self._sends.values()], dict(self._receipts)
+        unnamed: list[Unnamed] = []
+        for delivery in pending:
+            arrival, consumer = delivery.arrival, delivery.consumer
+            note = partial(_note_unnamed, unnamed, consumer)
+            if not arrival.can_be_named:
+                note(arrival.without_body())
+            accept, asked = consumer.acknowledgement(arrival, note, more={"transaction": self._name})
+            frames.append(accept)
+            receipts |= asked
+        self._request(frames, receipts, partial(self._collect_after, unnamed, future))
 
     def _request(self, frames: list[bytes], receipts: Mapping[str, Settle], settle: Settle, first: bytes = b"") -> None:
         """Write a transaction of these frames; `settle` is told of its end."""
@@ -186,31 +213,50 @@ class StompTransaction(Transaction):
     ) -> None:
         """Accept what the sends answered that are committed; if some were refused, commit the others before."""
         if error is None:
-            self.owner.call(partial(self._accept, pending, future))
+            self._call(partial(self._accept, pending, future), future)
         elif isinstance(error, SendFailedError) and self._refused.keys() & self._sends.keys():
-            self.owner.call(partial(self._send_others, pending, future))
+            self._call(partial(self._send_others, pending, future), future)
         else:
             self._conclude(future, error)
 
     def _collect_after(
-        self, others: list[StompDelivery], future: Completion[tuple[RefusedSend, ...]], error: BrokerError | None
+        self, unnamed: list[Unnamed], future: Completion[tuple[RefusedSend, ...]], error: BrokerError | None
     ) -> None:
         """Take what no ACK can name from its queue, once all else is committed: so it is not lost."""
-        if error is not None:
-            self._conclude(future, error)
+        if error is None and unnamed:
+            self._call(partial(self._collect, unnamed, future), future)
             return
-        missing = len(others)
+        for each in unnamed:
+            each.end()
+        self._conclude(future, error)
 
-        def note() -> None:
-            nonlocal missing
+    def _collect(self, unnamed: list[Unnamed], future: Completion[tuple[RefusedSend, ...]]) -> None:
+        """Have each subscription end once, for all that came by it; if something comes again, the future says so."""
+        missing = len(unnamed)
+        why: BrokerError | None = None
+
+        def settle(error: BrokerError | None) -> None:
+            nonlocal missing, why
             with self._lock:
                 missing -= 1
+                why = why or error
                 is_last = not missing
             if is_last:
-                self._conclude(future, None)
+                self._conclude(future, why)
 
-        for each in others:
-            self.owner.call(partial(each.collect, note))
+        groups: dict[Subscription, list[Unnamed]] = {}
+        for each in unnamed:
+            groups.setdefault(each.arrival.subscription, []).append(each)
+        for group in groups.values():
+            wanted = [Wanted(each.arrival, settle) for each in group]
+            group[0].consumer.collect(wanted, [each.end for each in group])
+
+    def _call(self, function: Callable[[], None], future: Completion[tuple[RefusedSend, ...]]) -> None:
+        """Call a function where it may write; once the connection is closed what becomes of it is not known."""
+        try:
+            self.owner.call(function)
+        except RuntimeError:
+            self._conclude(future, self._link.lost())
 
     def _send_others(self, pending: list[StompDelivery], future: Completion[tuple[RefusedSend, ...]]) -> None:
         for receipt in self._refused:
@@ -226,8 +272,8 @@ class StompTransaction(Transaction):
             return self._conclude(future, None)
         receipt = self.owner.new_id("receipt")
         *others, last = pending
-        frames = [delivery.acknowledgement("ACK") for delivery in others]
-        frames.append(last.acknowledgement("ACK", {"receipt": receipt}))
+        frames = [each.consumer.acknowledge(each.arrival)[0] for each in others]
+        frames.append(last.consumer.acknowledgement(last.arrival, lambda _: None, more={"receipt": receipt})[0])
         return self._link.request(b"".join(frames), {receipt: partial(self._conclude, future)})
 
     def _conclude(self, future: Completion[tuple[RefusedSend, ...]], error: BrokerError | None) -> None:

@@ -52,6 +52,10 @@ BEAT: Final = b"\n"
 
 COMMAND: Final = len(b"MESSAGE\n")
 
+FRAMES: Final = frozenset({"CONNECTED", "MESSAGE", "RECEIPT", "ERROR"})
+"""What a broker sends. ActiveMQ Classic may write an ERROR into the middle of a MESSAGE: then all that follows is in
+doubt, so the session ends."""
+
 KEEP: Final = 0.005
 """Seconds after which what is kept goes out though more frames wait, and after which signs of life are thought of."""
 
@@ -388,11 +392,14 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         if tell is not None and found is not None:
             tell(found._replace(size=frame.size, refusal=frame.why))
         else:
-            self._leave_to_stomp_py(whole)
+            self._leave_to_stomp_py(whole, was_passed=True)
 
-    def _leave_to_stomp_py(self, frame: bytes) -> None:
+    def _leave_to_stomp_py(self, frame: bytes, *, was_passed: bool = False) -> None:
+        """Read a frame that is rare, or broken; of a kind that no broker sends only where it was passed over."""
         try:
             found = parse_frame(frame[:-1])
+            if found is not None and not was_passed and found.cmd.upper() not in FRAMES:
+                raise ValueError(f"no frame of a broker's begins so: {found.cmd[:100]!r}")
             if found is not None:
                 self.process_frame(found, frame)
         except Exception as error:

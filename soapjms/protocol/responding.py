@@ -236,9 +236,12 @@ class RespondingNode:
         return self._reading
 
     def _correlation_id(self, request: Message) -> str | None:
-        """Spec: SOAP/JMS 2.6.2.3; Protocol-2038."""
+        """Return what the response repeats: where the rule wants the JMSMessageID and there is none, the other id.
+
+        Artemis has none over AMQP for what was sent over STOMP. Spec: SOAP/JMS 2.6.2.3; Protocol-2038.
+        """
         if self.setting.profile.correlation is names.CorrelationRule.MESSAGE_ID:
-            return request.message_id
+            return request.message_id or request.correlation_id
         return request.correlation_id or request.message_id
 
     def sent(self) -> None:

@@ -17,7 +17,7 @@ from calling_kit import PATIENCE, arrivals, eventually, fresh, take_one
 from real_brokers import RealBroker
 
 import brokers
-from brokers import Message, MessageType, queue
+from brokers import ConnectionState, Message, MessageType, queue
 from brokers.message import Properties, Property, PropertyType
 from brokers.stomp.dialect import ARTEMIS
 from brokers.stomp.frames import dead_letter
@@ -215,6 +215,36 @@ def test_large_frame_of_another_kind(command: bytes) -> None:
     ):
         assert got.get(timeout=3 * PATIENCE) == b"small"
         assert broker.grown < SPARE
+
+
+def test_frame_of_no_kind() -> None:
+    """ActiveMQ Classic may write an ERROR into another frame: what follows is in doubt, so the session ends."""
+
+    def send(subscription: str) -> Iterator[bytes]:
+        yield b".apache.activemq.transport.stomp.onstompack(protocolconverter.java:477)\n\n\0"
+
+    with (
+        hostile(send) as broker,
+        brokers.connect(broker.url, heartbeat=0) as connection,
+        connection.consume(queue("a"), lambda delivery: None, auto_accept=True),
+    ):
+        eventually(lambda: connection.state is not ConnectionState.CONNECTED, "it has ended")
+
+
+def test_frame_that_is_written_twice() -> None:
+    """As it may be beside an ERROR: the message is handed on once."""
+    got = Queue[bytes]()
+
+    def send(subscription: str) -> Iterator[bytes]:
+        for number in (1, 1, 2):
+            yield message(subscription, number, "content-length:1\n") + b"%d\0" % number
+
+    with (
+        hostile(send) as broker,
+        brokers.connect(broker.url, heartbeat=0) as connection,
+        connection.consume(queue("a"), lambda delivery: got.put(delivery.message.body), auto_accept=True),
+    ):
+        assert [got.get(timeout=PATIENCE) for _ in range(2)] == [b"1", b"2"]
 
 
 @pytest.mark.broker

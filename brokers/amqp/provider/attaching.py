@@ -189,24 +189,29 @@ class Attaching:
     ) -> Outgoing:
         """Subscribe for a link, in the place of who stands in the way.
 
+        Spec: AMQP 1.0 part 2, 2.6.1 (a link is stolen).
+
         Raises:
             RefusalError: the broker refuses, or the selectors of the client are too many.
         """
         key, size = _weighed(link, named), len(filters.text or "")
         self._weigh(key, size)
-        if named is not None:
-            self._make_way(named, destination)
         subscribe = partial(self._client.connection.subscribe, destination, terms=terms)
         forget = partial(self._forget, key=key, destination=destination, named=named)
+
+        def make() -> Outgoing:
+            if named is not None and named.is_durable:
+                self._make_way(named, destination)
+            return Outgoing(link, self._client, subscribe, forget)
+
+        is_sole = named is not None and not named.is_shared
         try:
-            outgoing = Outgoing(link, self._client, subscribe, forget)
+            outgoing = self._claims.succeed(named.name, make, self._client.lose) if named and is_sole else make()
         except BrokerError as error:
             raise refusal_of(error) from error
         self._selecting.pop(key, None)
         if size:
             self._selecting[key] = size
-        if named is not None and not named.is_shared:
-            self._claims.hold(named.name, outgoing, partial(self._client.lose, outgoing))
         return outgoing
 
     def _weigh(self, key: Any, size: int) -> None:
@@ -227,20 +232,13 @@ class Attaching:
         link.open()
 
     def _make_way(self, named: Subscription, destination: Destination) -> None:
-        """End what stands in the way of a subscription: another link of its name, and one to another topic.
+        """End the durable subscription of a name if it is to another topic.
 
-        Spec: AMQP 1.0 part 2, 2.6.1 (a link is stolen); JMS 2.0, 8.3.3 (another topic is another subscription).
+        Spec: JMS 2.0, 8.3.3 (another topic is another subscription).
         """
-        if not named.is_shared:
-            steal = self._claims.take(named.name)
-            if steal is not None:
-                steal()
-        kept = self._broker.durable(named.name) if named.is_durable else None
+        kept = self._broker.durable(named.name)
         if kept is not None and kept[0] != destination:
-            try:
-                self._broker.forget_durable(kept[0], named.name)
-            except BrokerError as error:
-                raise refusal_of(error) from error
+            self._broker.forget_durable(kept[0], named.name)
 
     def _forget(
         self, outgoing: Outgoing, *, key: Any, destination: Destination, named: Subscription | None, for_good: bool

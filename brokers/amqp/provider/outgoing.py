@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from threading import Condition as Signal
+from threading import Lock
 from typing import Any, NamedTuple, Protocol
 
 from proton import Delivery, Link, Sender, uint
@@ -78,6 +79,7 @@ class Outgoing:
         self._forget = forget
         self._sent = 0
         self._held: dict[str, Sent] = {}
+        self._handing = Lock()  # held outside no other but the broker's
         self._is_given_up = False
         self._is_settled = link.remote_snd_settle_mode == Link.SND_SETTLED
         self._consumer = subscribe(self._on_delivery)
@@ -95,17 +97,21 @@ class Outgoing:
                 and self._desk.is_behind(self._link)
             ):
                 self._desk.written.wait()
-            if self._link is None or self._is_given_up or not self._desk.is_up:
-                return  # the consumer is ending, and gives back what was not sent
-            if self._link.credit <= 0:  # taken back meanwhile
-                delivery.give_back()
-                return
-            try:
-                octets = uncarried(delivery.message, delivery.delivery_count or 1, self._desk.now())
-            except ValueError as error:  # given back it would come again at once
-                delivery.reject(f"a client of AMQP was to get it: {error}")
-            else:
-                self._send(self._link, delivery, octets)
+            with self._handing:
+                if self._link is not None and not self._is_given_up and self._desk.is_up:
+                    self._hand_on(self._link, delivery)
+                # else the consumer is ending, and gives back what was not sent
+
+    def _hand_on(self, link: Sender, delivery: EmbeddedDelivery) -> None:
+        if link.credit <= 0:  # taken back meanwhile
+            delivery.give_back()
+            return
+        try:
+            octets = uncarried(delivery.message, delivery.delivery_count or 1, self._desk.now())
+        except ValueError as error:  # given back it would come again at once
+            delivery.reject(f"a client of AMQP was to get it: {error}")
+        else:
+            self._send(link, delivery, octets)
 
     def _send(self, link: Sender, delivery: EmbeddedDelivery, octets: bytes) -> None:
         self._sent += 1
@@ -174,9 +180,11 @@ class Outgoing:
     def give_up(self) -> None:
         """Give back what is held, and get nothing more; by any thread, which holds no lock of this connection.
 
-        As with `end`, what the client was never written does not count as a delivery.
+        What is being sent is sent before that. As with `end`, what the client was never written does not count as a
+        delivery.
         """
-        self._is_given_up = True
+        with self._handing:
+            self._is_given_up = True
         self._consumer.stop()
         self._consumer.leave(self._seen())
 
