@@ -65,6 +65,13 @@ class Inbox:
     def next(self) -> Delivery:
         return self._deliveries.get(timeout=PATIENCE)
 
+    def is_empty(self, seconds: float = 0.3) -> bool:
+        """Say whether nothing is there, nor comes; what comes stays."""
+        until = time.monotonic() + seconds
+        while self._deliveries.empty() and time.monotonic() < until:
+            time.sleep(0.01)
+        return self._deliveries.empty()
+
     def nothing(self, seconds: float = 0.3) -> bool:
         """Say whether nothing came."""
         try:

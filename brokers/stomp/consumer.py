@@ -202,11 +202,14 @@ class StompDelivery(Delivery):
     def _discard_unknown(self, reason: str, arrival: Arrival) -> None:
         """Discard what the broker knew no message for, as its sender chose the id. For the thread that reads."""
 
+        done = self.consumer.begin(arrival.subscription)
+
         def discard() -> None:
             with arrival.subscription.link.writing:
                 self.arrival = arrival._replace(body=self.arrival.body)
                 self.fate = Fate.HELD
                 self._discard(reason)
+            done()
 
         self.consumer.call(discard)
 
@@ -445,8 +448,8 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
 
     def _await_all(self, until: float) -> None:
         subscription = self._subscription
-        for each in list(self._under_way):
-            if subscription is not None and subscription.link.is_up:
+        while self._under_way and subscription is not None and subscription.link.is_up and monotonic() < until:
+            for each in list(self._under_way):  # of which one may begin another before it ends
                 each.wait(max(0.0, until - monotonic()))
 
     def end(self, headers: Headers | None = None) -> bytes:
