@@ -69,7 +69,7 @@ def serve(pipe: Pipe) -> None:
 
     import soapjms
     from soapjms.bridge.http import HttpBridge
-    from soapjms.bridge.listening import Listener
+    from soapjms.bridge.listener import Listener
 
     service = soapjms.Service()
 

@@ -33,7 +33,7 @@ from calls import ENVELOPE, run_side  # noqa: E402  # beside this file
 from real_brokers import RealBroker, start_activemq, start_artemis  # noqa: E402
 
 import soapjms  # noqa: E402
-from soapjms.taps import ARTEMIS  # noqa: E402
+from soapjms.capture.sources import ARTEMIS  # noqa: E402
 
 BROKERS = {
     "activemq": (lambda: start_activemq(), lambda: start_activemq(mirrored=True)),

@@ -41,10 +41,10 @@ from soapjms.protocol.exchange import pair  # noqa: E402
 from soapjms.protocol.responding import reaction  # noqa: E402
 from soapjms.protocol.senders import Senders  # noqa: E402
 from soapjms.replay import replay  # noqa: E402
+from soapjms.replay.bundles import Unpacker  # noqa: E402
 from soapjms.replay.inputs import expand, whole  # noqa: E402
 from soapjms.replay.judging import judge_all  # noqa: E402
-from soapjms.replay.packing import Unpacker  # noqa: E402
-from soapjms.replay.read import Packed, read_packed  # noqa: E402
+from soapjms.replay.records import Packed, read_packed  # noqa: E402
 from soapjms.replay.summary import Tally  # noqa: E402
 from soapjms.replay.terms import Terms  # noqa: E402
 

@@ -22,15 +22,14 @@ from calls import ENVELOPE
 from stomp.utils import parse_frame
 
 import soapjms
-from brokers.stomp.cutting import Cutter
+from brokers.stomp.codec import Cutter, read
 from brokers.stomp.dialect import ACTIVEMQ_CLASSIC
 from brokers.stomp.frames import acknowledgement, from_frame, to_frame
-from brokers.stomp.link import pack
-from brokers.stomp.parsing import read
+from brokers.stomp.session import pack
 from soapjms.protocol.assertions import Setting
 from soapjms.protocol.names import DEFAULT_PROFILE
 from soapjms.protocol.responding import RequestAccepted, RespondingNode
-from soapjms.request import Context
+from soapjms.service.request import Context
 
 HEADERS = {
     "SOAPJMS_requestURI": "jms:queue:safety.plain",

@@ -1,7 +1,7 @@
 """A small JMS for Python: messages, destinations, connections. It knows nothing of SOAP."""
 
-from brokers.completion import Completion
-from brokers.connecting import connect
+import sys as _sys
+
 from brokers.connection import (
     Capabilities,
     Connection,
@@ -47,6 +47,9 @@ from brokers.message import (
     topic,
     typed,
 )
+from brokers.moved import MovedModules as _MovedModules
+from brokers.schemes import connect
+from brokers.threads.futures import Completion
 
 __all__ = [
     "BrokerError",
@@ -91,3 +94,5 @@ __all__ = [
     "topic",
     "typed",
 ]
+
+_sys.meta_path.append(_MovedModules({"brokers.amqp.provider": "brokers.amqp.listener"}))

@@ -25,9 +25,9 @@ from enum import StrEnum
 from types import TracebackType
 from typing import Final, NamedTuple, Self, TypeAlias
 
-from brokers.completion import Completion
 from brokers.errors import BrokerError, SendFailedError
 from brokers.message import Destination, DestinationKind, Message
+from brokers.threads.futures import Completion
 
 log = logging.getLogger("brokers")
 

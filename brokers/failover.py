@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from brokers.connecting import SCHEMES, adapter
+from brokers.adapter.endpoints import Reconnect
 from brokers.connection import Connection
-from brokers.reconnect import Reconnect
+from brokers.schemes import SCHEMES, adapter
 
 FAILOVER: Final = re.compile(r"failover:(?://)?(?:\((?P<inner>[^()]*)\)|(?P<bare>[^()?]*))(?:\?(?P<query>.*))?", re.I)
 

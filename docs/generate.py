@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from soapjms.protocol.assertions import ASSERTIONS, HABITS, MISDIRECTED, REQUEST_FAULTS, Assertion, precedence
-from soapjms.protocol.assertions.of_messages import BODY_ASSERTIONS
+from soapjms.protocol.assertions import ASSERTIONS, HABITS, MISDIRECTED, REQUEST_FAULTS, Assertion, request_checks
+from soapjms.protocol.assertions.request_table import BODY_ASSERTIONS
 from soapjms.protocol.mep import TABLES, State
 from soapjms.protocol.names import ALIASES, CR_2009, DIALECTS, EDITIONS, REC_2012, Profile, Subcode
 
@@ -155,7 +155,7 @@ def where(row: Assertion) -> str:
         return ""
     module = row.check.__module__.rpartition(".")[2]
     made = next(
-        (name for name, rule in vars(precedence).items() if isinstance(rule, tuple) and row.check in rule), None
+        (name for name, rule in vars(request_checks).items() if isinstance(rule, tuple) and row.check in rule), None
     )
     return f"`{module}.{made or row.check.__name__}`"
 

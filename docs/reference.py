@@ -37,7 +37,7 @@ CHAPTERS: Final[Mapping[str, Chapter]] = {
         "soapjms",
         "Calling, serving, recording: what `import soapjms` gives.",
         {
-            "soapjms": (), "soapjms.typed": (), "soapjms.security": ("UsernameTokens", "refused"),
+            "soapjms": (), "soapjms.service.typed": (), "soapjms.security": ("UsernameTokens", "refused"),
             "soapjms.signatures": ("Signatures",), "soapjms.progress": ("Phase",),
         },
     ),
@@ -51,8 +51,8 @@ CHAPTERS: Final[Mapping[str, Chapter]] = {
         "SOAP over HTTP and SOAP over JMS. How it is used: [bridges.md](../bridges.md).",
         {
             "soapjms.bridge.http": ("HttpBridge",),
-            "soapjms.bridge.calling": ("Behind",),
-            "soapjms.bridge.listening": ("Listener",),
+            "soapjms.bridge.backend": ("Behind",),
+            "soapjms.bridge.listener": ("Listener",),
             "soapjms.bridge.wsgi": ("WsgiService", "WsgiError"),
         },
     ),

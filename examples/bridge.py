@@ -19,7 +19,7 @@ from lxml import etree
 
 import soapjms
 from soapjms.bridge.http import HttpBridge
-from soapjms.bridge.listening import Listener
+from soapjms.bridge.listener import Listener
 from soapjms.bridge.wsgi import WsgiService
 from soapjms.protocol import xml
 

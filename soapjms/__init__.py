@@ -3,6 +3,7 @@
 The names here are the public ones. `soapjms.replay` replays captured logs; `soapjms.protocol` is the binding itself.
 """
 
+import sys as _sys
 from importlib.util import find_spec as _find_spec
 
 import brokers as _brokers
@@ -15,13 +16,12 @@ if not hasattr(_brokers, "Connection") or _find_spec("brokers.connection") is No
     )
 
 from brokers import connect
+from brokers.moved import MovedModules as _MovedModules
 from brokers.naming import Names
-from soapjms.answers import Prepared, Reply
-from soapjms.client import Client
-from soapjms.dispatcher import Dispatcher
-from soapjms.opening import connect_uri
-from soapjms.outgoing import OutgoingCall
-from soapjms.policy import Policy
+from soapjms.capture.recorder import Recorder, Tap
+from soapjms.client.call import OutgoingCall, Response
+from soapjms.client.client import Client
+from soapjms.destinations import connect_uri
 from soapjms.protocol.attachments import Attachment, Attachments, Part, optimize
 from soapjms.protocol.errors import (
     CallFailedError,
@@ -41,12 +41,12 @@ from soapjms.protocol.errors import (
 )
 from soapjms.protocol.limits import Limits
 from soapjms.protocol.names import CR_2009, REC_2012, Profile, SoapVersion, Subcode
-from soapjms.recorder import Recorder, Tap
-from soapjms.request import Request
-from soapjms.response import Response
-from soapjms.service import Service
-from soapjms.services import Services
-from soapjms.sqlitestore import SqliteStore
+from soapjms.reply import Prepared, Reply
+from soapjms.service.dispatcher import Dispatcher
+from soapjms.service.multiplex import Services
+from soapjms.service.request import Policy, Request
+from soapjms.service.service import Service
+from soapjms.service.store.sqlite import SqliteStore
 from soapjms.wsdl import read_wsdl
 
 __all__ = [
@@ -92,3 +92,16 @@ __all__ = [
     "optimize",
     "read_wsdl",
 ]
+
+_sys.meta_path.append(
+    _MovedModules(
+        {
+            "soapjms.bridge.calling": "soapjms.bridge.backend",
+            "soapjms.bridge.listening": "soapjms.bridge.listener",
+            "soapjms.idempotency": "soapjms.service.store",
+            "soapjms.masking": "soapjms.capture",
+            "soapjms.taps": "soapjms.capture",
+            "soapjms.typed": "soapjms.service.typed",
+        }
+    )
+)

@@ -1,8 +1,8 @@
-"""Being told what happens to calls, requests and connections, for metrics, traces, or what else watches.
+"""Telling observers what happens to calls, requests and connections: for metrics, traces or anything else.
 
-A `Client` or `Dispatcher` without an `Observer` asks whether there is one, and does nothing. With some, each is told on
-the very thread where it happens, which may be the one that reads the socket: an observer notes it and returns. One that
-raises harms nobody: that is logged once.
+A `Client` or `Dispatcher` without an `Observer` only asks whether there is one. With some, each is told on the very
+thread where it happens, which may be the one that reads the socket: an observer notes it and returns. An observer
+that raises harms nobody: that is logged once.
 
 `soapjms.prometheus` and `soapjms.opentelemetry` have the observers to use.
 """

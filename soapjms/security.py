@@ -27,14 +27,13 @@ from typing import Any, Final, TypeAlias
 
 from lxml import etree
 
-from brokers.guesses import Guesses
-from soapjms.answers import Prepared
+from brokers.listeners.guesses import Guesses
 from soapjms.middleware import is_coroutine
-from soapjms.protocol.envelope import Blame
+from soapjms.protocol.envelope import Blame, blocks_for
 from soapjms.protocol.errors import SoapFaultError, UsageError
-from soapjms.protocol.showing import named
-from soapjms.protocol.understanding import blocks_for
-from soapjms.request import Request
+from soapjms.protocol.text import named
+from soapjms.reply import Prepared
+from soapjms.service.request import Request
 
 _WSS: Final = "http://docs.oasis-open.org/wss/2004/01/oasis-200401-wss-"
 WSSE: Final = f"{_WSS}wssecurity-secext-1.0.xsd"

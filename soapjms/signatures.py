@@ -25,12 +25,11 @@ except ImportError as _error:
     raise ImportError(f"soapjms.signatures needs xmlsec ({_error}): pip install 'soapjms[wsse]'") from _error
 
 from soapjms.protocol.attachments import XOP_INCLUDE
-from soapjms.protocol.envelope import Envelope
+from soapjms.protocol.envelope import Envelope, is_among
 from soapjms.protocol.errors import InvalidAttachmentError, UsageError
-from soapjms.protocol.showing import named
-from soapjms.protocol.understanding import is_among
-from soapjms.request import Request
+from soapjms.protocol.text import named
 from soapjms.security import WSU, Nonces, check_positive, check_timestamp, only_child, refused
+from soapjms.service.request import Request
 
 DS: Final = "http://www.w3.org/2000/09/xmldsig#"
 _MORE: Final = "http://www.w3.org/2001/04/xmldsig-more#"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote_to_bytes, urlsplit
 
-from brokers.urls import shown, without_login
+from brokers.redaction import shown, without_login
 from soapjms.protocol.errors import InvalidWsdlError
 from soapjms.protocol.wsdl import Description, Loaded, Port, read
 from soapjms.protocol.wsdl.documents import MAX_OCTETS

@@ -21,10 +21,10 @@ from websockets.protocol import State
 from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
 
-from brokers.amqp.login import Binding
-from brokers.amqp.provider import Listener, Options
+from brokers.amqp.listener import Listener, Options
 from brokers.amqp.sasl import SASL_HEADER, Performative, pack
-from brokers.amqp.websocketstream import units
+from brokers.amqp.url import Binding
+from brokers.amqp.websocket_stream import units
 from brokers.embedded import Broker
 
 PATIENCE: Final = 20.0

@@ -25,8 +25,8 @@ from proton import Message
 
 import brokers
 from brokers import MessageType, queue
-from brokers.amqp.login import Binding
-from brokers.amqp.provider import Listener, Options
+from brokers.amqp.listener import Listener, Options
+from brokers.amqp.url import Binding
 from brokers.embedded import Broker
 
 BATCH = 1000

@@ -12,7 +12,7 @@ from lxml import etree
 
 from brokers import Connection
 from soapjms.bridge.http import HttpBridge
-from soapjms.bridge.listening import Listener
+from soapjms.bridge.listener import Listener
 from soapjms.protocol.names import SoapVersion
 
 TYPES: Final = {SOAP_11: "text/xml; charset=utf-8", SoapVersion.SOAP_12: "application/soap+xml; charset=utf-8"}

@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from soapjms.cli.commands import soapjms
 from soapjms.protocol.record import Record
 from soapjms.replay.inputs import expand, splits
-from soapjms.replay.read import Captured, read
+from soapjms.replay.records import Captured, read
 
 ROOT = Path(__file__).parents[1]
 

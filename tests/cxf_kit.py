@@ -19,7 +19,7 @@ from zeep_kit import ECHO
 
 import soapjms
 from soapjms import SoapVersion
-from soapjms.typed import TypedService
+from soapjms.service.typed import TypedService
 
 ROOT = Path(__file__).resolve().parent.parent
 JARS = ROOT / "build/cxf/lib"

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from threading import Event, Lock
 from typing import Any, Final
 
-from soapjms.sqliteeffects import ServiceConnection
+from soapjms.service.store.effects import ServiceConnection
 
 BROKEN: Final = {
     "full": (sqlite3.OperationalError, "database or disk is full", sqlite3.SQLITE_FULL),

@@ -11,7 +11,7 @@ from typing import Final
 from progress_kit import Progress
 from smqp_kit import CREATED, Raw, Running, running
 
-from brokers.smqp.replies import NEVER_SENT, Code
+from brokers.smqp.protocol.replies import NEVER_SENT, Code
 
 PIECES: Final = [
     *(b"", b"\r\n", b".\r\n", b"\r\n.\r\n", b" ", b"\t", b"\0", b"\xff", b"/", b"*", b"\\", b'"', b"(", b")", b">"),

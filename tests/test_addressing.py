@@ -11,12 +11,12 @@ from calling_kit import request_message
 
 from brokers import Destination, DestinationKind, queue, topic
 from brokers.naming import NameNotFoundError, Names
-from soapjms.addressing import ReplyRule, destination_of, reply_destination_of
+from soapjms.destinations import ReplyRule, destination_of, reply_destination_of
 from soapjms.protocol.errors import InvalidPropertyError, InvalidUriError, UsageError
 from soapjms.protocol.properties import Origin
 from soapjms.protocol.uri import Mode, parse
 from soapjms.protocol.values import Value
-from soapjms.protocol.wsdl.addresses import read_uri
+from soapjms.protocol.wsdl.model import read_uri
 
 NAMES = Names({"jms/orders": queue("orders"), "jms/news": topic("news")})
 

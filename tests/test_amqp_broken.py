@@ -48,7 +48,7 @@ from brokers import (
     topic,
 )
 from brokers.amqp import AmqpConnection, Reconnect
-from brokers.amqp.provider import Listener
+from brokers.amqp.listener import Listener
 from brokers.amqp.sasl import SASL_HEADER, Performative, pack
 from brokers.embedded import Broker
 

@@ -8,8 +8,8 @@ from calling_kit import eventually
 import brokers
 from brokers import ConnectionLostError, Transaction, queue
 from brokers.amqp.coordinator import MAX_OPEN
-from brokers.amqp.provider import Listener
-from brokers.amqp.provider import transactions as provider
+from brokers.amqp.listener import Listener
+from brokers.amqp.listener import transactions as provider
 from brokers.embedded import Broker
 
 MANY = 300

@@ -17,7 +17,7 @@ from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
 from brokers.amqp.sasl import AMQP_HEADER, SASL_HEADER, Performative, pack, unpack
-from brokers.amqp.websocketstream import is_unit, units
+from brokers.amqp.websocket_stream import is_unit, units
 
 pytestmark = pytest.mark.broker
 

@@ -19,7 +19,7 @@ from proton._wrapper import Wrapper
 
 import brokers
 from brokers import BrokerError, Connection, Delivery, queue
-from brokers.amqp.provider import Listener, Options
+from brokers.amqp.listener import Listener, Options
 from brokers.embedded import Broker
 
 LIMIT = 10_000

@@ -1,4 +1,4 @@
-"""brokers.amqp.provider: clients that make mistakes, send octets in any pieces, or are many; more in `make soak`."""
+"""brokers.amqp.listener: clients that make mistakes, send octets in any pieces, or are many; more in `make soak`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from amqp_soak import eventually, hold, no_thread_left, sending_one
 from proton import Message
 
 from brokers import queue
-from brokers.amqp.login import Binding
-from brokers.amqp.provider import Listener, Options
+from brokers.amqp.listener import Listener, Options
+from brokers.amqp.url import Binding
 from brokers.embedded import Broker
 
 

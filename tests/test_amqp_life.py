@@ -29,11 +29,10 @@ from brokers import (
     topic,
 )
 from brokers.amqp import Reconnect, sasl
-from brokers.amqp.address import Given, login_of
-from brokers.amqp.login import Mechanism
-from brokers.amqp.provider import Listener
-from brokers.credentials import Credentials
+from brokers.amqp.listener import Listener
+from brokers.amqp.url import Given, Mechanism, login_of
 from brokers.embedded import Broker
+from brokers.url import Credentials
 
 AT_ONCE = Reconnect(initial=0.02, maximum=0.1)
 

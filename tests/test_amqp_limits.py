@@ -1,4 +1,4 @@
-"""brokers.amqp.provider: what clients take of files, threads, memory and time has limits, and others are served on."""
+"""brokers.amqp.listener: what clients take of files, threads, memory and time has limits, and others are served on."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from limits_kit import files_for, no_more_threads
 from proton import Message, Terminus, uint
 
 from brokers import BrokerError, queue, topic
-from brokers.amqp.login import Binding
-from brokers.amqp.provider import Listener, Options
+from brokers.amqp.listener import Listener, Options
 from brokers.amqp.sasl import AMQP_HEADER
 from brokers.amqp.sections import MAX_SECTIONS
+from brokers.amqp.url import Binding
 from brokers.embedded import Broker
 
 

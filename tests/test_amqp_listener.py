@@ -1,4 +1,4 @@
-"""brokers.amqp.provider: who is let in, over TCP and WebSocket, and other people's clients.
+"""brokers.amqp.listener: who is let in, over TCP and WebSocket, and other people's clients.
 
 The names WS-xx are those of `docs/conformance-amqp.md`.
 """
@@ -44,10 +44,10 @@ from brokers import (
     queue,
     topic,
 )
-from brokers.amqp.login import Binding
-from brokers.amqp.provider import Listener, Options
+from brokers.amqp.listener import Listener, Options
 from brokers.amqp.sasl import AMQP_HEADER, SASL_HEADER, Performative, pack, unpack
-from brokers.amqp.websocketstream import is_unit, units
+from brokers.amqp.url import Binding
+from brokers.amqp.websocket_stream import is_unit, units
 from brokers.embedded import Broker
 from soapjms import Client, Dispatcher
 

@@ -1,4 +1,4 @@
-"""brokers.amqp.mapping: messages to the octets of AMQP and back, without a broker."""
+"""brokers.amqp.message: messages to the octets of AMQP and back, without a broker."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from brokers import (
     topic,
     typed,
 )
-from brokers.amqp import ids
+from brokers.amqp import message as ids
 from brokers.amqp.dialect import ACTIVEMQ_CLASSIC, ARTEMIS, PLAIN, Dialect, dialect_of, read_address, spell
-from brokers.amqp.mapping import IN_SECTIONS, from_amqp_message, to_amqp_message
+from brokers.amqp.message import IN_SECTIONS, from_amqp_message, to_amqp_message
 from brokers.amqp.sections import Section, encode
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))

@@ -1,4 +1,4 @@
-"""brokers.amqp.provider: the embedded broker as a provider of the anonymous terminus, to clients of anybody's making.
+"""brokers.amqp.listener: the embedded broker as a provider of the anonymous terminus, to clients of anybody's making.
 
 The names AT-xx are those of `docs/conformance-amqp.md`.
 """
@@ -18,7 +18,7 @@ from proton import Described, Message, Terminus, byte, symbol, ulong
 
 import brokers
 from brokers import Destination, MessageType, SendFailedError, queue, topic
-from brokers.amqp.provider import Action, Listener, Options
+from brokers.amqp.listener import Action, Listener, Options
 from brokers.amqp.sections import Section, encode
 from brokers.embedded import Broker
 

@@ -15,7 +15,7 @@ from proton import Condition, Delivery, Terminus, symbol
 
 import brokers
 from brokers import BrokerError, ClosedError, Connection, Message, queue
-from brokers.amqp.provider import Listener
+from brokers.amqp.listener import Listener
 from brokers.embedded import Broker
 from soapjms import Dispatcher
 

@@ -1,4 +1,4 @@
-"""brokers.amqp.provider: what becomes of the deliveries of a client, and which of them count.
+"""brokers.amqp.listener: what becomes of the deliveries of a client, and which of them count.
 
 Spec: AMQP 1.0 part 3, section 3.2.1 (delivery-count) and 3.4 (outcomes); part 4, section 4.4.2 (transactional
 retirement).
@@ -15,7 +15,7 @@ from amqp_soak import eventually, threads_in
 from proton import Condition, Described, Message, symbol, ulong
 
 from brokers import queue
-from brokers.amqp.provider import Listener
+from brokers.amqp.listener import Listener
 from brokers.embedded import Broker
 
 

@@ -16,9 +16,9 @@ from calling_kit import eventually
 
 import brokers
 from brokers import Destination, Message, MessageType, properties, queue
-from brokers.amqp.login import Binding
-from brokers.amqp.provider import Action, Listener, Options
-from brokers.amqp.provider.guest import OFFERED
+from brokers.amqp.listener import Action, Listener, Options
+from brokers.amqp.listener.client import OFFERED
+from brokers.amqp.url import Binding
 from brokers.embedded import Broker
 
 pytestmark = pytest.mark.peer

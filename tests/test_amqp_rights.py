@@ -1,4 +1,4 @@
-"""Who may use what: brokers.amqp.provider.rights, and the options of `soapjms broker` that say it."""
+"""Who may use what: brokers.amqp.listener.login, and the options of `soapjms broker` that say it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from websockets.typing import Origin, Subprotocol
 
 import brokers
 from brokers import Destination, DestinationKind, Message, MessageType, SendFailedError, queue, topic
-from brokers.amqp.provider import Action, Rights
+from brokers.amqp.listener import Action, Rights
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -15,8 +15,8 @@ from proton import UNDESCRIBED, Array, Data, Described, symbol, uint, ulong
 
 import brokers
 from brokers import Destination, Message, MessageType, queue, topic
-from brokers.amqp.provider import Listener, Options
-from brokers.amqp.provider.attaching import MAX_SELECTORS
+from brokers.amqp.listener import Listener, Options
+from brokers.amqp.listener.client import MAX_SELECTORS
 from brokers.embedded import Broker
 
 SELECTOR, NO_LOCAL = "apache.org:selector-filter:string", "apache.org:no-local-filter:list"

@@ -17,7 +17,7 @@ from calling_kit import eventually
 import brokers
 from brokers import BrokerError, Delivery, topic
 from brokers.amqp.consumer import FIRST_RETREAT, LONGEST_RETREAT, Retreat
-from brokers.amqp.provider import Listener
+from brokers.amqp.listener import Listener
 from brokers.embedded import Broker
 from brokers.embedded.claims import Claims
 

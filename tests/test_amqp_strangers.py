@@ -15,9 +15,9 @@ from amqp_raw import PATIENCE
 
 import brokers
 from brokers import ConnectionFailedError, TlsError
-from brokers.amqp.login import Binding
-from brokers.amqp.provider import Listener, Options
+from brokers.amqp.listener import Listener, Options
 from brokers.amqp.sasl import AMQP_HEADER, SASL_HEADER
+from brokers.amqp.url import Binding
 from brokers.embedded import Broker
 
 

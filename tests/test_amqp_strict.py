@@ -18,8 +18,8 @@ from proton import Described, symbol, uint, ulong
 
 import brokers
 from brokers import topic
-from brokers.amqp.provider import Listener
-from brokers.amqp.provider.outgoing import Outgoing
+from brokers.amqp.listener import Listener
+from brokers.amqp.listener.send import Outgoing
 from brokers.embedded import Broker
 
 

@@ -17,8 +17,8 @@ from proton import Condition, Delivery, Described, Terminus, symbol, ulong
 
 import brokers
 from brokers import ConnectionLostError, DestinationGoneError, DestinationKind, SendFailedError, queue, topic
-from brokers.amqp.address import Given, login_of
 from brokers.amqp.outcomes import RedirectedError
+from brokers.amqp.url import Given, login_of
 
 TRANSACTIONAL = 0x34
 
@@ -83,7 +83,7 @@ def test_at19_not_used_unless_desired() -> None:
 
 def test_links_that_were_not_used_for_long_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the anonymous terminus links do not pile up."""
-    monkeypatch.setattr("brokers.amqp.sending.MAX_LINKS", 2)
+    monkeypatch.setattr("brokers.amqp.send.MAX_LINKS", 2)
     with Peer(offers=()) as peer, connect(peer) as connection:
         for name in ("a", "b", "c", "a"):
             connection.send(text(queue(name))).result(PATIENCE)

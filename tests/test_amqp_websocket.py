@@ -27,8 +27,8 @@ from websockets.http11 import Request, Response
 import brokers
 from brokers import ConnectionFailedError, ConnectionLostError, ConnectionState, LoginRefusedError, TlsError, queue
 from brokers.amqp import sasl
-from brokers.amqp.address import Given, login_of
-from brokers.amqp.websocketstream import MAX_MESSAGE, is_unit, units
+from brokers.amqp.url import Given, login_of
+from brokers.amqp.websocket_stream import MAX_MESSAGE, is_unit, units
 
 
 @contextmanager

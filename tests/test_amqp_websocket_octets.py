@@ -13,10 +13,10 @@ from typing import Self
 
 import pytest
 
-from brokers.amqp.login import Binding
-from brokers.amqp.provider import Listener, Options
+from brokers.amqp.listener import Listener, Options
 from brokers.amqp.sasl import AMQP_HEADER
-from brokers.amqp.websocketstream import MAX_MESSAGE
+from brokers.amqp.url import Binding
+from brokers.amqp.websocket_stream import MAX_MESSAGE
 from brokers.embedded import Broker
 
 PATIENCE = 20.0

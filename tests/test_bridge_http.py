@@ -42,9 +42,9 @@ import soapjms
 from brokers import Completion, Connection, Message, SendResult, Transaction, queue
 from brokers.embedded import Broker
 from soapjms import Dispatcher, SoapVersion, UsageError
-from soapjms.bridge.calling import Behind
+from soapjms.bridge.backend import Behind
 from soapjms.bridge.http import HttpBridge
-from soapjms.bridge.listening import Listener
+from soapjms.bridge.listener import Listener
 from soapjms.protocol import names
 from soapjms.protocol.attachments import XOP_INCLUDE
 from soapjms.protocol.errors import InvalidWsdlError

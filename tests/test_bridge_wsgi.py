@@ -18,7 +18,7 @@ import soapjms
 from brokers import Connection
 from brokers.embedded import Broker
 from soapjms import Client, Dispatcher, SoapVersion, UsageError
-from soapjms.bridge.bodies import written
+from soapjms.bridge.message import written
 from soapjms.bridge.wsgi import Application, WsgiService
 from soapjms.protocol.attachments import read_multipart
 from soapjms.protocol.content import parse_content_type

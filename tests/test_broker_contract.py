@@ -13,8 +13,8 @@ pytest.register_assert_rewrite("broker_contract_messages", "broker_contract_deli
 from broker_contract import BrokerContract  # noqa: E402 - after the line above, or its asserts explain nothing
 
 from brokers import Connection, connect  # noqa: E402 - follows the import above
-from brokers.amqp.login import Binding  # noqa: E402
-from brokers.amqp.provider import Listener, Options  # noqa: E402
+from brokers.amqp.listener import Listener, Options  # noqa: E402
+from brokers.amqp.url import Binding  # noqa: E402
 from brokers.embedded import Broker  # noqa: E402
 
 

@@ -15,11 +15,11 @@ from calling_kit import PATIENCE, URI, eventually
 
 from brokers import Completion, Destination, queue
 from soapjms import CallFailedError
-from soapjms.calls import Call, Calls
+from soapjms.client.pending import Call, Calls
+from soapjms.client.replies import Replies
+from soapjms.client.retry import Identity
 from soapjms.protocol.requesting import Endpoint, RequestingNode
-from soapjms.protocol.wsdl.addresses import read_uri
-from soapjms.replies import Replies
-from soapjms.retry import Identity
+from soapjms.protocol.wsdl.model import read_uri
 
 ENDPOINT = Endpoint.of(*read_uri(URI, {}))
 

@@ -28,15 +28,13 @@ from brokers import (
     typed,
 )
 from brokers.embedded import Broker
-from soapjms.backlog import Backlog, Wanted
-from soapjms.capture import Capture
-from soapjms.capturelog import CaptureLog, utc_now
-from soapjms.masking import Mask, Masked
+from soapjms.capture.log import CaptureLog, utc_now
+from soapjms.capture.masking import Mask, Masked
+from soapjms.capture.sources import copies_reach, direction_of, from_divert, tap_point
+from soapjms.capture.tap import Backlog, Capture, Wanted
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.record import Direction, Node
 from soapjms.replay import replay
-from soapjms.taps import direction_of, from_divert, tap_point
-from soapjms.typedview import copies_reach
 
 COPIES = topic("copies")
 
@@ -162,7 +160,7 @@ def test_reply_destination_of_several() -> None:
 
 def test_reply_destinations_are_forgotten_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """The latest are known: a client that asks again stays."""
-    monkeypatch.setattr("soapjms.backlog.REMEMBERED", 2)
+    monkeypatch.setattr("soapjms.capture.tap.REMEMBERED", 2)
     wanted = Wanted([], everything=False)
     for name in ("one", "two", "one", "three"):
         wanted.wants(copy(reply_to=queue(name)))

@@ -32,9 +32,9 @@ import soapjms
 from brokers import Connection, MessageType, Transaction, topic
 from brokers.stomp import StompConnection
 from soapjms import Client, Dispatcher, Recorder, Request, Service, Tap
+from soapjms.capture.recorder import from_mirror
 from soapjms.protocol.exchange import Exchange, Pattern, exchanges_of
 from soapjms.protocol.record import Direction, Node, Record, from_json, to_json
-from soapjms.recorder import from_mirror
 from soapjms.replay import replay
 
 ON_ACTIVEMQ: Final = pytest.mark.broker

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from soapjms.capturelog import CHUNK, CaptureLog
+from soapjms.capture.log import CHUNK, CaptureLog
 from soapjms.protocol.errors import UsageError
 
 AT = datetime(2026, 11, 21, 1, 2, 3, tzinfo=UTC)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from soapjms.protocol.charsets import agree, decode, encoding_name, is_ebcdic, is_known
+from soapjms.protocol.content import agree, decode, encoding_name, is_ebcdic, is_known
 
 ALIASES = {
     "utf-8": "UTF-8 utf8 csUTF8 UTF_8",

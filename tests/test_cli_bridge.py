@@ -24,7 +24,7 @@ from zeep_kit import ECHO, PROPERTIES, echo
 
 import soapjms
 from soapjms.bridge.http import HttpBridge
-from soapjms.bridge.listening import Listener
+from soapjms.bridge.listener import Listener
 
 
 def until(served: Served, pattern: str) -> re.Match[str]:

@@ -17,7 +17,7 @@ import trustme
 import soapjms
 from brokers import Message, MessageType, queue
 from brokers.smqp.client import Client, ClientOptions
-from brokers.smqp.errors import RefusedError
+from brokers.smqp.protocol.replies import RefusedError
 from brokers.smqp.server.setup import Setup, SetupError
 
 ROOT = Path(__file__).parent.parent

@@ -18,7 +18,7 @@ from zeep_kit import ECHO, echo, gallery_wsdl, made, written
 import soapjms
 from brokers import Connection
 from soapjms import SoapVersion
-from soapjms.typed import TypedService
+from soapjms.service.typed import TypedService
 
 
 @pytest.fixture

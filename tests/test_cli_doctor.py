@@ -20,10 +20,9 @@ from wsdl_kit import DATA
 
 import soapjms
 from brokers import queue
-from brokers.connecting import SCHEMES
+from brokers.schemes import SCHEMES
 from soapjms.doctor import CHECKS, Finding, Outcome, Patient, examine
-from soapjms.doctor.machine import EXTRAS
-from soapjms.doctor.ways import WAYS
+from soapjms.doctor.checks import EXTRAS, WAYS
 
 NAMES = [each.name for each in CHECKS]
 

@@ -17,12 +17,12 @@ from ports import nobody
 from serving_kit import IMPATIENT, SERVICES, asked, port_of, serving
 
 from brokers import Connection
-from brokers.amqp.provider import Listener
+from brokers.amqp.listener import Listener
 from brokers.embedded import Broker
 from soapjms import Client
-from soapjms.cli.healthpage import Board
-from soapjms.cli.processes import Supervisor
-from soapjms.cli.serving import Serving
+from soapjms.cli.runner import Serving
+from soapjms.cli.status_page import Board
+from soapjms.cli.supervisor import Supervisor
 
 
 def test_no_broker_at_the_start(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from rich.console import Console
 from soapjms.cli.replay import show
 from soapjms.protocol.record import Direction, capture
 from soapjms.replay import replay
-from soapjms.replay.job import Late
+from soapjms.replay.terms import Late
 
 ROOT = Path(__file__).parents[1]
 

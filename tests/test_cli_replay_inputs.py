@@ -19,7 +19,7 @@ from test_following import assert_same
 from test_replay_parquet import equal
 
 from soapjms.protocol.record import Direction, Record, capture, to_json
-from soapjms.replay.schema import RECORDS, to_batch, to_row
+from soapjms.replay.parquet import RECORDS, to_batch, to_row
 
 MEBIBYTE = 1 << 20
 

@@ -15,7 +15,7 @@ from soapjms.cli.commands import soapjms
 from soapjms.protocol.record import Direction, capture
 from soapjms.replay import replay
 from soapjms.replay.report import compare, load
-from soapjms.replay.report.comparing import Share, Turn
+from soapjms.replay.report.comparison import Share, Turn
 
 
 def run(*arguments: object) -> Result:

@@ -24,11 +24,10 @@ from serving_kit import ROOT, SERVICES, asked, port_of, serving
 from brokers.embedded.connection import EmbeddedConnection
 from soapjms import Client, UsageError, connect
 from soapjms.cli.commands import soapjms
-from soapjms.cli.healthpage import STALE, START_TIMEOUT, Board, health_answers
-from soapjms.cli.page import AT_A_TIME, Page, Told
-from soapjms.cli.processes import Place
-from soapjms.cli.serving import Serving, find_service
-from soapjms.cli.serving import run as serve
+from soapjms.cli.runner import Serving, find_service
+from soapjms.cli.runner import run as serve
+from soapjms.cli.status_page import AT_A_TIME, STALE, START_TIMEOUT, Board, Page, Told, health_answers
+from soapjms.cli.supervisor import Place
 from soapjms.observing import Health
 
 WELL = Health(live=True, ready=True, problem="", under_way=2, round_trip=0.001)
@@ -326,7 +325,7 @@ class TestHealthPage:
     def test_hung(self, board: Board, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
         """One that tells nothing any more is named, and lives no more, whoever else does; once it ended all is well."""
         now = time.monotonic()
-        monkeypatch.setattr("soapjms.cli.healthpage.time", SimpleNamespace(monotonic=lambda: now))
+        monkeypatch.setattr("soapjms.cli.status_page.time", SimpleNamespace(monotonic=lambda: now))
         board.note(1, WELL)
         now += STALE
         board.note(2, WELL)
@@ -343,7 +342,7 @@ class TestHealthPage:
     def test_hung_at_the_start(self, board: Board, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
         """One that was started and never reports is given more time, and then named; those that report are not."""
         now = time.monotonic()
-        monkeypatch.setattr("soapjms.cli.healthpage.time", SimpleNamespace(monotonic=lambda: now))
+        monkeypatch.setattr("soapjms.cli.status_page.time", SimpleNamespace(monotonic=lambda: now))
         for pid in (1, 2, 3):
             board.started(pid)
         board.forget(3)
@@ -362,7 +361,7 @@ class TestHealthPage:
     def test_never_started(self, board: Board, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
         """Where no process ever reports, or none any more, nobody is known to live after a while."""
         now = time.monotonic()
-        monkeypatch.setattr("soapjms.cli.healthpage.time", SimpleNamespace(monotonic=lambda: now))
+        monkeypatch.setattr("soapjms.cli.status_page.time", SimpleNamespace(monotonic=lambda: now))
         nothing = {"live": False, "ready": False, "processes": []}
         now += STALE
         assert asked(port, "/live") == asked(port, "/ready") == (503, nothing)

@@ -16,7 +16,7 @@ from wsdl_kit import CR, DATA, REC, VERSIONS, line_of, wsdl, wsdl11
 import soapjms as package
 from soapjms.cli.commands import soapjms
 from soapjms.protocol.properties import Origin
-from soapjms.protocol.wsdl.showing import members
+from soapjms.protocol.wsdl.as_json import members
 
 ROOT = Path(__file__).parents[1]
 PROPERTIES = DATA / "echo-soap11-properties.wsdl"

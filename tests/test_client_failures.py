@@ -66,7 +66,7 @@ class TestTimeouts(Peers):
     def test_clock_set_back(self, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
         """A wall clock that is set back by an hour while a call waits makes it wait no longer."""
         hours = iter([2, 1])
-        monkeypatch.setattr("soapjms.calling.epoch_milliseconds", lambda: next(hours) * 3_600_000)
+        monkeypatch.setattr("soapjms.client.client.epoch_milliseconds", lambda: next(hours) * 3_600_000)
         with pytest.raises(CallTimeoutError, match="in time"):
             client.call(envelope(), timeout=0.01)
         with pytest.raises(CallTimeoutError, match="in time"):

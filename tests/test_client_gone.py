@@ -16,7 +16,7 @@ from real_brokers import RealBroker
 
 import soapjms
 from brokers import Connection, queue
-from brokers.amqp.provider import Listener
+from brokers.amqp.listener import Listener
 from brokers.embedded import Broker
 from soapjms import Client, Dispatcher, Request, Service
 

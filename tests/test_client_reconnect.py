@@ -34,7 +34,7 @@ from real_brokers import STARTERS, RealBroker
 import soapjms
 from brokers import ClosedError, Connection, ConnectionLostError, DeliveryMode, queue
 from brokers.stomp import Reconnect, StompConnection
-from brokers.stomp.annex import ROOM
+from brokers.stomp.temporary import ROOM
 from soapjms import CallFailedError, CallTimeoutError, Client, Dispatcher, Request, Service, UsageError
 from soapjms.protocol import names
 
@@ -277,7 +277,7 @@ class TestFaults(OnEachBroker):
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """Where the broker gives no further one, calls go on all the same, with what it does not end."""
-        monkeypatch.setattr("brokers.stomp.annex.PATIENCE", 0.0)
+        monkeypatch.setattr("brokers.stomp.temporary.PATIENCE", 0.0)
         with (
             Dispatcher(other, uri, greeter()),
             Client(connection, uri, replies="exclusive", timeout=PATIENCE) as client,

@@ -11,11 +11,12 @@ from proxy_kit import Proxy
 
 import soapjms
 from brokers import Connection, Destination, queue
-from brokers.amqp.provider import Listener
+from brokers.amqp.listener import Listener
 from brokers.embedded import Broker
 from brokers.embedded.connection import EmbeddedConnection
-from soapjms import Client, Dispatcher, comebacks
+from soapjms import Client, Dispatcher
 from soapjms.observing import Begun, Ended, Observation, Observer, Outcome
+from soapjms.service import comebacks
 
 BOTH = pytest.mark.parametrize("transactional", [True, False])
 

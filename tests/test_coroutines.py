@@ -15,8 +15,8 @@ from calling_kit import PATIENCE, eventually
 from test_service import GREET, accepted, element
 
 from soapjms import Request, Service
-from soapjms.coroutines import Loop
 from soapjms.protocol.envelope import as_envelope, read_fault
+from soapjms.service.event_loop import Loop
 
 
 def said(service: Service, **changes: Any) -> str | None:

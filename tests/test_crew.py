@@ -10,8 +10,8 @@ from threading import Event
 
 import pytest
 
-from brokers import crew as module
-from brokers.crew import Crew, Turns, at_once
+from brokers.threads import pool as module
+from brokers.threads.pool import Crew, Turns, at_once
 
 PATIENCE = 30.0
 

@@ -16,9 +16,9 @@ from real_brokers import RealBroker, start_activemq
 import soapjms
 from brokers import Connection, ConnectionState, Message, queue
 from soapjms import CallFailedError, Client, Dispatcher
-from soapjms.answers import Prepared
 from soapjms.observing import Begun, Ended, Observation, Observer, Outcome
 from soapjms.protocol.record import Direction, from_json
+from soapjms.reply import Prepared
 
 pytestmark = pytest.mark.broker
 

@@ -9,7 +9,7 @@ from threading import Event, Thread, current_thread
 import pytest
 from calling_kit import PATIENCE, eventually
 
-from brokers.deadlines import SWEEP_FROM, Deadlines
+from brokers.threads.timer import SWEEP_FROM, Deadlines
 
 FAR = 3600.0
 

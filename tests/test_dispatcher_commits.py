@@ -40,11 +40,11 @@ from brokers import (
     Transaction,
     queue,
 )
-from brokers.completion import NearCompletion
 from brokers.embedded import Broker
+from brokers.threads.futures import NearCompletion
 from soapjms import Client, Dispatcher, Recorder, Service
-from soapjms.committer import MAX_GROUP
 from soapjms.protocol.record import Direction, Node
+from soapjms.service.committer import MAX_GROUP
 
 DEAD = queue("DLQ.greeter")
 ANSWERS = queue("answers")
@@ -324,7 +324,7 @@ class TestLostConnections(Peers):
         self, client: Client, other: Connection, error: Exception | None, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A commit that the broker does not confirm counts as lost; whether it was carried out is not known."""
-        monkeypatch.setattr("soapjms.committer.COMMIT_TIMEOUT", 0.01)
+        monkeypatch.setattr("soapjms.service.committer.COMMIT_TIMEOUT", 0.01)
 
         class Unconfirmed(Wrapped):
             def begin(self) -> Transaction:
@@ -461,8 +461,8 @@ class TestWithoutTransactions(Peers):
 
     def test_never_confirmed(self, client: Client, other: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
         """After a time the request counts as lost and goes back: it is delivered again, and its worker goes on."""
-        monkeypatch.setattr("soapjms.committer.CONFIRM_TIMEOUT", 0.01)
-        monkeypatch.setattr("soapjms.committer.LOOK", 0.01)
+        monkeypatch.setattr("soapjms.service.committer.CONFIRM_TIMEOUT", 0.01)
+        monkeypatch.setattr("soapjms.service.committer.LOOK", 0.01)
         connection = FirstUnconfirmed(other)
         with Dispatcher(connection, URI, greeter(), workers=1, transactional=False) as dispatcher:
             assert text_of(client.call(envelope("Ann"))) == "Hello Ann"

@@ -34,9 +34,9 @@ from lxml import etree
 from brokers import Capabilities, Connection, Transaction, queue
 from brokers.embedded import Broker
 from soapjms import Client, Dispatcher, Policy, Request, Service, SoapFaultError, SqliteStore, StoreError, UsageError
-from soapjms.idempotency import Claim, Store
-from soapjms.sqlitestore import LEAVING
-from soapjms.working import FIRST_NAP
+from soapjms.service.store.base import Claim, Store
+from soapjms.service.store.sqlite import LEAVING
+from soapjms.service.worker import FIRST_NAP
 
 GREET = f"{{{NS}}}greetMe"
 ANSWERS = queue("answers")

@@ -16,8 +16,8 @@ import pytest
 import trustme
 
 from brokers.smqp.server.setup import Setup
-from soapjms.operations import Operations
 from soapjms.protocol.names import FailureReason, Subcode
+from soapjms.service.operations import Operations
 
 ROOT = Path(__file__).resolve().parent.parent
 URL = "stomp://admin:admin@localhost:61613"

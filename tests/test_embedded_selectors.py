@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from brokers import BrokerError, Connection, Destination, InvalidSelectorError, Message, MessageType, properties
 from brokers.embedded import Broker
-from brokers.embedded.model import Terms
-from brokers.embedded.store import SPARE, Entry, Line, Store
+from brokers.embedded.queues import SPARE, Entry, Line, Store, Terms
 from brokers.selector import Selector
 
 

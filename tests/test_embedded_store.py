@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokers.embedded.store import Entry, Share, Store, Total
+from brokers.embedded.queues import Entry, Share, Store, Total
 from brokers.message import Message, MessageType
 
 PRIORITIES = st.none() | st.integers(-1, 11)

@@ -70,7 +70,7 @@ class TestDispatcher:
         self, artemis: RealBroker, connection: Connection, protocol: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Meanwhile it is not ready, the observers are told, and a request that comes then is answered afterwards."""
-        monkeypatch.setattr("brokers.sessions.RENEWAL", Slow(), raising=False)
+        monkeypatch.setattr("brokers.adapter.consumer.RENEWAL", Slow(), raising=False)
         name, noted, registry = fresh(), Noted(), CollectorRegistry()
         observers = [noted, Metrics(registry)]
         labels = {"destination": f"queue:{name}"}
@@ -186,7 +186,7 @@ class TestConsumer:
         self, artemis: RealBroker, connection: Connection, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """One that is closed before is not made again."""
-        monkeypatch.setattr("brokers.sessions.RENEWAL", Slow(), raising=False)
+        monkeypatch.setattr("brokers.adapter.consumer.RENEWAL", Slow(), raising=False)
         name, other = fresh(), fresh()
         ended, renewed = Event(), Event()
         consumer = connection.consume(queue(name), lambda delivery: None, on_problem=lambda problem: ended.set())

@@ -101,7 +101,10 @@ class Exchange:
     def _ask(self, client: Client) -> Response | BaseException | None:
         future, outcome = None, None
         sqlite = FaultySqlite(self.storing)
-        files = patch("soapjms.sqlitefile.sqlite3", sqlite), patch("soapjms.sqliteeffects.sqlite3", sqlite)
+        files = (
+            patch("soapjms.service.store.tables.sqlite3", sqlite),
+            patch("soapjms.service.store.effects.sqlite3", sqlite),
+        )
         with files[0], files[1], self._served(self.answering) as first:
             try:
                 if self.pattern == "one-way":
@@ -275,8 +278,8 @@ def test_client(pattern: str, after: bool, tmp_path: Path) -> None:
 )
 def test_store(pattern: str, times: int, after: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wherever the store fails, in a statement of the function too, the request waits; the effect happens once."""
-    monkeypatch.setattr("soapjms.working.LONGEST_NAP", 0.02)
-    monkeypatch.setattr("soapjms.job.LONGEST_PAUSE", 0.02)
+    monkeypatch.setattr("soapjms.service.worker.LONGEST_NAP", 0.02)
+    monkeypatch.setattr("soapjms.service.worker.LONGEST_PAUSE", 0.02)
 
     def run(at: int | None, broken: str = "full") -> tuple[Exchange, Response | BaseException | None]:
         storing = Failures(at, times=times, after=after, broken=broken)

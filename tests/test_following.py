@@ -27,9 +27,9 @@ from soapjms.protocol.errors import UsageError
 from soapjms.protocol.record import Direction, capture, format_time, to_json
 from soapjms.replay import NoInputError, Summary, replay
 from soapjms.replay.following import follow
-from soapjms.replay.job import Late
 from soapjms.replay.report import load
-from soapjms.replay.session import session
+from soapjms.replay.spark_session import session
+from soapjms.replay.terms import Late
 
 NO_TIME = timedelta(0)
 SOON = timedelta(milliseconds=50)

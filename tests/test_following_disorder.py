@@ -20,7 +20,7 @@ from soapjms.generate import generate
 from soapjms.protocol.record import to_json
 from soapjms.replay import replay
 from soapjms.replay.following import checkpoint, follow
-from soapjms.replay.session import session
+from soapjms.replay.spark_session import session
 
 pytestmark = pytest.mark.spark
 

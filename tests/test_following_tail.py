@@ -15,11 +15,10 @@ from replay_logs import at, request, write_log
 
 from soapjms.generate import generate
 from soapjms.protocol.record import Direction, capture, parse_time, to_json
-from soapjms.replay.following.chunks import Chunk, read_chunk
-from soapjms.replay.following.tail import Plan, Tail
+from soapjms.replay.following.tail import Chunk, Plan, Tail, read_chunk
 from soapjms.replay.inputs import Rejected, expand, whole
-from soapjms.replay.read import Captured, read
-from soapjms.replay.schema import RECORDS, to_row
+from soapjms.replay.parquet import RECORDS, to_row
+from soapjms.replay.records import Captured, read
 
 
 def line(number: int) -> bytes:

@@ -20,7 +20,7 @@ from soapjms.protocol.errors import UsageError
 from soapjms.protocol.names import EDITIONS
 from soapjms.protocol.record import from_json, to_json
 from soapjms.replay import replay
-from soapjms.replay.schema import RECORDS, from_row
+from soapjms.replay.parquet import RECORDS, from_row
 
 MESSAGES = 5000
 BY_WHAT_SENDERS_WERE_GIVEN = {row.id for row in ASSERTIONS if row.by_properties} | {"Protocol-2018"}

@@ -10,8 +10,8 @@ from calling_kit import request_message
 
 from brokers import Destination, DestinationKind, Message, MessageType, properties, queue
 from soapjms import UsageError
-from soapjms.idempotency import KEY_OCTETS, NO_STORE, OWN_PLACE, Unstored, key_of
-from soapjms.retry import KEY_PROPERTY, LOCK_PROPERTY, lock_of
+from soapjms.client.retry import KEY_PROPERTY, LOCK_PROPERTY, lock_of
+from soapjms.service.store.base import KEY_OCTETS, NO_STORE, OWN_PLACE, Unstored, key_of
 
 TEMPORARY = Destination(DestinationKind.TEMPORARY_QUEUE, "ID:client-1:1")
 REQUEST = request_message("greeter", TEMPORARY, message_id="ID:1", correlation_id="c", timestamp=7, redelivered=False)

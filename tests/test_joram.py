@@ -12,8 +12,8 @@ import pytest
 from joram_kit import COUNT, OF_OURS, OURS, joram_suites, run_joram
 from real_brokers import PASSWORD, USER, RealBroker
 
-from brokers.amqp.login import Binding
-from brokers.amqp.provider import Listener, Options
+from brokers.amqp.listener import Listener, Options
+from brokers.amqp.url import Binding
 from brokers.embedded import Broker
 
 SOME = "org.objectweb.jtests.jms.conform.connection.ConnectionTest"

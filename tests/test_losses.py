@@ -30,7 +30,7 @@ from lxml import etree
 from brokers import Completion, Connection, ConnectionLostError, Delivery, Message, RefusedSend, Transaction, queue
 from brokers.embedded import Broker
 from soapjms import Client, Dispatcher, Request, Service
-from soapjms.losses import Losses
+from soapjms.service.committer import Losses
 
 LIMIT = 17 << 20
 """Octets of an answer that the ActiveMQ of these tests does not take."""
@@ -219,7 +219,7 @@ class TestActiveMQ(OnActiveMQ):
 
 def test_what_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each request by itself, those that nothing tells from others not, and of many the last."""
-    monkeypatch.setattr("soapjms.losses.REMEMBERED", 2)
+    monkeypatch.setattr("soapjms.service.committer.REMEMBERED", 2)
     losses = Losses(lambda: False)
     first, second, third = (request_message("greeter", queue("answers"), correlation_id=each) for each in "abc")
     nameless = request_message("greeter", None, correlation_id=None)

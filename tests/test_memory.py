@@ -21,9 +21,9 @@ from real_brokers import RealBroker
 import soapjms
 from brokers import Connection, Delivery, Message, MessageType, queue
 from brokers.amqp.consumer import AmqpDelivery
-from brokers.amqp.receiving import Inlet
+from brokers.amqp.receive import Inlet
+from brokers.stomp.codec import Cutter
 from brokers.stomp.consumer import StompDelivery
-from brokers.stomp.cutting import Cutter
 from soapjms import Client, Dispatcher
 from soapjms.protocol import xml
 
@@ -228,7 +228,7 @@ class TestDispatcher(Peers):
     def test_parsing(self, client: Client, other: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
         """A request for which there is no memory goes back, and is answered once there is."""
         marked = failing(xml.parse, lambda document, charset, limits: MARK in document, 2)
-        monkeypatch.setattr("soapjms.protocol.reading.parse", marked)
+        monkeypatch.setattr("soapjms.protocol.received.parse", marked)
         with Dispatcher(other, URI, greeter(), workers=1) as dispatcher:
             future = client.submit(envelope(MARK.decode()))
             assert text_of(client.call(envelope("Ann"))) == "Hello Ann"
@@ -271,7 +271,7 @@ import resource
 from collections import Counter
 from pathlib import Path
 from threading import Barrier, stack_size
-from brokers.threads import Thread
+from brokers.threads.thread import Thread
 from soapjms.protocol import xml
 
 piece = ("<a " + " ".join(f'a{number}=""' for number in range(40)) + "/>").encode()

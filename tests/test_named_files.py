@@ -16,7 +16,7 @@ import brokers
 from brokers.errors import BrokerError
 from brokers.files import check_files
 from soapjms import UsageError
-from soapjms.bridge.listening import Listener
+from soapjms.bridge.listener import Listener
 
 ECHO = ROOT / "tests" / "data" / "wsdl" / "echo-soap11.wsdl"
 FIFO = "'pipe' is a FIFO; accepted are files, and <(command) of a shell"

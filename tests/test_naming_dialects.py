@@ -11,7 +11,7 @@ from real_brokers import RealBroker, java
 from brokers import Destination, queue, topic
 from brokers.naming import NameNotFoundError, Names, NamingError
 from brokers.naming.dialects import ARTEMIS, CLASSIC, DIALECTS, QPID_JMS, dialect_of, factory_url
-from brokers.naming.javaproperties import read_properties
+from brokers.naming.properties_file import read_properties
 
 FILES = Path(__file__).parent / "data" / "jndi"
 QPID = QPID_JMS.classes[0]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from real_brokers import RealBroker, java
 
 from brokers.naming import NamingError
-from brokers.naming.javaproperties import MAX_SIZE, read_properties
+from brokers.naming.properties_file import MAX_SIZE, read_properties
 
 JAVA_NAMES = Path(__file__).parent / "data" / "jndi" / "JavaNames.java"
 CHARACTERS = st.characters(exclude_categories=["Cs"])

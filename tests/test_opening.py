@@ -15,13 +15,12 @@ import soapjms
 from brokers import queue
 from brokers.naming import NameNotFoundError, Names, NamingError
 from soapjms import Client, Dispatcher, InvalidUriError, UsageError
-from soapjms.addressing import destination_of, reply_destination_of
-from soapjms.opening import broker_url_of
+from soapjms.destinations import broker_url_of, destination_of, reply_destination_of
 from soapjms.protocol import names as spelling
 from soapjms.protocol.properties import Origin, resolve
 from soapjms.protocol.uri import build
 from soapjms.protocol.values import Value
-from soapjms.protocol.wsdl.addresses import read_uri
+from soapjms.protocol.wsdl.model import read_uri
 
 CLASSIC = "org.apache.activemq.jndi.ActiveMQInitialContextFactory"
 ARTEMIS = "org.apache.activemq.artemis.jndi.ActiveMQInitialContextFactory"

@@ -51,9 +51,9 @@ from brokers import (
     queue,
     typed,
 )
-from brokers.credentials import Credentials
 from brokers.embedded import Broker
 from brokers.stomp import Reconnect
+from brokers.url import Credentials
 from soapjms import (
     CallFailedError,
     CallTimeoutError,
@@ -66,8 +66,8 @@ from soapjms import (
     SqliteStore,
     UsageError,
 )
-from soapjms.bridge.refusing import failed
-from soapjms.retry import KEY_PROPERTY, LOCK_PROPERTY, Retry
+from soapjms.bridge.faults import failed
+from soapjms.client.retry import KEY_PROPERTY, LOCK_PROPERTY, Retry
 from soapjms.zeep import JmsTransportError
 
 PLAN: Final = Reconnect(initial=0.02, maximum=0.1)

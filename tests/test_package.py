@@ -62,7 +62,7 @@ def test_another_brokers(tmp_path: Path, shape: str) -> None:
         ("zeep", "import soapjms; soapjms.Service.from_wsdl('a.wsdl')", "zeep"),
         ("zeep", "from soapjms.cli import main; sys.argv = ['soapjms', 'call', 'a.wsdl', 'greetMe']; main()", "zeep"),
         ("starlette", "import soapjms.bridge.http", "bridge"),
-        ("uvicorn", "import soapjms.bridge.listening", "bridge"),
+        ("uvicorn", "import soapjms.bridge.listener", "bridge"),
         ("uvicorn", "from soapjms.cli import main; sys.argv = ['soapjms', 'bridge', 'http']; main()", "bridge"),
         ("pyarrow", "import soapjms.replay", "replay"),
         ("jinja2", "import soapjms.replay", "replay"),

@@ -13,8 +13,8 @@ import pytest
 from ports import nobody
 
 import brokers
+from brokers.adapter.endpoints import NEAR, Reconnect, Reconnector
 from brokers.errors import BrokerError, ConnectionFailedError, LoginRefusedError, UnreachableError
-from brokers.reconnect import NEAR, Reconnect, Reconnector
 
 REFUSED, SILENT = ConnectionFailedError("refused"), UnreachableError("nobody")
 
@@ -39,7 +39,7 @@ def longest_pauses(
     """Return the longest pause before each attempt, and for how long the connection was lost at each."""
     monkeypatch.setattr(random, "uniform", lambda least, most: most)
     waits, lost_for, left = Waits(), list[float](), list(failures)
-    monkeypatch.setattr("brokers.reconnect.monotonic", lambda: sum(waits.seconds))
+    monkeypatch.setattr("brokers.adapter.endpoints.monotonic", lambda: sum(waits.seconds))
 
     def attempt(seconds: float) -> None:
         lost_for.append(seconds)

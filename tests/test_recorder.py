@@ -22,10 +22,10 @@ import soapjms
 from brokers import Connection, Destination, DestinationKind, Message, MessageType, queue, topic, typed
 from brokers.embedded import Broker
 from soapjms import Client, Dispatcher, Recorder, Tap
+from soapjms.capture.recorder import from_mirror
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.exchange import Pattern, pair
 from soapjms.protocol.record import Direction, Node, Record, from_json
-from soapjms.recorder import from_mirror
 from soapjms.replay import replay
 from soapjms.replay.inputs import expand
 from soapjms.testing.traffic import read_logs

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from vector_kit import CASES, exchange_of, setting_of
 
 from brokers.message import Message, MessageType, properties
-from soapjms.protocol import described
+from soapjms.protocol import received
 from soapjms.protocol.assertions import (
     ASSERTIONS,
     Judge,
@@ -21,16 +21,16 @@ from soapjms.protocol.assertions import (
     Outcome,
     Setting,
     Verdict,
+    batch,
     guess_dialect,
     habits_of,
     judge,
     readings,
-    repeated,
 )
 from soapjms.protocol.exchange import Exchange, Pattern
 from soapjms.protocol.names import EDITIONS, PROPERTY_NAMES, REC_2012
 from soapjms.protocol.properties import Carrier
-from soapjms.protocol.reading import Reading
+from soapjms.protocol.received import Reading
 from soapjms.protocol.record import EPOCH, Direction, Record
 
 SILENT = (Outcome.PASSED, Outcome.NOT_APPLICABLE)
@@ -64,7 +64,7 @@ def test_vectors_one_after_the_other(profile: str) -> None:
 
 def test_a_judge_remembers_only_so_much(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond a limit the kinds of exchanges are forgotten; no count is lost."""
-    monkeypatch.setattr(repeated, "MOST", 2)
+    monkeypatch.setattr(batch, "MOST", 2)
     one = Judge(Setting())
     exchanges = [exchange_of(case.values[0]) for case in CASES[:40]]  # type: ignore[arg-type]
     for each in exchanges:
@@ -106,15 +106,15 @@ def test_what_is_settled_rests_on_what_is_settled() -> None:
     settled = {
         row.id: row
         for row in ASSERTIONS
-        if row.check in repeated.BY_SKETCH
-        and row.applies in repeated.BY_SKETCH
-        and repeated.NEEDS_BY_SKETCH.issuperset(row.needs)
+        if row.check in batch.BY_SKETCH
+        and row.applies in batch.BY_SKETCH
+        and batch.NEEDS_BY_SKETCH.issuperset(row.needs)
     }
     assert len(settled) > 20
     for row in settled.values():
         assert set(row.after) <= settled.keys(), row.id
     used = {function for row in ASSERTIONS for function in (row.check, row.applies)}
-    assert used >= repeated.BY_SKETCH
+    assert used >= batch.BY_SKETCH
 
 
 def test_properties_of_others_are_not_described() -> None:
@@ -153,8 +153,8 @@ def test_long_properties_are_not_remembered() -> None:
 
 def test_properties_that_come_by_the_thousand_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """The memory of properties is bounded; what was forgotten is worked out anew."""
-    monkeypatch.setattr(described._Memory, "MOST", 2)
-    memory = described._Memory()
+    monkeypatch.setattr(received._Memory, "MOST", 2)
+    memory = received._Memory()
     for text in ["a", "b", "c", "a", "a"]:
         found = memory.describe(properties({"SOAPJMS_soapAction": text}), REC_2012)
         assert found.soap_action == text

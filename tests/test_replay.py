@@ -38,8 +38,8 @@ from soapjms.protocol.senders import Senders
 from soapjms.replay import NoInputError, Summary, replay
 from soapjms.replay.findings import PLACES
 from soapjms.replay.inputs import Rejected, count_lines, expand, splits, whole
-from soapjms.replay.read import MAX_LINE, Captured, read
-from soapjms.replay.schema import RECORDS, REJECTED, VERDICTS, from_row, to_row
+from soapjms.replay.parquet import RECORDS, REJECTED, VERDICTS, from_row, to_row
+from soapjms.replay.records import MAX_LINE, Captured, read
 from soapjms.replay.summary import Tally, summarise
 from soapjms.replay.terms import Terms
 from soapjms.wsdl import read_wsdl

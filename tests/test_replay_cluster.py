@@ -22,7 +22,7 @@ from soapjms.protocol.errors import UsageError
 from soapjms.protocol.record import Direction, Record, capture, from_json
 from soapjms.replay import NoInputError, hadoop, replay
 from soapjms.replay.output import staging
-from soapjms.replay.session import session
+from soapjms.replay.spark_session import session
 
 pytestmark = pytest.mark.spark
 

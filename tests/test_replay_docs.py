@@ -10,13 +10,12 @@ import pyarrow as pa
 import pytest
 from replay_logs import CXF, summary
 
-from soapjms.protocol.members import MAX_DEPTH
-from soapjms.protocol.record import JMS, MEMBERS, VERSION, from_json, to_members
+from soapjms.protocol.record import JMS, MAX_DEPTH, MEMBERS, VERSION, from_json, to_members
 from soapjms.replay import replay
 from soapjms.replay.following.steps import LATE
 from soapjms.replay.output import FILES
-from soapjms.replay.read import MAX_LINE
-from soapjms.replay.schema import RECORDS, REJECTED, VERDICTS
+from soapjms.replay.parquet import RECORDS, REJECTED, VERDICTS
+from soapjms.replay.records import MAX_LINE
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 FORMAT = (DOCS / "capture-format.md").read_text("utf-8")

@@ -14,7 +14,7 @@ from replay_logs import at, request, rows, summary
 
 from soapjms.protocol.record import Direction, capture, to_json
 from soapjms.replay import replay
-from soapjms.replay.gzipped import pieces
+from soapjms.replay.records import pieces
 
 HEADER = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"
 

@@ -18,7 +18,7 @@ from replay_logs import CXF, bad_logs, rows, summary
 
 from soapjms.generate import generate
 from soapjms.replay import replay
-from soapjms.replay.session import session
+from soapjms.replay.spark_session import session
 
 pytestmark = [pytest.mark.soak, pytest.mark.spark]
 

@@ -18,11 +18,10 @@ from brokers.message import Destination, DestinationKind, Element, Message, Mess
 from soapjms.protocol.exchange import keys
 from soapjms.protocol.record import Direction, Record, capture, from_json, to_json
 from soapjms.replay import NoInputError, replay
-from soapjms.replay.columns import PackedRow, Packer, RefusedRow, as_records, packed_row
+from soapjms.replay.bundles import Memory, Unpacker
 from soapjms.replay.inputs import expand, splits, whole
-from soapjms.replay.packing import Memory, Unpacker
-from soapjms.replay.read import Captured, Rejected, read
-from soapjms.replay.schema import RECORDS, to_row
+from soapjms.replay.parquet import RECORDS, PackedRow, Packer, RefusedRow, as_records, packed_row, to_row
+from soapjms.replay.records import Captured, Rejected, read
 
 
 def write_parquet(path: Path, records: list[Record], group: int = 1000) -> Path:

@@ -19,8 +19,8 @@ from soapjms.protocol.errors import UsageError
 from soapjms.protocol.names import CR_2009, REC_2012
 from soapjms.protocol.record import Direction, capture, to_json
 from soapjms.replay import SparkFailedError, Summary, replay, spark
-from soapjms.replay.schema import REJECTED, VERDICTS
-from soapjms.replay.session import session
+from soapjms.replay.parquet import REJECTED, VERDICTS
+from soapjms.replay.spark_session import session
 from soapjms.wsdl import read_wsdl
 
 pytestmark = pytest.mark.spark
@@ -58,7 +58,7 @@ def test_the_traffic_of_another_stack(tmp_path: Path, profile: str) -> None:
 
 def test_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each phase is told, and while it lasts how many tasks of Spark are done, and of how many."""
-    monkeypatch.setattr("soapjms.replay.watching.LOOK", 0.01)
+    monkeypatch.setattr("soapjms.replay.spark_session.LOOK", 0.01)
     told: list[str] = []
     replay(CXF, tmp_path / "out", progress=told.append)
     phases = list(dict.fromkeys(map(str, told)))

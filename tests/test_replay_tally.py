@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from soapjms.replay.findings import ANSWERS, CAUSES, PLACES, SAMPLES, STACKS, Findings, Found, Sample
-from soapjms.replay.summary import Tally
-from soapjms.replay.timeline import SPANS, WIDTHS, Timeline, latency_bin, latency_of, quantiles
+from soapjms.replay.summary import SPANS, WIDTHS, Tally, Timeline, latency_bin, latency_of, quantiles
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 

@@ -89,7 +89,7 @@ def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     """Name an engine; of Spark start one for the module, which each replay finds and leaves running."""
     with ExitStack() as stack:
         if request.param == "spark":
-            from soapjms.replay.session import session
+            from soapjms.replay.spark_session import session
 
             stack.enter_context(session(None, {}, tmp_path_factory.mktemp("spark")))
         yield request.param

@@ -36,8 +36,8 @@ from brokers import (
 )
 from brokers.embedded import Broker
 from soapjms import CallFailedError, CallTimeoutError, Client, Dispatcher, UsageError
+from soapjms.client.replies import ExclusiveReplies, OnReply, Replies, SharedReplies
 from soapjms.protocol import names
-from soapjms.replies import ExclusiveReplies, OnReply, Replies, SharedReplies
 
 
 class TestFixedReplies(Peers):

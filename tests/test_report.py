@@ -20,14 +20,13 @@ from soapjms.protocol.assertions import ASSERTIONS
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.record import Direction, capture
 from soapjms.replay import replay
-from soapjms.replay.job import Late
 from soapjms.replay.report import html, load, visible, write
 from soapjms.replay.report.charts import charts
-from soapjms.replay.report.data import SAMPLE_OCTETS
-from soapjms.replay.report.links import HEADINGS
-from soapjms.replay.report.tables import CAUSES_SHOWN
+from soapjms.replay.report.page import SAMPLE_OCTETS
+from soapjms.replay.report.tables import CAUSES_SHOWN, HEADINGS
 from soapjms.replay.report.texts import duration, moment, width
-from soapjms.replay.timeline import Timeline
+from soapjms.replay.summary import Timeline
+from soapjms.replay.terms import Late
 
 
 def run(logs: Any, out: Path, profile: str = "rec-2012") -> Page:

@@ -19,8 +19,8 @@ from replay_logs import write_log
 from report_kit import attacks, large, traffic
 
 from soapjms.replay import replay
-from soapjms.replay.job import Late
 from soapjms.replay.report import html, write
+from soapjms.replay.terms import Late
 
 pytestmark = [pytest.mark.browser, pytest.mark.peer]
 

@@ -14,6 +14,7 @@ from protocol_kit import NOW, QUEUE, REPLIES, delivered, endpoint, envelope, sta
 
 from brokers.message import Message, MessageType, Property, PropertyType, properties
 from soapjms.protocol.assertions import Outcome, Setting
+from soapjms.protocol.built import content_type
 from soapjms.protocol.content import parse_content_type
 from soapjms.protocol.envelope import build_fault, serialize
 from soapjms.protocol.errors import InvalidEnvelopeError, LocalProtocolError
@@ -26,7 +27,6 @@ from soapjms.protocol.requesting import (
     ResponseReceived,
     findings,
 )
-from soapjms.protocol.writing import content_type
 
 SUPPLIED = (
     "jms:queue:in?targetService=sales&priority=7&deliveryMode=NON_PERSISTENT&timeToLive=5000&replyToName=r&note=1"

@@ -11,11 +11,11 @@ from test_service import accepted
 
 from brokers import Connection
 from soapjms import Client, Dispatcher, Policy, Request, Service, Services, UsageError
-from soapjms.policy import DEFAULT
 from soapjms.protocol import names
 from soapjms.protocol.envelope import as_envelope, read_fault
 from soapjms.protocol.responding import RequestAccepted
-from soapjms.routing import Route, Routes
+from soapjms.service.operations import Route, Routes
+from soapjms.service.request import DEFAULT
 
 GREET, PING = f"{{{NS}}}greetMe", f"{{{NS}}}pingMe"
 

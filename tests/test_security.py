@@ -29,13 +29,13 @@ from zeep_kit import ECHO, echo
 import soapjms
 import soapjms.zeep
 from brokers import Connection, queue
-from brokers.amqp.provider import Listener
+from brokers.amqp.listener import Listener
 from brokers.embedded import Broker
 from soapjms import Client, Dispatcher, Policy, Prepared, Request, Service, Services, SoapFaultError, SoapVersion
 from soapjms.cli.commands import soapjms as command
 from soapjms.protocol.envelope import Fault, as_envelope, read_fault
-from soapjms.request import Context
 from soapjms.security import DIGEST, TEXT, WSSE, WSU, Nonces, UsernameTokens, refused
+from soapjms.service.request import Context
 
 URI = "jms:queue:greeter"
 NOW = 1_700_000_000.0

@@ -15,7 +15,7 @@ from soapjms.protocol import names
 from soapjms.protocol.assertions import Setting
 from soapjms.protocol.envelope import Envelope, Fault, as_envelope, build_fault, read_fault, wrap
 from soapjms.protocol.responding import RequestAccepted, RespondingNode
-from soapjms.request import Context
+from soapjms.service.request import Context
 
 GREET = f"{{{NS}}}greetMe"
 

@@ -1,4 +1,4 @@
-"""brokers.sessions: a subscription that was ended is made again, whatever an attempt fails of."""
+"""brokers.adapter.consumer: a subscription that was ended is made again, whatever an attempt fails of."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from proton import Condition, symbol
 
 import brokers
 from brokers import BrokerError, queue
-from brokers.amqp.branches import Branches
+from brokers.amqp.redirects import Branches
 
 
 def end(peer: Peer) -> None:

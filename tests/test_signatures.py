@@ -26,8 +26,8 @@ from brokers import Connection
 from brokers.embedded import Broker
 from soapjms import Attachment, Dispatcher, SoapVersion
 from soapjms.protocol.envelope import as_envelope
-from soapjms.request import Context
 from soapjms.security import WSSE, WSU
+from soapjms.service.request import Context
 from soapjms.signatures import DS, Signatures
 from soapjms.zeep import Signing
 

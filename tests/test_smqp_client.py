@@ -21,7 +21,6 @@ from smqp_kit import CREATED, PATIENCE, Listener, Running, Wire, eventually, run
 from smqp_kit import QUICK as SERVER_QUICK
 
 from brokers.errors import ClosedError, ConnectionFailedError, ConnectionLostError
-from brokers.smqp.attributes import Attribute
 from brokers.smqp.client import (
     Client,
     ClientOptions,
@@ -33,12 +32,11 @@ from brokers.smqp.client import (
 )
 from brokers.smqp.client.client import SERVER_PORT
 from brokers.smqp.client.inbox import InboxState
-from brokers.smqp.content import Section
-from brokers.smqp.dialect import LENIENT
-from brokers.smqp.errors import RefusedError
-from brokers.smqp.replies import Code
+from brokers.smqp.protocol.dialect import LENIENT
+from brokers.smqp.protocol.ids import parse_date
+from brokers.smqp.protocol.messages import Attribute, Section
+from brokers.smqp.protocol.replies import Code, RefusedError
 from brokers.smqp.server import Server
-from brokers.smqp.times import parse_date
 
 QUICK = ClientOptions(timeout=10.0, in_doubt=0.2, keepalive=5.0, renew=(0.02, 0.2), ack_timeout=5.0)
 

@@ -36,9 +36,9 @@ from brokers import (  # noqa: E402 - follows the imports above
 from brokers.smqp.adapter import SmqpConnection  # noqa: E402 - as above
 from brokers.smqp.adapter.mapping import to_content, to_message  # noqa: E402 - as above
 from brokers.smqp.client import ClientOptions, Received  # noqa: E402 - as above
-from brokers.smqp.dialect import STRICT  # noqa: E402 - as above
-from brokers.smqp.dialogue import CommandReader  # noqa: E402 - as above
-from brokers.smqp.reading import Limits  # noqa: E402 - as above
+from brokers.smqp.protocol.dialect import STRICT  # noqa: E402 - as above
+from brokers.smqp.protocol.dialogue import CommandReader  # noqa: E402 - as above
+from brokers.smqp.protocol.messages import Limits  # noqa: E402 - as above
 from brokers.smqp.server import Right, Server  # noqa: E402 - as above
 
 

@@ -11,16 +11,40 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokers.smqp.commands import COMMANDS, FROM_SERVERS, NOTICES, Command, Kind, Notice, format_command, parse_command
-from brokers.smqp.dialect import LENIENT, STRICT, DateForm, Dialect
-from brokers.smqp.dialogue import CommandReader, format_banner, parse_banner
-from brokers.smqp.errors import ProtocolError, RefusedError
-from brokers.smqp.ids import EVERY, Cmuid, Smuid, format_ranges, parse_cmuid, parse_ranges, parse_smuid, ranges_of
-from brokers.smqp.replies import (
+from brokers.smqp.protocol.commands import (
+    COMMANDS,
+    FROM_SERVERS,
+    NOTICES,
+    Command,
+    Kind,
+    Notice,
+    format_command,
+    parse_command,
+)
+from brokers.smqp.protocol.dialect import LENIENT, STRICT, DateForm, Dialect
+from brokers.smqp.protocol.dialogue import CommandReader, format_banner, parse_banner
+from brokers.smqp.protocol.ids import (
+    EVERY,
+    LONGEST,
+    Cmuid,
+    Smuid,
+    format_date,
+    format_ranges,
+    format_timeout,
+    parse_cmuid,
+    parse_date,
+    parse_ranges,
+    parse_smuid,
+    parse_timeout,
+    ranges_of,
+)
+from brokers.smqp.protocol.replies import (
     MEANINGS,
     NEVER_SENT,
     Code,
     Mood,
+    ProtocolError,
+    RefusedError,
     Reply,
     ReplyForm,
     ReplyLines,
@@ -29,9 +53,8 @@ from brokers.smqp.replies import (
     mood,
     plain,
 )
-from brokers.smqp.times import LONGEST, format_date, format_timeout, parse_date, parse_timeout
-from brokers.smqp.topics import covers, covers_all_of, moved, name_of_segment, parse_topic, segment_for
-from brokers.smqp.words import parse_keywords, quoted
+from brokers.smqp.protocol.topics import covers, covers_all_of, moved, name_of_segment, parse_topic, segment_for
+from brokers.smqp.protocol.words import parse_keywords, quoted
 
 
 def code_of(line: str, dialect: Dialect = STRICT) -> Code:

@@ -12,11 +12,9 @@ from smqp_kit import CREATED, Raw, Running, Wire, eventually, publication, runni
 
 from brokers import DestinationKind, MessageType, Property, PropertyType, topic
 from brokers.smqp.adapter.mapping import to_message
-from brokers.smqp.attributes import Attribute, Attributes
 from brokers.smqp.client import Received
-from brokers.smqp.content import Content, Section
-from brokers.smqp.dialect import STRICT
-from brokers.smqp.reading import Limits
+from brokers.smqp.protocol.dialect import STRICT
+from brokers.smqp.protocol.messages import Attribute, Attributes, Content, Limits, Section
 
 MEBIBYTE = 1024 * 1024
 

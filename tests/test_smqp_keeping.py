@@ -18,12 +18,12 @@ from test_smqp_client import FakeServer, Inbox, connected, notification
 
 from brokers.errors import BrokerError, ConnectionLostError
 from brokers.smqp.client import Client
-from brokers.smqp.client.line import secured_by
+from brokers.smqp.client.connection import secured_by
 from brokers.smqp.client.listener import Hearer, Listener
-from brokers.smqp.dialect import STRICT
-from brokers.smqp.dialogue import Heard
-from brokers.smqp.errors import ProtocolError
-from brokers.smqp.reading import Limits
+from brokers.smqp.protocol.dialect import STRICT
+from brokers.smqp.protocol.dialogue import Heard
+from brokers.smqp.protocol.messages import Limits
+from brokers.smqp.protocol.replies import ProtocolError
 from brokers.smqp.server import Server
 
 

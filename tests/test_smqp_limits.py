@@ -15,9 +15,9 @@ from calling_kit import PATIENCE, eventually
 from limits_kit import files_for, no_more_threads
 
 from brokers.smqp.client.listener import Listener
-from brokers.smqp.dialect import STRICT
-from brokers.smqp.dialogue import Heard
-from brokers.smqp.reading import Limits
+from brokers.smqp.protocol.dialect import STRICT
+from brokers.smqp.protocol.dialogue import Heard
+from brokers.smqp.protocol.messages import Limits
 
 
 class Hearer:

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from smqp_kit import Clock, Listener, Running, attribute, running
 
-from brokers.smqp.errors import RefusedError, StoreError
-from brokers.smqp.replies import Code
+from brokers.smqp.protocol.replies import Code, RefusedError, StoreError
 from brokers.smqp.server import CLIENT_PORT, SERVER_PORT, Options, Right
 from brokers.smqp.server.accounts import Password
 from brokers.smqp.server.actions import Check, Write

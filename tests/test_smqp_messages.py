@@ -8,14 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokers.smqp.attributes import DATA, HEADER, Attribute, Attributes, attribute, checked, parse_line
-from brokers.smqp.commands import Kind
-from brokers.smqp.content import Content, Section
-from brokers.smqp.dialect import LENIENT, STRICT, Dialect
-from brokers.smqp.dialogue import CommandReader, Heard
-from brokers.smqp.errors import RefusedError
-from brokers.smqp.reading import Limits
-from brokers.smqp.replies import Code
+from brokers.smqp.protocol.commands import Kind
+from brokers.smqp.protocol.dialect import LENIENT, STRICT, Dialect
+from brokers.smqp.protocol.dialogue import CommandReader, Heard
+from brokers.smqp.protocol.messages import (
+    DATA,
+    HEADER,
+    Attribute,
+    Attributes,
+    Content,
+    Limits,
+    Section,
+    attribute,
+    checked,
+    parse_line,
+)
+from brokers.smqp.protocol.replies import Code, RefusedError
 
 PUB = b"PUB MESSAGE /a 1\r\n"
 CREATED = b"Created: D09092001T10160000Z\r\n"

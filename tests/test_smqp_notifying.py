@@ -10,8 +10,8 @@ import pytest
 from ports import nobody
 from smqp_kit import Clock, Listener, Running, attribute, eventually, running
 
+from brokers.smqp.protocol.ids import format_date
 from brokers.smqp.server import Right
-from brokers.smqp.times import format_date
 
 
 @pytest.fixture

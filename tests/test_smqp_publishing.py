@@ -13,8 +13,8 @@ from smqp_kit import CREATED, Clock, Running, attribute, eventually, publication
 
 import soapjms
 from brokers import Message, MessageType, SendFailedError, queue
-from brokers.smqp.dialect import LENIENT
-from brokers.smqp.reading import Limits
+from brokers.smqp.protocol.dialect import LENIENT
+from brokers.smqp.protocol.messages import Limits
 from brokers.smqp.server import Right
 
 

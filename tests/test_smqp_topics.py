@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import pytest
 from smqp_kit import Clock, Running, attribute, running
 
-from brokers.smqp.errors import RefusedError
-from brokers.smqp.replies import Code
+from brokers.smqp.protocol.replies import Code, RefusedError
 from brokers.smqp.server import Right
 
 

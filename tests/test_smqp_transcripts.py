@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from smqp_kit import Clock, Listener, Raw, Running, Wire, eventually, running
 
+from brokers.smqp.protocol.ids import parse_date
 from brokers.smqp.server import Peer, Right
-from brokers.smqp.times import parse_date
 
 DATA = Path(__file__).parent / "data" / "smqp"
 BOBS_PORT = "9721"

@@ -18,10 +18,10 @@ from calling_kit import PATIENCE, eventually
 
 from brokers import Message, MessageType, PropertyType, properties, queue, typed
 from soapjms import SqliteStore, StoreError, UsageError
-from soapjms.idempotency import UNCOUNTED, Answered, Claim
 from soapjms.protocol.errors import OvertakenError
-from soapjms.sqlitestore import BATCH
-from soapjms.storetime import BEATS, FileTime
+from soapjms.service.store.base import UNCOUNTED, Answered, Claim
+from soapjms.service.store.clock import BEATS, FileTime
+from soapjms.service.store.sqlite import BATCH
 
 ROOT = Path(__file__).parent.parent
 FIRST_VERSION = """
@@ -519,7 +519,7 @@ sys.stdin.read()
         self, store: SqliteStore, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Who has it is told while somebody waits for long, in the log and as the store's problem."""
-        monkeypatch.setattr("soapjms.sqlitestore.TOLD", 0.05)
+        monkeypatch.setattr("soapjms.service.store.sqlite.TOLD", 0.05)
         claim, following = begun(store), begun(store, b"next")
         claim.name = "ID:7"
         claim.transaction.execute("CREATE TABLE t (a)")
@@ -840,7 +840,7 @@ class TestCleaningUp:
 
     def test_by_itself(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """It happens without being asked for."""
-        monkeypatch.setattr("soapjms.sqlitestore.SWEEP", 0.0)
+        monkeypatch.setattr("soapjms.service.store.sqlite.SWEEP", 0.0)
         with SqliteStore(path, max_entries=1, lease=0.02) as store:
             begun(store, b"first").finish(None)
             begun(store, b"second").finish(None)
@@ -985,7 +985,7 @@ class TestTheFile:
             mounts = path.with_name("mountinfo")
             line = f"36 35 {os.major(device)}:{os.minor(device)} / {path.parent} rw - {kind} server:/ rw\n"
             mounts.write_text(f"22 1 0:0 / / rw shared:1 - nfs x rw\n{line}")
-            monkeypatch.setattr("soapjms.sqliteplace.MOUNTS", mounts)
+            monkeypatch.setattr("soapjms.service.store.place.MOUNTS", mounts)
             SqliteStore(path).close()
             assert (f"requests.db is on a network file system ({kind})" in caplog.text) == is_told
 

@@ -17,7 +17,7 @@ from calling_kit import PATIENCE
 from processes_kit import ROOT
 
 from soapjms import SqliteStore
-from soapjms.idempotency import Answered
+from soapjms.service.store.base import Answered
 
 REQUESTS: Final = 600
 PROCESSES: Final = 3

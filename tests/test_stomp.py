@@ -37,7 +37,7 @@ from brokers.stomp.frames import (
     subscribe_headers,
     to_frame,
 )
-from brokers.stomp.link import pack
+from brokers.stomp.session import pack
 
 TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
 NAMES = TEXTS.filter(lambda name: name and name not in RESERVED)

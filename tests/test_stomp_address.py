@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 
 import brokers
-from brokers.credentials import Credentials
 from brokers.errors import ConnectionFailedError
-from brokers.stomp.address import Given, login_of
 from brokers.stomp.dialect import ARTEMIS
-from brokers.stomp.login import Login
+from brokers.stomp.url import Given, Login, login_of
 from brokers.tls import Tls
+from brokers.url import Credentials
 
 SECRET = "tops3cret"
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from brokers import ConnectionLostError
 from brokers.message import TOO_LARGE
-from brokers.stomp.cutting import HEADERS_TOO_LARGE, MAX_HEADERS, NO_MEMORY, Cut, Cutter, Passed
-from brokers.stomp.link import pack
+from brokers.stomp.codec import HEADERS_TOO_LARGE, MAX_HEADERS, NO_MEMORY, Cut, Cutter, Passed
+from brokers.stomp.session import pack
 
 FRAMES = st.lists(
     st.one_of(

@@ -14,8 +14,10 @@ from proxy_kit import Proxy
 from stomp_kit import PATIENCE, Inbox, OnBoth, accepting, assert_empty, message_to, send, wait_until
 
 import brokers
-from brokers import ConnectionState, Delivery, DeliveryMode, crew, queue
-from brokers.stomp import Reconnect, StompConnection, wire
+from brokers import ConnectionState, Delivery, DeliveryMode, queue
+from brokers.stomp import Reconnect, StompConnection
+from brokers.stomp import socket as wire
+from brokers.threads import pool
 
 NUMBER = 200
 
@@ -52,7 +54,7 @@ class TestLead(OnBoth):
         self, connection: StompConnection, other: StompConnection, name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """What is quick runs where it was read."""
-        monkeypatch.setattr(crew, "BEHIND", 10_000)  # looks: it is quick though the machine has much else to do
+        monkeypatch.setattr(pool, "BEHIND", 10_000)  # looks: it is quick though the machine has much else to do
         threads = Threads()
         with connection.consume(queue(name), threads, quick=True):
             for _ in range(3):
@@ -63,7 +65,7 @@ class TestLead(OnBoth):
         self, connection: StompConnection, other: StompConnection, name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Who waits for what the broker says of an answer is called where that is read."""
-        monkeypatch.setattr(crew, "BEHIND", 10_000)  # as above
+        monkeypatch.setattr(pool, "BEHIND", 10_000)  # as above
         called = SimpleQueue[str]()
 
         def answer(delivery: Delivery) -> None:
@@ -164,11 +166,11 @@ class TestLead(OnBoth):
         self, connection: StompConnection, other: StompConnection, name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """What is written for messages that came together goes out in one piece; but waits for none that takes long."""
-        writes, before, usual = SimpleQueue[int](), SimpleQueue[int](), crew.BEHIND
+        writes, before, usual = SimpleQueue[int](), SimpleQueue[int](), pool.BEHIND
         came = Event()
         answers = Inbox(lambda delivery: (delivery.accept(), came.set()))
         monkeypatch.setattr(wire, "KEEP", PATIENCE)
-        monkeypatch.setattr(crew, "BEHIND", 10_000)  # looks: nobody is relieved, though the first waits for the others
+        monkeypatch.setattr(pool, "BEHIND", 10_000)  # looks: nobody is relieved, though the first waits for the others
 
         def answer(delivery: Delivery) -> None:
             number = delivery.message.correlation_id
@@ -178,7 +180,7 @@ class TestLead(OnBoth):
             message = message_to(queue(f"{name}.answers"), delivery_mode=DeliveryMode.NON_PERSISTENT)
             if number == "9":
                 before.put(writes.qsize())
-                monkeypatch.setattr(crew, "BEHIND", usual)
+                monkeypatch.setattr(pool, "BEHIND", usual)
                 assert came.wait(PATIENCE)
             connection.answer(delivery, message)
             delivery.accept()
@@ -198,7 +200,7 @@ class TestLead(OnBoth):
     ) -> None:
         """When the connection ends before they do, their requests were not acknowledged either: both come again."""
         monkeypatch.setattr(wire, "KEEP", PATIENCE)
-        monkeypatch.setattr(crew, "BEHIND", 10_000)  # as above
+        monkeypatch.setattr(pool, "BEHIND", 10_000)  # as above
         begun, runs, answers = Event(), Counter[str](), accepting()
 
         def answer(delivery: Delivery) -> None:

@@ -13,9 +13,11 @@ import pytest
 from stomp_kit import PATIENCE, assert_no_threads, message_to, wait_until
 
 import brokers
-from brokers import BrokerError, ConnectionState, Delivery, DeliveryMode, crew, queue
-from brokers.crew import Crew
-from brokers.stomp import StompConnection, wire
+from brokers import BrokerError, ConnectionState, Delivery, DeliveryMode, queue
+from brokers.stomp import StompConnection
+from brokers.stomp import socket as wire
+from brokers.threads import pool
+from brokers.threads.pool import Crew
 
 SLOWLY = 1_000_000
 """Looks: nobody is relieved."""
@@ -200,7 +202,7 @@ def test_why_a_broker_left(broker: Scripted) -> None:
 
 def test_answers_do_not_wait_for_the_last(broker: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where what came together takes long together the first answer leaves after some milliseconds."""
-    monkeypatch.setattr(crew, "BEHIND", SLOWLY)
+    monkeypatch.setattr(pool, "BEHIND", SLOWLY)
     monkeypatch.setattr(wire, "KEEP", 0.0)
     done = Event()
 
@@ -219,7 +221,7 @@ def test_answers_do_not_wait_for_the_last(broker: Scripted, monkeypatch: pytest.
 
 def test_signs_of_life(broker: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are given between tasks too; and what the broker sent meanwhile is one, however late it is read."""
-    monkeypatch.setattr(crew, "BEHIND", SLOWLY)
+    monkeypatch.setattr(pool, "BEHIND", SLOWLY)
     monkeypatch.setattr(wire, "KEEP", 0.0)
     last = Event()
 

@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from brokers.stomp import releases as module
-from brokers.stomp.releases import MAX_DELIVERIES, Releases, pause_after
+from brokers.stomp import acknowledge as module
+from brokers.stomp.acknowledge import MAX_DELIVERIES, Releases, pause_after
 
 
 def test_pauses_grow() -> None:

@@ -24,8 +24,8 @@ from real_brokers import ChildBroker, RealBroker
 import brokers
 from brokers import Connection, topic
 from brokers.stomp.consumer import StompConsumer, StompDelivery
-from brokers.stomp.link import Link
 from brokers.stomp.roll import ENDED, read_advisory
+from brokers.stomp.session import Link
 from soapjms import Client, Dispatcher, Request, Service
 from soapjms.prometheus import Metrics
 

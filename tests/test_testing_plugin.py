@@ -16,8 +16,8 @@ from broker_recipes import CLASSIC_JARS
 from real_brokers import RealBroker
 
 import soapjms
-from soapjms.testing import running
-from soapjms.testing.waiting import BrokerNotAvailableError, wait_for
+from soapjms.testing import broker as running
+from soapjms.testing.broker import BrokerNotAvailableError, wait_for
 
 pytest_plugins = ["pytester"]
 

@@ -14,8 +14,8 @@ import pytest
 from calling_kit import PATIENCE
 from limits_kit import no_more_threads
 
-from brokers import threads
-from brokers.threads import Pool, Thread
+from brokers.threads import thread as threads
+from brokers.threads.thread import Pool, Thread
 
 
 class Stillborn(Thread):
@@ -75,7 +75,7 @@ WITHOUT_MEMORY = """
 import resource
 from contextlib import suppress
 from pathlib import Path
-from brokers import threads
+from brokers.threads import thread as threads
 
 threads.START_SECONDS = 0.5
 

@@ -14,11 +14,11 @@ from real_brokers import RealBroker
 
 import brokers
 from brokers import Connection, Message, MessageType, queue
-from brokers.amqp.address import Given
-from brokers.amqp.provider import Options
+from brokers.amqp.listener import Options
+from brokers.amqp.url import Given
 from brokers.message import MAX_MESSAGE_OCTETS
-from brokers.stomp.address import Given as StompGiven
-from brokers.stomp.cutting import Cutter
+from brokers.stomp.codec import Cutter
+from brokers.stomp.url import Given as StompGiven
 from soapjms import CallFailedError, Client, Dispatcher, Limits, Request, Service
 from soapjms.protocol.names import FailureReason
 

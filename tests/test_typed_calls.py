@@ -18,7 +18,7 @@ import soapjms
 from brokers import Connection, MessageType
 from brokers.embedded import Broker
 from soapjms import Attachment, Dispatcher, Part, Reply, Service, Services, SoapVersion
-from soapjms.typed import TypedService
+from soapjms.service.typed import TypedService
 from soapjms.zeep import Client, JmsFaultError, JmsTransport
 
 BOTH = [SOAP_11, SOAP_12]

@@ -14,8 +14,8 @@ from typed_kit import CODE, NS, answer_to, fault_to, shop, shop_wsdl
 
 from soapjms import InvalidWsdlError, Reply, Service, SoapVersion
 from soapjms.protocol.envelope import as_envelope, read_fault
-from soapjms.request import Context
-from soapjms.typed import TypedService
+from soapjms.service.request import Context
+from soapjms.service.typed import TypedService
 
 ITEM = "<item><article>A1</article><pieces>2</pieces></item>"
 XSI = 'xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"'

@@ -16,7 +16,7 @@ from zeep_kit import ECHO, HTTP, PROPERTIES, binding, gallery_wsdl, port, writte
 from soapjms import InvalidWsdlError, Policy, Reply, Request, Service, SoapVersion, UsageError
 from soapjms.protocol.envelope import Envelope
 from soapjms.protocol.errors import InvalidUriError
-from soapjms.typed import TypedService
+from soapjms.service.typed import TypedService
 
 BOTH = [SOAP_11, SOAP_12]
 ROOT = Path(__file__).parent.parent

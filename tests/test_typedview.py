@@ -1,4 +1,4 @@
-"""soapjms.typedview: where the AMQP of a broker may be, and knocking there."""
+"""soapjms.capture.sources: where the AMQP of a broker may be, and knocking there."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import threading
 import pytest
 from ports import nobody
 
-from brokers.amqp.knocking import speaks_amqp
-from brokers.amqp.provider import Listener, Options
+from brokers.amqp.dial import speaks_amqp
+from brokers.amqp.listener import Listener, Options
 from brokers.embedded import Broker
-from soapjms.typedview import amqp_urls
+from soapjms.capture.sources import amqp_urls
 
 
 @pytest.mark.parametrize(

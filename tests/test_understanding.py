@@ -6,9 +6,15 @@ import pytest
 from calling_kit import SOAP_11, SOAP_12
 from lxml import etree
 
-from soapjms.protocol.envelope import Envelope, as_envelope, read_fault
+from soapjms.protocol.envelope import (
+    Envelope,
+    as_envelope,
+    blocks_for,
+    must_understand_fault,
+    not_understood,
+    read_fault,
+)
 from soapjms.protocol.names import SoapVersion
-from soapjms.protocol.understanding import blocks_for, must_understand_fault, not_understood
 
 NEXT_11 = "http://schemas.xmlsoap.org/soap/actor/next"
 ROLE_12 = f"{SOAP_12.namespace}/role"

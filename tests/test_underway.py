@@ -6,7 +6,7 @@ from threading import Thread
 
 from calling_kit import PATIENCE
 
-from soapjms.underway import UnderWay
+from soapjms.service.dispatcher import UnderWay
 
 
 def test_closing() -> None:

@@ -21,7 +21,7 @@ from soapjms.protocol.uri import (
     read,
     visible,
 )
-from soapjms.protocol.uri.known import PARAMETERS
+from soapjms.protocol.uri.model import PARAMETERS
 
 
 def codes(uri: JmsUri) -> list[str]:

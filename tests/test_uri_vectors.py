@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from soapjms.protocol.properties import request_uri
 from soapjms.protocol.uri import JmsUri, Mode, build, equivalent_destination, parse, rewrite
-from soapjms.protocol.uri.showing import holds_secret, is_secret_name
+from soapjms.protocol.uri.redact import holds_secret, is_secret_name
 
 VECTORS: list[dict[str, Any]] = json.loads((Path(__file__).parent / "vectors" / "uri.json").read_text("utf-8"))
 

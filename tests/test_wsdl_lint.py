@@ -19,10 +19,9 @@ import soapjms
 from soapjms.protocol import xml
 from soapjms.protocol.errors import InvalidWsdlError
 from soapjms.protocol.wsdl import RULES, Finding, Severity, read
+from soapjms.protocol.wsdl.as_json import finding_members
 from soapjms.protocol.wsdl.elements import ELEMENTS
-from soapjms.protocol.wsdl.lint import lint
-from soapjms.protocol.wsdl.references import KINDS
-from soapjms.protocol.wsdl.showing import finding_members
+from soapjms.protocol.wsdl.lint import KINDS, lint
 
 
 def found(text: str) -> list[Finding]:

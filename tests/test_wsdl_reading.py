@@ -16,7 +16,7 @@ from soapjms.protocol.errors import InvalidPropertyError, InvalidWsdlError, Usag
 from soapjms.protocol.names import CR_2009, REC_2012, Mep, SoapVersion
 from soapjms.protocol.properties import Origin
 from soapjms.protocol.wsdl import Description, Loaded, Port, read
-from soapjms.protocol.wsdl.showing import members, overridden_members
+from soapjms.protocol.wsdl.as_json import members, overridden_members
 
 
 def described(text: str) -> Description:

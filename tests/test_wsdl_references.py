@@ -14,8 +14,7 @@ import soapjms
 from soapjms.cli.commands import soapjms as command
 from soapjms.protocol.errors import InvalidWsdlError
 from soapjms.protocol.wsdl import Finding, Loaded, read
-from soapjms.protocol.wsdl.lint import lint
-from soapjms.protocol.wsdl.references import KINDS
+from soapjms.protocol.wsdl.lint import KINDS, lint
 
 XSD = "http://www.w3.org/2001/XMLSchema"
 NAMES = f'xmlns:x="{XSD}" xmlns:t="urn:ledger" xmlns:a="urn:a" xmlns:e="http://schemas.xmlsoap.org/soap/encoding/"'

@@ -22,7 +22,7 @@ from brokers import Connection, ConnectionLostError, ConnectionState
 from brokers.embedded import Broker
 from soapjms import Dispatcher, Request, Service
 from soapjms.protocol.names import FailureReason
-from soapjms.zeep import AsyncClient, JmsFaultError, JmsTimeoutError, JmsTransport, JmsTransportError, threads
+from soapjms.zeep import AsyncClient, JmsFaultError, JmsTimeoutError, JmsTransport, JmsTransportError, clients
 
 ROOT = Path(__file__).parent.parent
 
@@ -236,7 +236,7 @@ def test_a_call_that_is_cancelled_before_it_is_sent(
     connection: Connection, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While every thread is at work: it never is."""
-    monkeypatch.setattr(threads, "THREADS", 1)
+    monkeypatch.setattr(clients, "THREADS", 1)
     sending, go, sent = Event(), Event(), []
 
     class Listening(Wrapped):
@@ -286,7 +286,7 @@ def test_many_calls_while_the_connection_is_lost(
     connection: Connection, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each ends when its own time is over, one-way messages too, and the threads of the loop are free meanwhile."""
-    monkeypatch.setattr(threads, "THREADS", 2)
+    monkeypatch.setattr(clients, "THREADS", 2)
     lost = Lost(connection)
 
     async def calls() -> None:
@@ -329,7 +329,7 @@ def test_a_close_while_the_connection_is_lost(
     connection: Connection, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ends calls that wait for the connection, and those behind them, with the same kind of error."""
-    monkeypatch.setattr(threads, "THREADS", 1)
+    monkeypatch.setattr(clients, "THREADS", 1)
     lost = Lost(connection)
 
     async def calls() -> None:

@@ -16,7 +16,7 @@ from zeep_kit import written
 
 import soapjms
 from brokers.embedded import Broker
-from soapjms.typed import TypedService
+from soapjms.service.typed import TypedService
 from soapjms.zeep import Client
 from soapjms.zeep.words import arguments_of, read_words
 

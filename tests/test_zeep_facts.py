@@ -457,7 +457,7 @@ def test_zeep_needs_no_httpx() -> None:
 
 
 class TestTypedServices:
-    """What `soapjms.typed` takes for granted."""
+    """What `soapjms.service.typed` takes for granted."""
 
     def test_reading(self, http: Document) -> None:
         """Input and headers are elements that read XML by themselves; without headers they make an empty object."""

@@ -12,7 +12,7 @@ from soapjms import Service, SoapVersion
 from soapjms.protocol import names
 from soapjms.protocol.envelope import Envelope, Fault, as_envelope, read_fault
 from soapjms.protocol.names import REC_NAMESPACE
-from soapjms.typed import TypedService
+from soapjms.service.typed import TypedService
 
 NS: Final = "urn:shop"
 

@@ -9,14 +9,13 @@ import os
 import ssl
 from typing import Unpack
 
-from brokers.amqp.address import Given, Options, login_of
+from brokers.adapter.endpoints import Reconnect
 from brokers.amqp.connection import AmqpConnection
-from brokers.amqp.login import Mechanism
+from brokers.amqp.url import Given, Mechanism, Options, login_of
 from brokers.connection import DEFAULT_TIMEOUT
-from brokers.credentials import Credentials
 from brokers.failover import read_failover
-from brokers.reconnect import Reconnect
 from brokers.tls import Tls
+from brokers.url import Credentials
 
 __all__ = ["AmqpConnection", "Credentials", "Mechanism", "Reconnect", "Tls", "connect"]
 
@@ -33,11 +32,11 @@ def connect(
 
     Args:
         url: `amqp://USER:PASSWORD@HOST:PORT`, or `amqps://` for TLS. Several brokers, and options for how to reconnect,
-            are written as in `brokers.failover`, parameters for what follows here as in `brokers.address`.
+            are written as in `brokers.failover`, parameters for what follows here as in `brokers.url`.
         timeout: seconds that connecting may take, and later subscribing.
         reconnect: make a lost connection again, and how; False for not at all.
         tls: whom to trust and what to show, or a context of one's own.
-        options: see `brokers.amqp.address.Given`.
+        options: see `brokers.amqp.url.Given`.
 
     Raises:
         ConnectionFailedError: nobody answers there; TlsError, LoginRefusedError: or not as we want.

@@ -11,25 +11,25 @@ from itertools import count
 from math import inf
 from uuid import uuid4
 
-from brokers.amqp.branches import Branches, Way
+from brokers.adapter.connection import LastingConnection
+from brokers.adapter.consumer import Wishes
+from brokers.adapter.endpoints import Reconnect
 from brokers.amqp.consumer import AmqpConsumer, AmqpDelivery, Shared
-from brokers.amqp.detours import AmqpEndpoints
 from brokers.amqp.dialect import capabilities_of
-from brokers.amqp.login import Login
-from brokers.amqp.mapping import to_amqp_message
+from brokers.amqp.endpoints import AmqpEndpoints
+from brokers.amqp.message import to_amqp_message
 from brokers.amqp.outcomes import RedirectedError
-from brokers.amqp.receiving import Inlet
-from brokers.amqp.sending import Outbox, Posting, Settle
+from brokers.amqp.receive import Inlet
+from brokers.amqp.redirects import Branches, Way
+from brokers.amqp.send import Outbox, Posting, Settle
 from brokers.amqp.session import AmqpSession
 from brokers.amqp.temporary import TemporaryNode
 from brokers.amqp.transaction import AmqpTransaction
-from brokers.completion import Completion
+from brokers.amqp.url import Login
 from brokers.connection import Capabilities, Consumer, Delivery, OnDelivery, RefusedSend, SendResult, Transaction
 from brokers.errors import BrokerError, ConnectionLostError, SendFailedError
-from brokers.lasting import LastingConnection
 from brokers.message import Destination, DestinationKind, Message
-from brokers.reconnect import Reconnect
-from brokers.wishes import Wishes
+from brokers.threads.futures import Completion
 
 log = logging.getLogger(__name__)
 

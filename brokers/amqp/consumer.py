@@ -1,6 +1,6 @@
 """Consumers and deliveries over AMQP: whose turn it is, and what the program decides.
 
-A consumer has one receiving link in each generation of the connection; see `brokers.amqp.receiving`.
+A consumer has one receiving link in each generation of the connection; see `brokers.amqp.receive`.
 """
 
 from __future__ import annotations
@@ -18,17 +18,16 @@ from typing import Final, NamedTuple, TypeAlias
 from proton import Condition
 from proton import Delivery as Transfer
 
-from brokers.amqp.mapping import Arrived, from_amqp_head, from_amqp_message
+from brokers.adapter.consumer import LastingConsumer, Owner, Wishes, why_of
+from brokers.amqp.message import Arrived, from_amqp_head, from_amqp_message
 from brokers.amqp.outcomes import RedirectedError, StolenError
-from brokers.amqp.receiving import Arrival, Inlet
+from brokers.amqp.receive import Arrival, Inlet
 from brokers.amqp.session import AmqpSession
 from brokers.connection import Consumer, Delivery, OnDelivery
-from brokers.crew import Crew
-from brokers.deadlines import Later
 from brokers.errors import BrokerError, ConnectionLostError
 from brokers.message import TOO_LARGE, DestinationKind, Message
-from brokers.sessions import LastingConsumer, Owner, why_of
-from brokers.wishes import Wishes
+from brokers.threads.pool import Crew
+from brokers.threads.timer import Later
 
 log = logging.getLogger(__name__)
 

@@ -13,11 +13,10 @@ from typing import Any, Final, TypeAlias
 
 from proton import Condition, Delivery, Described, Receiver, Sender, Terminus, ulong
 
-from brokers.amqp.engine import Engine
-from brokers.amqp.links import Link
+from brokers.amqp.engine import Engine, Link
 from brokers.amqp.outcomes import failure_of, is_final, refusal, transaction_of
 from brokers.amqp.sections import Section, encode
-from brokers.amqp.sending import OUTCOMES, put_symbols
+from brokers.amqp.send import OUTCOMES, put_symbols
 from brokers.errors import BrokerError, UnsupportedError
 
 DECLARE: Final = 0x31

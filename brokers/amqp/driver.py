@@ -1,8 +1,9 @@
 """One AMQP connection, of whichever side: a machine, the socket under it, and the thread that reads.
 
-proton is not made for threads, so whoever uses it holds `lock`; what it wants written is written before the lock is
-let go. The reading thread takes what arrives, has the handlers look at it, and only then, without the lock, does what
-they asked for with `later`: it may lead into code that waits for others. No object of proton's leaves the lock.
+proton is not thread-safe, so whoever uses it holds `lock`, and what it wants written is written before the lock is
+released. The reading thread takes what arrives, has the handlers look at it, and only then, without the lock, does
+what they asked for with `later`, as that may lead into code that waits for other threads. No object of proton's
+leaves the lock. A thread that waits for the socket is woken through a pair of sockets.
 """
 
 from __future__ import annotations
@@ -26,9 +27,45 @@ from proton import Condition, ProtonException
 
 from brokers.amqp.machine import Handlers, Machine
 from brokers.amqp.stack import start
-from brokers.amqp.waker import Waker
 from brokers.errors import BrokerError, ConnectionFailedError, ConnectionLostError
-from brokers.threads import Thread
+from brokers.threads.thread import Thread
+
+
+class Waker:
+    """A pair of sockets: what any thread writes on one, the thread that waits finds on the other."""
+
+    def __init__(self) -> None:
+        self._near, self._far = socket.socketpair()
+        self._near.setblocking(False)
+        self._far.setblocking(False)
+
+    def fileno(self) -> int:
+        """Say what to wait for."""
+        return self._far.fileno()
+
+    def wake(self) -> None:
+        """Wake the thread, now or as soon as it would wait."""
+        with suppress(OSError):  # it is awake, or gone
+            self._near.send(b"!")
+
+    def doze(self, seconds: float) -> None:
+        """Have the thread wait for nothing but to be woken, so many seconds at most; that it was is not noted."""
+        with suppress(OSError):  # it is gone, or the time is over
+            self._far.settimeout(seconds)
+            self._far.recv(1, socket.MSG_PEEK)
+        with suppress(OSError):
+            self._far.setblocking(False)
+
+    def rest(self) -> None:
+        """Note that the thread is awake."""
+        with suppress(OSError):
+            self._far.recv(4096)
+
+    def close(self) -> None:
+        """Let go of both."""
+        self._near.close()
+        self._far.close()
+
 
 log = logging.getLogger(__name__)
 

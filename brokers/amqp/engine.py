@@ -1,4 +1,7 @@
-"""A client's connection with a broker: dialling, greeting, one session, and who looks after which link."""
+"""A client's connection with an AMQP broker: dialling, greeting, one session, and what looks after each link.
+
+What a link has to be told is defined here; what goes over a link is in `send.py`, `receive.py` and `coordinator.py`.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,50 @@ from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import Any, Final, NoReturn, Protocol, TypeVar
 
-from proton import Condition, Endpoint, Event, Receiver, Sender, Session
+from proton import Condition, Delivery, Endpoint, Event, Receiver, Sender, Session
 
-from brokers.amqp.detours import DetourError, redirected
-from brokers.amqp.dialling import Dial
+from brokers.amqp.dial import Dial
 from brokers.amqp.driver import GOODBYE, Driver
-from brokers.amqp.links import Link
-from brokers.amqp.login import Login
+from brokers.amqp.endpoints import DetourError, redirected
 from brokers.amqp.machine import RELAY, Handlers, Machine, client_machine
 from brokers.amqp.outcomes import LIMIT, NOT_ALLOWED, text_of
-from brokers.amqp.strangers import perhaps
+from brokers.amqp.url import Login
+from brokers.amqp.wrong_port import perhaps
 from brokers.errors import BrokerError, ConnectionFailedError
+
+
+def discard(delivery: Any) -> None:
+    """Take what came of a delivery, and drop it: for links that nobody takes from any more, as proton would keep it."""
+    link = delivery.link
+    if delivery.pending and not delivery.aborted:
+        link.recv(delivery.pending)
+    if delivery.aborted or not delivery.partial:
+        link.advance()
+        delivery.settle()
+
+
+class Link(Protocol):
+    """What looks after one link. Called with the engine's lock held; it must not block."""
+
+    def opened(self, link: Sender | Receiver) -> None:
+        """The peer attached its end, or refuses to: then it has neither source nor target, and closes at once."""
+
+    def flowed(self, link: Sender | Receiver) -> None:
+        """There is credit, or less of it."""
+
+    def delivered(self, delivery: Delivery) -> None:
+        """Something arrived, or the state of what was sent has changed."""
+
+    def let_go(self) -> bool:
+        """Let go what came of a message, for want of memory; False if there is nothing to let go."""
+        return False
+
+    def closed(self, link: Sender | Receiver, condition: Condition | None) -> None:
+        """The peer detached its end, or the answer to our detaching came."""
+
+    def lost(self, error: BrokerError) -> None:
+        """The connection has ended. Called without the lock, by any thread, once."""
+
 
 REDIRECT: Final = "amqp:connection:redirect"
 

@@ -13,11 +13,11 @@ from typing import Any, Final, Protocol
 
 from proton import Collector, Connection, Transport, symbol
 
-from brokers.amqp.login import Login as ClientLogin
-from brokers.amqp.login import Mechanism
 from brokers.amqp.sasl import AMQP_HEADER, SaslClient
-from brokers.amqp.strangers import ENOUGH, check
-from brokers.amqp.streams import Stream, stream_for
+from brokers.amqp.stream import Stream, stream_for
+from brokers.amqp.url import Login as ClientLogin
+from brokers.amqp.url import Mechanism
+from brokers.amqp.wrong_port import ENOUGH, check
 from brokers.errors import ConnectionFailedError
 
 RELAY: Final = "ANONYMOUS-RELAY"

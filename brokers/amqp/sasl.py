@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from proton import Array, Data, DataException, Described, symbol, ulong
 
-from brokers.amqp.login import Login, Mechanism
+from brokers.amqp.url import Login, Mechanism
 from brokers.errors import ConnectionFailedError, LoginRefusedError
 
 SASL_HEADER: Final = b"AMQP\x03\x01\x00\x00"

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from brokers.amqp.coordinator import Coordinator
 from brokers.amqp.dialect import PLAIN, Dialect, dialect_of
 from brokers.amqp.engine import Engine
-from brokers.amqp.login import Login
-from brokers.amqp.sending import Outboxes
+from brokers.amqp.send import Outboxes
 from brokers.amqp.temporary import TemporaryNode
+from brokers.amqp.url import Login
 
 
 class AmqpSession(Engine):

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from threading import Lock
 from typing import Final, TypeVar
 
-from brokers.threads import Thread
+from brokers.threads.thread import Thread
 
 T = TypeVar("T")
 

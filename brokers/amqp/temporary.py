@@ -12,10 +12,9 @@ from typing import Final
 from proton import Condition, Delivery, Described, Receiver, Sender, Terminus, symbol, ulong
 
 from brokers.amqp.dialect import CAPABILITIES, Dialect, read_address
-from brokers.amqp.engine import Engine
-from brokers.amqp.links import Link
+from brokers.amqp.engine import Engine, Link
 from brokers.amqp.outcomes import refusal
-from brokers.amqp.sending import OUTCOMES, put_symbols
+from brokers.amqp.send import OUTCOMES, put_symbols
 from brokers.errors import BrokerError, ConnectionLostError
 from brokers.message import Destination, DestinationKind
 

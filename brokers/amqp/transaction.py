@@ -21,13 +21,13 @@ from threading import Lock
 from typing import Protocol, TypeAlias
 
 from brokers.amqp.consumer import AmqpDelivery, Fate
-from brokers.amqp.login import Login
-from brokers.amqp.sending import Posting
+from brokers.amqp.send import Posting
 from brokers.amqp.session import AmqpSession
-from brokers.completion import Completion
+from brokers.amqp.url import Login
 from brokers.connection import Delivery, RefusedSend, Transaction
 from brokers.errors import BrokerError, ClosedError, ConnectionLostError, SendFailedError
 from brokers.message import Destination, Message
+from brokers.threads.futures import Completion
 
 log = logging.getLogger(__name__)
 

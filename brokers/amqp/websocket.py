@@ -17,12 +17,12 @@ from websockets.http11 import Response
 from websockets.typing import Subprotocol
 from websockets.uri import WebSocketURI
 
-from brokers.amqp.detours import SECURE, DetourError
-from brokers.amqp.login import Binding, Login, Token, is_plain
-from brokers.amqp.strangers import perhaps
-from brokers.amqp.websocketstream import MAX_MESSAGE, WebSocketStream
+from brokers.amqp.endpoints import SECURE, DetourError
+from brokers.amqp.url import Binding, Login, Token, is_plain
+from brokers.amqp.websocket_stream import MAX_MESSAGE, WebSocketStream
+from brokers.amqp.wrong_port import perhaps
 from brokers.errors import ConnectionFailedError, LoginRefusedError
-from brokers.urls import shown
+from brokers.redaction import shown
 
 MOVED: Final = frozenset({301, 302, 303, 307, 308})
 UNAUTHORIZED: Final = 401

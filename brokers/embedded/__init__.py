@@ -1,12 +1,13 @@
 """The embedded broker: queues, topics and transactions within one process, in memory.
 
-`connect("embedded:")` and `connect("embedded:NAME")` give a connection to the broker of that name in this process; it
-lives while a connection to it is open. `Broker()` is one that nobody else finds. It keeps what a JMS provider
-promises (priority, expiry, redelivery, dead letters, temporary destinations, durable topics, selectors), and survives
-no crash.
+`connect("embedded:")` and `connect("embedded:NAME")` give a connection to the broker of that name in this process;
+it lives while a connection to it is open. `Broker()` makes one that nobody else finds. It keeps what a JMS provider
+promises (priority, expiry, redelivery, dead letters, temporary destinations, durable topics, selectors), and does
+not survive a crash.
 
-Where to read: `store.py` orders the messages of one queue, `stamps.py` writes headers, `model.py` and `core.py` are the
-broker under its lock, `connection.py` puts threads and futures around it, `broker.py` is the way in.
+Where to read: `queues.py` orders the messages of a queue and writes headers, `core.py` is the broker under its lock,
+`connection.py` puts threads and futures around it, `claims.py` has what only one client may use, `broker.py` is the
+way in.
 """
 
 from typing import Unpack
@@ -15,7 +16,7 @@ from urllib.parse import unquote
 from brokers.connection import DEFAULT_TIMEOUT, Connection
 from brokers.embedded.broker import REGISTRY, Broker, BrokerOptions
 from brokers.errors import ConnectionFailedError
-from brokers.urls import shown
+from brokers.redaction import shown
 
 __all__ = ["Broker", "BrokerOptions", "connect"]
 

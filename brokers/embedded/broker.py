@@ -12,7 +12,7 @@ from typing import Final, TypedDict
 from brokers.embedded.claims import Claims
 from brokers.embedded.connection import EmbeddedConnection
 from brokers.embedded.core import Clock, Core
-from brokers.embedded.model import Limits, Terms
+from brokers.embedded.queues import Limits, Terms
 from brokers.message import Destination
 
 DEFAULT_MAX_DELIVERIES: Final = 6

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from brokers.address import bracketed
-from brokers.connecting import SCHEMES
 from brokers.naming.errors import SECRET, NamingError, listed
-from brokers.urls import shown, without_login
+from brokers.redaction import shown, without_login
+from brokers.schemes import SCHEMES
+from brokers.url import bracketed
 
 JAVA_SCHEMES: Final[Mapping[str, int | None]] = {
     "tcp": None,

@@ -10,7 +10,6 @@ from os import PathLike
 from types import MappingProxyType
 from typing import Final, Self
 
-from brokers.connecting import SCHEMES
 from brokers.message import Destination, queue, topic
 from brokers.naming.allowed import AllowedBrokers, endpoints_of, own_endpoint, refuse_login
 from brokers.naming.dialects import (
@@ -28,8 +27,8 @@ from brokers.naming.dialects import (
     physical_name,
 )
 from brokers.naming.errors import NameNotFoundError, NamingError, listed
-from brokers.naming.javaproperties import MAX_SIZE, read_properties
-from brokers.naming.sources import MAX_TOML, content_of, read_toml
+from brokers.naming.properties_file import MAX_SIZE, MAX_TOML, content_of, read_properties, read_toml
+from brokers.schemes import SCHEMES
 
 NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 USUAL_FACTORY: Final = "ConnectionFactory"

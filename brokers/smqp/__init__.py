@@ -1,7 +1,7 @@
-"""SMQP, the Simple Message Queue Protocol of draft-tegen-smqp-01: client, server, and what both read and write.
+"""SMQP, the Simple Message Queue Protocol of draft-tegen-smqp-01: protocol, client, server and broker adapter.
 
-Where to read: `replies.py`, `words.py`, `times.py`, `topics.py`, `ids.py` and `attributes.py` are the grammar;
-`commands.py` is the table of commands; `content.py` is a message; `reading.py` and `dialogue.py` turn octets into
-events. None of them does I/O. `dialect.py` names what the draft leaves open. The client is in `client/`, the server in
-`server/`.
+Where to read: `protocol/` is what both sides read and write, without I/O: `lines.py` takes lines from octets,
+`words.py`, `ids.py`, `topics.py` and `replies.py` are the grammar, `commands.py` is the table of commands,
+`messages.py` is a message, `dialogue.py` turns octets into events, and `dialect.py` names what the draft leaves
+open. The client is in `client/`, the server in `server/`, and `adapter/` makes a `brokers.Connection` of the client.
 """

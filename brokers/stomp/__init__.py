@@ -9,14 +9,14 @@ import os
 import ssl
 from typing import Final
 
+from brokers.adapter.endpoints import Reconnect
 from brokers.connection import DEFAULT_TIMEOUT
-from brokers.credentials import Ask, Credentials
 from brokers.failover import read_failover
 from brokers.message import MAX_MESSAGE_OCTETS
-from brokers.reconnect import Reconnect
-from brokers.stomp.address import Given, login_of
 from brokers.stomp.connection import StompConnection
+from brokers.stomp.url import Given, login_of
 from brokers.tls import Tls
+from brokers.url import Ask, Credentials
 
 __all__ = ["Credentials", "Reconnect", "StompConnection", "Tls", "connect"]
 
@@ -41,7 +41,7 @@ def connect(
     Args:
         url: `stomp://USER:PASSWORD@HOST:PORT`, or `stomp+ssl://` for TLS; user and password may be left out, and are
             percent-encoded where need be. The port is 61613 unless given, with TLS 61612. Several brokers, and how to
-            reconnect, are written as in `brokers.failover`; parameters: `brokers.address`.
+            reconnect, are written as in `brokers.failover`; parameters: `brokers.url`.
         timeout: seconds that connecting may take, and later subscribing.
         heartbeat: seconds between signs of life, each way, 0 for none; without any for 1.5 times as long it is lost.
         reconnect: make a lost connection again, and how; False for not at all.

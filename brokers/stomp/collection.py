@@ -17,9 +17,9 @@ from threading import Lock
 from typing import Final, NamedTuple
 
 from brokers.errors import BrokerError, ConnectionLostError, NoAnswerError
-from brokers.stomp.acceptance import Arrival
+from brokers.stomp.acknowledge import Arrival
 from brokers.stomp.frames import Headers, sent_again
-from brokers.stomp.link import SUBSCRIBE, Link, Route, Settle, pack
+from brokers.stomp.session import SUBSCRIBE, Link, Route, Settle, pack
 
 log = logging.getLogger(__name__)
 

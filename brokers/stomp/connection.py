@@ -1,31 +1,85 @@
-"""A STOMP broker as a `brokers.Connection`: how messages, consumers and transactions go over a `Link`."""
+"""A STOMP broker as a `brokers.Connection`: how messages, consumers and transactions go over a session.
+
+Each broker of a connection is spoken to in the version that suits it. Frames are made in `frames.py`, the login is
+in `session.py`.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
 from secrets import token_hex
+from time import monotonic
 from typing import Final
 
-from brokers.completion import Completion, NearCompletion
+from brokers.adapter.connection import LastingConnection
+from brokers.adapter.consumer import Wishes
+from brokers.adapter.endpoints import Endpoints, Reconnect
 from brokers.connection import Capabilities, Delivery, OnDelivery, SendResult, Transaction
 from brokers.errors import BrokerError, ConnectionLostError, SendFailedError, UnsentError
-from brokers.lasting import LastingConnection
 from brokers.message import DeliveryMode, Destination, DestinationKind, Message
-from brokers.reconnect import Reconnect
-from brokers.stomp.acceptance import Subscription
-from brokers.stomp.annex import Annexes
+from brokers.stomp.acknowledge import Releases, Subscription
 from brokers.stomp.consumer import Shared, StompConsumer, StompDelivery
 from brokers.stomp.dialect import capabilities_of
-from brokers.stomp.endpoints import StompEndpoints
 from brokers.stomp.frames import Headers, spell, to_frame
-from brokers.stomp.link import Link, pack
-from brokers.stomp.login import Login
-from brokers.stomp.releases import Releases
 from brokers.stomp.roll import Roll
+from brokers.stomp.session import Link, UnansweredError, pack
+from brokers.stomp.temporary import Annexes
 from brokers.stomp.transaction import Names, StompTransaction
-from brokers.wishes import Wishes
+from brokers.stomp.url import Login
+from brokers.threads.futures import Completion, NearCompletion
+
+log = logging.getLogger(__name__)
+
+FIRST_LOGIN: Final = 1 / 3
+"""The part of the time for logging in after which the broker is asked once more."""
+
+LEAVE: Final = 1.0
+"""Seconds that a broker gets to confirm that we leave, to come again in another version of STOMP."""
+
+
+class StompEndpoints(Endpoints[Login, Link]):
+    """The brokers of a connection, and what was learnt of them.
+
+    Attributes:
+        versions: of STOMP, by broker, once it is known.
+    """
+
+    versions: dict[str, str]
+
+    def __init__(self, logins: Sequence[Login], on_end: Callable[[Link], None], *, randomize: bool) -> None:
+        """Take what `Endpoints` does, with what a `Link` tells when it has ended."""
+        super().__init__(logins, lambda login: Link(login, on_end), randomize=randomize)
+        self.versions = {}
+
+    def _enter(self, login: Login, timeout: float) -> Link:
+        """Log in, and once more if the broker turns out to be one to speak another version of STOMP with."""
+        until = monotonic() + timeout
+        link = self._log_in(login.speaking(self.versions.get(str(login), login.version)), until)
+        wanted = link.dialect.version
+        if wanted == link.login.version:
+            return link
+        link.close(min(until, monotonic() + LEAVE), lambda: b"")
+        self.versions[str(login)] = wanted
+        return self._log_in(login.speaking(wanted), until)
+
+    def _log_in(self, login: Login, until: float) -> Link:
+        """Log in; once more, on another socket, if the broker accepts the first and then says nothing.
+
+        One that has locked up some of its threads answers on the others: Artemis does, see `confirms_leave`.
+        """
+        left = max(0.0, until - monotonic())
+        link = self._next(login)
+        try:
+            link.open(left, left * FIRST_LOGIN)
+        except UnansweredError as error:
+            log.warning("%s; logging in once more", error)
+            link = self._next(login)
+            link.open(max(0.0, until - monotonic()))
+        return link
+
 
 SENT: Final = SendResult()
 """STOMP never tells a sender the JMSMessageID."""
@@ -38,7 +92,7 @@ class StompConnection(LastingConnection[Link, StompConsumer]):
     """One program's way to a STOMP broker. `brokers.connect` makes it.
 
     With a `prefetch` above 1, transactions get slower with every message (ActiveMQ Classic). With `auto_accept` the
-    broker is told in chunks, see `brokers.stomp.acceptance`. The broker makes a temporary destination when it is first
+    broker is told in chunks, see `brokers.stomp.acknowledge`. The broker makes a temporary destination when it is first
     consumed from or named as a reply-to. ActiveMQ Classic ends it with the session, Artemis with its last consumer.
     """
 

@@ -18,9 +18,8 @@ from threading import TIMEOUT_MAX, Event, Lock
 from time import monotonic
 from typing import Final, NamedTuple
 
+from brokers.adapter.consumer import LastingConsumer, Owner, Wishes
 from brokers.connection import Delivery, OnDelivery
-from brokers.crew import Crew
-from brokers.deadlines import Later
 from brokers.errors import (
     BrokerError,
     ConnectionLostError,
@@ -30,16 +29,15 @@ from brokers.errors import (
     SendFailedError,
 )
 from brokers.message import Destination, DestinationKind
-from brokers.sessions import LastingConsumer, Owner
-from brokers.stomp.acceptance import Acceptances, Arrival, Subscription
-from brokers.stomp.annex import Home
+from brokers.stomp.acknowledge import MAX_DELIVERIES, Acceptances, Arrival, Releases, Subscription, pause_after
+from brokers.stomp.codec import NO_MEMORY
 from brokers.stomp.collection import PATIENCE, Collection, Wanted, groups, uncollected
-from brokers.stomp.cutting import NO_MEMORY
 from brokers.stomp.dialect import Dialect
 from brokers.stomp.frames import Headers, acknowledgement, dead_letter, from_frame, spell, subscribe_headers
-from brokers.stomp.link import SUBSCRIBE, Link, Route, Settle, pack
-from brokers.stomp.releases import MAX_DELIVERIES, Releases, pause_after
-from brokers.wishes import Wishes
+from brokers.stomp.session import SUBSCRIBE, Link, Route, Settle, pack
+from brokers.stomp.temporary import Home
+from brokers.threads.pool import Crew
+from brokers.threads.timer import Later
 
 log = logging.getLogger(__name__)
 
@@ -121,7 +119,7 @@ class StompDelivery(Delivery):
         """Give back all that this consumer holds; from a topic only this one. Else as `accept`.
 
         That happens after a pause, longer each time the same message comes back, and the last time it becomes a dead
-        letter; see `brokers.stomp.releases`.
+        letter; see `brokers.stomp.acknowledge`.
         """
         with self.arrival.subscription.link.writing:
             if not self.is_held:
@@ -756,7 +754,7 @@ def _note_uncollected(error: BrokerError | None) -> None:
 
 def acknowledgement_mode(wishes: Wishes, dialect: Dialect) -> str:
     """Say the `ack` of the SUBSCRIBE frame."""
-    if wishes.auto_accept:  # see `brokers.stomp.acceptance`
+    if wishes.auto_accept:  # see `brokers.stomp.acknowledge`
         return "client" if dialect.accepts_earlier else "client-individual"
     # Within transactions `client-individual` gets slower with every message on ActiveMQ Classic, and with a single
     # message outstanding the cumulative `client` acknowledges no other.

@@ -1,6 +1,6 @@
 """Messages to STOMP frames and back: pure functions, tested without a broker.
 
-Headers here are as they mean, not as they are escaped on the wire; `brokers.stomp.link` does that.
+Headers here are as they mean, not as they are escaped on the wire; `brokers.stomp.session` does that.
 
 Spec: STOMP 1.2, frames SEND, MESSAGE and ERROR.
 """

@@ -21,12 +21,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from brokers.deadlines import Later
 from brokers.errors import BrokerError
 from brokers.message import Destination, DestinationKind, topic
-from brokers.stomp.acceptance import Subscription
+from brokers.stomp.acknowledge import Subscription
 from brokers.stomp.frames import spell
-from brokers.stomp.link import SUBSCRIBE, Link, Route, pack
+from brokers.stomp.session import SUBSCRIBE, Link, Route, pack
+from brokers.threads.timer import Later
 
 log = logging.getLogger(__name__)
 

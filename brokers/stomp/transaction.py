@@ -23,15 +23,15 @@ from functools import partial
 from threading import Lock
 from typing import NamedTuple, Protocol
 
-from brokers.completion import Completion
 from brokers.connection import Delivery, RefusedSend, Transaction
 from brokers.errors import BrokerError, ClosedError, SendFailedError
 from brokers.message import Message
-from brokers.stomp.acceptance import Arrival, Subscription
+from brokers.stomp.acknowledge import Arrival, Subscription
 from brokers.stomp.collection import Wanted
 from brokers.stomp.consumer import Fate, StompConsumer, StompDelivery
 from brokers.stomp.frames import Headers
-from brokers.stomp.link import Link, Settle, pack
+from brokers.stomp.session import Link, Settle, pack
+from brokers.threads.futures import Completion
 
 log = logging.getLogger(__name__)
 

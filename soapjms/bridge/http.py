@@ -1,6 +1,6 @@
 """SOAP over HTTP in, SOAP over JMS out: an ASGI application that HTTP SOAP clients take for the service.
 
-Mount it in a program, or have `soapjms.bridge.listening` serve it. Only the envelope, its attachments and its action
+Mount it in a program, or have `soapjms.bridge.listener` serve it. Only the envelope, its attachments and its action
 go on to the service; no header of HTTP does. Bodies, calls and time have limits.
 
 Spec: SOAP 1.1 6; SOAP 1.2 Part 2 7; WS-I Basic Profile 1.1 3.4.
@@ -27,24 +27,23 @@ except ImportError as _error:
     raise ImportError(f"soapjms.bridge.http needs starlette ({_error}): pip install 'soapjms[bridge]'") from _error
 
 from brokers.connection import Connection
-from brokers.threads import Pool
-from brokers.urls import shown as shown_url
-from soapjms.arguments import at_least_one, connection_to, finite
-from soapjms.bridge.bodies import soap_version_of
-from soapjms.bridge.calling import Asked, Behind, Served, serve, too_long, written_answer
+from brokers.redaction import shown as shown_url
+from brokers.threads.thread import Pool
+from soapjms.bridge.backend import Asked, Behind, Served, serve, too_long, written_answer
+from soapjms.bridge.faults import NO_STORE, RETRY, RefusedError, failed
+from soapjms.bridge.message import soap_version_of
 from soapjms.bridge.pace import MAX_HELD, PIECE_TIMEOUT, Pace
-from soapjms.bridge.refusing import NO_STORE, RETRY, RefusedError, failed
-from soapjms.calling import DEFAULT_TIMEOUT
-from soapjms.client import Client
+from soapjms.client.call import Response as Answer
+from soapjms.client.client import DEFAULT_TIMEOUT, Client
 from soapjms.protocol.content import ContentType, parse_content_type
 from soapjms.protocol.errors import CallFailedError, UsageError
 from soapjms.protocol.limits import DEFAULT_LIMITS, MIB, Limits
 from soapjms.protocol.names import KNOWN_MEDIA_TYPES, Profile
-from soapjms.protocol.showing import shown
+from soapjms.protocol.text import shown
 from soapjms.protocol.uri import JmsUri
 from soapjms.protocol.values import Value
 from soapjms.protocol.wsdl import Port
-from soapjms.response import Response as Answer
+from soapjms.validation import at_least_one, connection_to, finite
 
 log = logging.getLogger("soapjms.bridge")
 

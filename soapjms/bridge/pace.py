@@ -16,9 +16,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope, Send
 
-from brokers.room import Held, Room
-from soapjms.bridge.calling import too_long
-from soapjms.bridge.refusing import RETRY, RefusedError
+from brokers.listeners.room import Held, Room
+from soapjms.bridge.backend import too_long
+from soapjms.bridge.faults import RETRY, RefusedError
 from soapjms.protocol.limits import MIB
 
 log = logging.getLogger("soapjms.bridge")

@@ -19,15 +19,13 @@ from typing import Any, Final, TypeAlias
 
 from lxml import etree
 
-from soapjms.answers import Answer, Reply
-from soapjms.bridge.bodies import http_form, read_http, taken
-from soapjms.operations import Asking, Match, Operations
-from soapjms.policy import DEFAULT, Policy
+from soapjms.bridge.message import http_form, read_http, taken
 from soapjms.protocol.content import gunzip
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
-from soapjms.request import Request
-from soapjms.routing import Route
+from soapjms.reply import Answer, Reply
+from soapjms.service.operations import Asking, Match, Operations, Route
+from soapjms.service.request import DEFAULT, Policy, Request
 
 log = logging.getLogger("soapjms.bridge")
 

@@ -12,23 +12,21 @@ from typing import Any, Final
 import click
 
 from brokers.connection import Connection, ConnectionState
-from brokers.descriptors import raise_limit
-from soapjms.bridge.calling import Behind
+from brokers.listeners.descriptors import raise_limit
+from soapjms.bridge.backend import Behind
 from soapjms.bridge.http import MAX_BODY, MAX_CALLS, HttpBridge
-from soapjms.bridge.listening import MAX_CONNECTIONS, Listener
+from soapjms.bridge.listener import MAX_CONNECTIONS, Listener
 from soapjms.bridge.pace import MAX_HELD
-from soapjms.bridge.published import port_of
-from soapjms.calling import DEFAULT_TIMEOUT
+from soapjms.bridge.wsdl import port_of
+from soapjms.cli.commands import SECONDS, Range
 from soapjms.cli.configuration import is_debug
-from soapjms.cli.connecting import CONNECTION_OPTION, opened, read_names
-from soapjms.cli.ending import ending
-from soapjms.cli.healthpage import Board, health_answers
-from soapjms.cli.numbers import SECONDS, Range
-from soapjms.cli.page import Page
+from soapjms.cli.connection import CONNECTION_OPTION, opened, read_names
+from soapjms.cli.runner import BEAT, FAILED, PING_TIMEOUT, ending, log_to_terminal
 from soapjms.cli.serve import serve_until_told, serving_options
-from soapjms.cli.serving import BEAT, FAILED, PING_TIMEOUT, log_to_terminal
+from soapjms.cli.status_page import Board, Page, health_answers
 from soapjms.cli.terminal import ANNOUNCED_OPTION, announce
 from soapjms.cli.wsdl import refusing, settings
+from soapjms.client.client import DEFAULT_TIMEOUT
 from soapjms.observing import Health
 from soapjms.protocol.errors import InvalidWsdlError, PingFailedError, UsageError
 from soapjms.protocol.names import PROFILES

@@ -1,4 +1,7 @@
-"""`soapjms call`: send an envelope to a service, print what it answers."""
+"""`soapjms call`: send an envelope to a service, or call an operation of a WSDL, and print what comes back.
+
+`soapjms call WSDL OPERATION NAME=VALUE…` is a call through zeep, from words to words.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,11 @@ from rich.syntax import Syntax
 
 from brokers.files import check_files
 from brokers.message import Message, MessageType
-from soapjms.cli.connecting import CONNECTION_OPTION, TIMEOUT_OPTION, opened, place_of, place_options, read_names
+from soapjms.cli.connection import CONNECTION_OPTION, TIMEOUT_OPTION, opened, place_of, place_options, read_names
 from soapjms.cli.terminal import console
 from soapjms.cli.wsdl import settings
-from soapjms.client import Client
+from soapjms.client.call import UNPARSED_HINT, Response
+from soapjms.client.client import Client
 from soapjms.protocol.assertions import Outcome
 from soapjms.protocol.attachments import Attachment, Part
 from soapjms.protocol.envelope import Fault, serialize
@@ -29,7 +33,6 @@ from soapjms.protocol.names import DEFAULT_PROFILE, PROFILES
 from soapjms.protocol.record import EPOCH, Record, to_members
 from soapjms.protocol.uri import visible
 from soapjms.protocol.wsdl import Port
-from soapjms.response import UNPARSED_HINT, Response
 
 FINDINGS: Final = 1
 UNKNOWN_TYPE: Final = "application/octet-stream"
@@ -122,7 +125,7 @@ def _typed(words: tuple[str, ...], read_from: Any, save: Path | None, **options:
             raise click.UsageError(f"--{name.replace('_', '-')} is for an envelope; with WSDL OPERATION they say it")
     try:
         import soapjms.zeep  # noqa: F401  # first, as it says which extra is missing
-        from soapjms.cli import typedcall
+        from soapjms.cli import typed_call
     except ImportError as error:
         raise click.UsageError(f"{error}") from None
     action, as_json = options.pop("action"), options.pop("as_json")
@@ -130,11 +133,11 @@ def _typed(words: tuple[str, ...], read_from: Any, save: Path | None, **options:
         options["properties"] = {**options["properties"], "soapAction": action}
     place = {"port": options.pop("port"), "uri": options["uri"], "allow": options.pop("allow")}
     if len(words) == 1:
-        listed = list(typedcall.list_operations(words[0], **place))
+        listed = list(typed_call.list_operations(words[0], **place))
         click.echo(json.dumps({"operations": listed}) if as_json else "\n".join(listed))
         return None
-    planned = typedcall.plan(words, read_from, **place)
-    outcome = typedcall.perform(planned, **options)
+    planned = typed_call.plan(words, read_from, **place)
+    outcome = typed_call.perform(planned, **options)
     response = outcome.response
     if response is None:
         if as_json:
@@ -142,9 +145,9 @@ def _typed(words: tuple[str, ...], read_from: Any, save: Path | None, **options:
         return None
     saved = [] if save is None else save_parts(response, save)
     if as_json:
-        click.echo(json.dumps({"result": typedcall.plain_value(outcome.result), **members(response, saved)}))
+        click.echo(json.dumps({"result": typed_call.plain_value(outcome.result), **members(response, saved)}))
     else:
-        typedcall.show_result(outcome.result)
+        typed_call.show_result(outcome.result)
         show_lines(response, saved)
     return response
 

@@ -17,21 +17,20 @@ import click
 from brokers.connection import Connection, ConnectionState
 from brokers.errors import BrokerError
 from brokers.message import Destination, topic
-from soapjms.calling import DEFAULT_TIMEOUT
-from soapjms.capture import Capture
-from soapjms.capturelog import DEFAULT_ROTATION, CaptureLog
-from soapjms.cli.connecting import CONNECTION_OPTION, open_url
-from soapjms.cli.ending import ending
-from soapjms.cli.numbers import SECONDS, Range
+from soapjms.capture.log import DEFAULT_ROTATION, CaptureLog
+from soapjms.capture.masking import Mask
+from soapjms.capture.sources import TAPS, TapPoint, tap_point, typed_view
+from soapjms.capture.tap import Capture
+from soapjms.cli.commands import SECONDS, Range
+from soapjms.cli.connection import CONNECTION_OPTION, open_url
 from soapjms.cli.progress import progress
+from soapjms.cli.runner import ending
 from soapjms.cli.status import USAGE
 from soapjms.cli.terminal import announce
-from soapjms.masking import Mask
+from soapjms.client.client import DEFAULT_TIMEOUT
 from soapjms.progress import Phase
 from soapjms.protocol.record import format_time
 from soapjms.protocol.uri import visible
-from soapjms.taps import TAPS, TapPoint, tap_point
-from soapjms.typedview import typed_view
 
 MIB: Final = 1 << 20
 FINDINGS: Final = 1

@@ -1,4 +1,8 @@
-"""The group of commands, and the table that says which module holds each."""
+"""The group of commands, and the table that says which module holds each.
+
+The types of options for numbers are here too: finite ones, as `nan` and `inf` are numbers to Python, and times that
+can be waited for. A command itself belongs in a module of its own, which is imported when it is run.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +13,15 @@ from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
+from math import isfinite
 from traceback import format_exception
 from typing import Any, Final, NamedTuple
 
 import click
 
 from brokers.errors import BrokerError
-from brokers.urls import without_logins
-from soapjms.cli.configuration import (
-    CONFIG_VARIABLE,
-    DEBUG,
-    DebugOption,
-    equip,
-    read_defaults,
-    unknown_variables,
-)
+from brokers.redaction import without_logins
+from soapjms.cli.configuration import CONFIG_VARIABLE, DEBUG, DebugOption, equip, read_defaults, unknown_variables
 from soapjms.cli.status import INTERRUPTED, NOT_KNOWN, USAGE
 from soapjms.cli.trust import UNNAMED
 from soapjms.protocol.errors import CallFailedError, CallTimeoutError, SoapJmsError
@@ -170,3 +168,21 @@ def soapjms(ctx: click.Context, config: str | None) -> None:
 
 
 soapjms.params.append(DebugOption())
+
+
+LONGEST: Final = 365 * 86400
+"""Seconds that a command may wait for anything: a year."""
+
+
+class Range(click.FloatRange):
+    """A range of finite numbers. NaN is smaller than no bound and larger than none, so click lets it through."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number."""
+        number = super().convert(value, param, ctx)
+        if not isfinite(number):
+            self.fail(f"{value} is no finite number.", param, ctx)
+        return number
+
+
+SECONDS: Final = Range(min=0, max=LONGEST, min_open=True)

@@ -11,8 +11,8 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from soapjms.cli.connecting import CONNECTION_OPTION, place_of, place_options, read_names
-from soapjms.cli.numbers import SECONDS
+from soapjms.cli.commands import SECONDS
+from soapjms.cli.connection import CONNECTION_OPTION, place_of, place_options, read_names
 from soapjms.cli.terminal import console
 from soapjms.cli.wsdl import settings
 from soapjms.doctor import CHECKS, Finding, Outcome, Patient, examine

@@ -12,8 +12,8 @@ from soapjms.cli.terminal import console
 from soapjms.cli.wsdl import ALLOW_OPTION, JSON_OPTION, property_table, refusing, settings
 from soapjms.protocol.properties import Effective
 from soapjms.protocol.uri import visible
-from soapjms.protocol.wsdl.addresses import read_uri
-from soapjms.protocol.wsdl.showing import overridden_members, property_members
+from soapjms.protocol.wsdl.as_json import overridden_members, property_members
+from soapjms.protocol.wsdl.model import read_uri
 from soapjms.wsdl import read_wsdl
 
 

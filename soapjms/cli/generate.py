@@ -9,8 +9,8 @@ from typing import Any
 import click
 from rich.table import Table
 
-from soapjms.capturelog import DEFAULT_ROTATION
-from soapjms.cli.numbers import Range
+from soapjms.capture.log import DEFAULT_ROTATION
+from soapjms.cli.commands import Range
 from soapjms.cli.progress import progress
 from soapjms.cli.terminal import console
 from soapjms.generate import BROKEN, DISORDER, FORMS, PACE, VIOLATIONS, Generated, generate

@@ -18,9 +18,8 @@ from soapjms.cli.terminal import console
 from soapjms.protocol.assertions import Outcome
 from soapjms.protocol.errors import UsageError
 from soapjms.replay.report import load, visible
-from soapjms.replay.report.comparing import Change, Comparison, Share, Turn, compare
-from soapjms.replay.report.stored import as_written
-from soapjms.replay.report.writing import rewrite
+from soapjms.replay.report.comparison import Change, Comparison, Share, Turn, compare
+from soapjms.replay.report.files import as_written, rewrite
 
 STYLES: Final = {Turn.WORSE: "bold red", Turn.BETTER: "green"}
 SHOWN: Final = (Turn.WORSE, Turn.BETTER, Turn.NO_LONGER, Turn.NEWLY)

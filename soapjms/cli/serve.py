@@ -14,14 +14,11 @@ from urllib.parse import urlsplit
 import click
 
 from brokers.failover import read_failover
+from soapjms.cli.commands import Range
 from soapjms.cli.configuration import is_debug
-from soapjms.cli.ending import ending
-from soapjms.cli.healthpage import START_TIMEOUT, Board, health_answers
-from soapjms.cli.measuring import Measuring, measuring
-from soapjms.cli.numbers import Range
-from soapjms.cli.page import Answer, Page
-from soapjms.cli.processes import Supervisor
-from soapjms.cli.serving import Serving, log_to_terminal, run
+from soapjms.cli.runner import Serving, ending, log_to_terminal, run
+from soapjms.cli.status_page import START_TIMEOUT, Answer, Board, Measuring, Page, health_answers, measuring
+from soapjms.cli.supervisor import Supervisor
 from soapjms.cli.terminal import ANNOUNCED_OPTION, announce
 from soapjms.cli.wsdl import refusing, settings
 from soapjms.protocol.names import PROFILES

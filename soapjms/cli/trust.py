@@ -17,7 +17,7 @@ import click
 from click.core import ParameterSource
 
 from brokers.failover import read_failover
-from brokers.urls import shown
+from brokers.redaction import shown
 
 UNNAMED: Final = "soapjms.unnamed"
 """Under which the context of click knows that its defaults are of a file that nobody named."""

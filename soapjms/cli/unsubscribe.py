@@ -8,13 +8,13 @@ import click
 
 from brokers.message import Destination
 from brokers.naming import Names
-from soapjms.addressing import destination_of
-from soapjms.arguments import durable_on
-from soapjms.cli.connecting import CONNECTION_OPTION, TIMEOUT_OPTION, opened, place_of, place_options, read_names
+from soapjms.cli.connection import CONNECTION_OPTION, TIMEOUT_OPTION, opened, place_of, place_options, read_names
 from soapjms.cli.terminal import announce
+from soapjms.destinations import destination_of
 from soapjms.protocol.uri import visible
 from soapjms.protocol.wsdl import Port
-from soapjms.protocol.wsdl.addresses import read_uri
+from soapjms.protocol.wsdl.model import read_uri
+from soapjms.validation import durable_on
 
 
 @click.command("unsubscribe")

@@ -18,7 +18,7 @@ from soapjms.cli.terminal import console
 from soapjms.cli.wsdl import JSON_OPTION
 from soapjms.protocol.properties import request_uri
 from soapjms.protocol.uri import JmsUri, Mode, Severity, parse, visible
-from soapjms.protocol.uri.showing import without_user_info
+from soapjms.protocol.uri.redact import without_user_info
 
 STYLES: Final = {Severity.SYNTAX: "bold red", Severity.VALUE: "red", Severity.NOTE: "yellow"}
 

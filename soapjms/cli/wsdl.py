@@ -21,8 +21,8 @@ from soapjms.protocol.properties import Origin
 from soapjms.protocol.uri import visible
 from soapjms.protocol.values import Value
 from soapjms.protocol.wsdl import Description, Finding, Severity
+from soapjms.protocol.wsdl.as_json import finding_members, members
 from soapjms.protocol.wsdl.lint import lint
-from soapjms.protocol.wsdl.showing import finding_members, members
 from soapjms.protocol.wsdl.write import LEVELS, NewPort
 from soapjms.wsdl import add_jms_port, read_wsdl
 

@@ -1,9 +1,8 @@
 """What may be in the way of a call, looked for in order, the cheap things first: one table of checks.
 
 A check returns what it found; what is wrong comes with the command that mends it and the page of the docs that says
-more. Whatever rests on something that failed is not tried. `model.py` has the words, `machine.py` looks at this
-machine, `ways.py` knows the schemes of URLs, `broker.py` looks at the address and the broker, `others.py`
-at what clients over other protocols make of us.
+more. Whatever rests on something that failed is not tried. `model.py` has the words, `checks.py` looks at this
+machine, the address and the broker, `others.py` at what clients over other protocols make of us.
 """
 
 from __future__ import annotations
@@ -11,16 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from soapjms.doctor.broker import (
+from soapjms.doctor.checks import (
     check_address,
     check_clock,
     check_destination,
+    check_extras,
+    check_folder,
+    check_java,
     check_login,
     check_port,
+    check_python,
     check_replies,
     check_round_trip,
 )
-from soapjms.doctor.machine import check_extras, check_folder, check_java, check_python
 from soapjms.doctor.model import Finding, Outcome, Patient, Seen, skipped
 from soapjms.doctor.others import check_others
 from soapjms.protocol.uri import visible

@@ -12,8 +12,8 @@ from typing import Final
 from brokers.connection import Connection, Delivery
 from brokers.errors import BrokerError
 from brokers.message import DeliveryMode, Message, MessageType
+from soapjms.doctor.checks import WAYS, schemes_of
 from soapjms.doctor.model import Outcome, Patient, Seen, ok, skipped
-from soapjms.doctor.ways import WAYS, schemes_of
 
 WHOLE: Final = {True: "JMS_AMQP_NATIVE = TRUE", False: "JMS_AMQP_NATIVE IS NULL"}
 """Selectors of ActiveMQ Classic for messages over AMQP that it keeps whole, and that it makes messages of JMS of."""

@@ -1,9 +1,9 @@
 """Generate capture logs: traffic as real stacks make it, of any size, with breaches at known rates.
 
-For benchmarks, and to hold the judge against what is known: each breach has a label. The same arguments give the same
-octets. `shapes.py` says what exchanges look like, `calls.py` makes their messages, `table.py` has the ways to break the
-rules (what a row of it is says `violations.py`), `capturing.py` who captured what, `labels.py` what a replay has to
-find, `writing.py` writes.
+For benchmarks, and to hold the judge against what is known: each breach has a label. The same arguments give the
+same octets. `shapes.py` says what exchanges look like, `calls.py` makes their messages, `violations.py` says what
+one way to break the rules is and `table.py` has them all, `traffic.py` says who captured what and what a replay has
+to find, `files.py` writes.
 
 Spec: capture record, version 1.
 """
@@ -19,13 +19,11 @@ from random import Random
 from types import MappingProxyType
 from typing import Any, Final
 
-from soapjms.capturelog import DEFAULT_ROTATION
+from soapjms.capture.log import DEFAULT_ROTATION
 from soapjms.generate.calls import Call, Caller
-from soapjms.generate.capturing import SECOND, Line
-from soapjms.generate.labels import Totals, labels
+from soapjms.generate.files import FORMS, LogWriter, writer
 from soapjms.generate.table import VIOLATIONS
-from soapjms.generate.traffic import START, Chances, Traffic, calls
-from soapjms.generate.writing import FORMS, LogWriter, writer
+from soapjms.generate.traffic import SECOND, START, Chances, Line, Totals, Traffic, calls, labels
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.names import DEFAULT_PROFILE, EDITIONS, Profile
 

@@ -14,11 +14,11 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from soapjms.capturelog import file_name
-from soapjms.generate.capturing import Line
+from soapjms.capture.log import file_name
+from soapjms.generate.traffic import Line
 from soapjms.generate.violations import Members
 from soapjms.protocol.record import VERSION
-from soapjms.replay.schema import DESTINATION, RECORDS
+from soapjms.replay.parquet import DESTINATION, RECORDS
 
 ROWS: Final = 10_000
 """In a row group."""

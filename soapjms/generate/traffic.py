@@ -1,23 +1,170 @@
-"""Calls one after another, and their lines in the order in which a log has them.
+"""Calls one after another, as the lines of a log in their order, with their labels and the totals for a replay.
 
-Memory is that of the lines of some seconds, and of the answers that come late.
+This file decides who captured a message, when and by whose clock, what each of them knew, and what a replay has to
+find. Memory is that of the lines of some seconds, and of the answers that come late.
+
+Spec: capture record, version 1, "Verdicts".
 """
 
 from __future__ import annotations
 
+import json
+from base64 import b64encode
 from bisect import bisect
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
+from hashlib import sha256
 from heapq import heappop, heappush
 from itertools import accumulate
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from soapjms.generate.calls import Call, Caller
-from soapjms.generate.capturing import SECOND, Line, lines
-from soapjms.generate.shapes import Answer, draw
+from soapjms.generate.shapes import Answer, Seen, draw
 from soapjms.generate.table import VIOLATIONS
-from soapjms.generate.violations import Violation
+from soapjms.generate.violations import Members, Violation
+from soapjms.protocol.assertions import ASSERTIONS, Level, Outcome
+from soapjms.protocol.exchange import DEFAULT_WINDOW
+from soapjms.protocol.names import Profile, profile
+from soapjms.protocol.record import Direction, Node
+
+SECOND: Final = 1_000_000
+"""Microseconds, as all times in here."""
+LATENCY: Final = 0.08 * SECOND
+SERVICE_CLOCK: Final = -4_000
+"""The service's clock is behind: it captures some requests before their client does."""
+ON_THE_WAY: Final = 3_000
+WINDOW: Final = DEFAULT_WINDOW.total_seconds() * SECOND
+
+
+class Written:
+    """A message as all its captures have it.
+
+    Attributes:
+        members: of the capture record, but for the body.
+        body: None where it is in `members`, as that of a map is.
+    """
+
+    __slots__ = ("_text", "body", "members")
+
+    def __init__(self, message: Members) -> None:
+        body = message["body"]
+        self.members = message
+        self.body: bytes | str | None = body if isinstance(body, bytes | str) else None
+        if self.body is not None:
+            octets = self.body.encode() if isinstance(self.body, str) else self.body
+            self.members = {**message, "sha256": sha256(octets).hexdigest()}
+        self._text: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The members as JSON, without the brace before them."""
+        if self._text is None:
+            body = {"body": b64encode(self.body).decode("ascii")} if isinstance(self.body, bytes) else {}
+            self._text = _ENCODER.encode({**self.members, **body})[1:]
+        return self._text
+
+
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+class Line(NamedTuple):
+    """One capture of a message: when, who captured it, what it is, where that was known."""
+
+    time: int
+    node: Node
+    direction: Direction | None
+    message: Written
+
+    def to_json(self) -> str:
+        """Write it as a line of a log, without its end."""
+        stated = f'"direction":"{self.direction}",' if self.direction else ""
+        return f'{{"v":1,"time":"{format_microseconds(self.time)}",{stated}"node":"{self.node}",{self.message.text}'
+
+
+class _View(NamedTuple):
+    """One capture of a message: how much later than it passed, by whom, and whether direction and id were known."""
+
+    delay: int
+    node: Node
+    knows_direction: bool = True
+    over_stomp: bool = False
+
+
+_CLIENT: Final = _View(0, Node.REQUESTING)
+_TAP: Final = _View(1_000, Node.TAP, knows_direction=False)
+_SERVICE: Final = _View(ON_THE_WAY + SERVICE_CLOCK, Node.RESPONDING)
+_STOMP_CLIENT: Final = _View(0, Node.REQUESTING, over_stomp=True)
+
+VIEWS: Final = {
+    Seen.TAP: (_TAP,),
+    Seen.NODES: (_CLIENT, _SERVICE),
+    Seen.ALL: (_CLIENT, _TAP, _SERVICE),
+    Seen.STOMP: (_STOMP_CLIENT, _SERVICE),
+}
+ONE_WAY_NODES: Final = {Node.REQUESTING: Node.SENDING, Node.RESPONDING: Node.RECEIVING, Node.TAP: Node.TAP}
+
+
+def lines(call: Call, random: Random) -> Iterator[Line]:
+    """Give out all captures of a call's messages."""
+    shape = call.shape
+    one_way = shape.answer is Answer.NONE
+    views = VIEWS[Seen.NODES if one_way and shape.seen is Seen.STOMP else shape.seen]
+    direction = Direction.ONE_WAY if one_way else Direction.REQUEST
+    if call.earlier is not None:
+        early = call.sent - int((5 + 20 * random.random()) * SECOND)
+        yield from _captured(call.earlier, early, direction, [_TAP if shape.seen is Seen.TAP else _CLIENT])
+    yield from _captured(call.request, call.sent, direction, views)
+    answered = call.sent + int(2_000 + random.expovariate(1 / LATENCY))
+    if shape.redelivered and _SERVICE in views:
+        again = call.sent + int((1 + 4 * random.random()) * SECOND)
+        answered += again - call.sent
+        message = {**call.request, "jms": {**call.request["jms"], "redelivered": True}}
+        yield from _captured(message, again, direction, [_SERVICE])
+    if call.response is not None:
+        if shape.answer is Answer.LATE:
+            answered += int(WINDOW) + 60 * SECOND
+        yield from _captured(call.response, answered, Direction.RESPONSE, _of_response(views))
+
+
+def _of_response(views: tuple[_View, ...]) -> list[_View]:
+    """Of a response the client knows the id."""
+    return [each._replace(delay=ON_THE_WAY - each.delay, over_stomp=False) for each in views]
+
+
+def _captured(
+    message: Members, time: int, direction: Direction, views: tuple[_View, ...] | list[_View]
+) -> Iterator[Line]:
+    written = Written(message)
+    for view in views:
+        node = ONE_WAY_NODES[view.node] if direction is Direction.ONE_WAY else view.node
+        known = direction if view.knows_direction else None
+        hidden = view.over_stomp and "correlation_id" in message["jms"]
+        yield Line(time + view.delay, node, known, Written(_over_stomp(message)) if hidden else written)
+
+
+def _over_stomp(message: Members) -> Members:
+    """A STOMP sender never learns the JMSMessageID, and properties are strings to it."""
+    properties = {
+        name: value if isinstance(value, str) else json.dumps(value) for name, value in message["properties"].items()
+    }
+    jms = {name: value for name, value in message["jms"].items() if name != "message_id"}
+    return {**message, "jms": jms, "properties": properties, "untyped": True}
+
+
+def format_microseconds(time: int) -> str:
+    """Write a time in microseconds since 1970 as RFC 3339."""
+    seconds, rest = divmod(time, SECOND)
+    return f"{_second(seconds)}.{rest:06}Z"
+
+
+@lru_cache(maxsize=4096)
+def _second(seconds: int) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}"
+
 
 START: Final = datetime(2026, 1, 5, 8, tzinfo=UTC)
 MESSAGES_OF_A_CALL: Final = 1.85
@@ -80,3 +227,83 @@ class Traffic:
         """Give out what is left."""
         while self._waiting:
             yield heappop(self._waiting)[2]
+
+
+MISSING: Final = "missingResponse"
+"""The event that a request has no response, or none within the window."""
+
+
+@dataclass(slots=True)
+class Totals:
+    """Counts, called as in the summary of a replay.
+
+    Attributes:
+        violations: how many exchanges each row of the table was used for.
+        assertions: how many failed verdicts and warnings each assertion is to get.
+    """
+
+    records: int = 0
+    messages: int = 0
+    exchanges: int = 0
+    one_way: int = 0
+    missing: int = 0
+    without_request: int = 0
+    violations: Counter[str] = field(default_factory=Counter)
+    assertions: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def add(self, call: Call) -> None:
+        """Count the messages of a call."""
+        answered = call.response is not None and call.shape.answer is not Answer.LATE
+        self.messages += len(call.messages)
+        self.exchanges += answered
+        self.one_way += call.shape.answer is Answer.NONE
+        self.missing += call.shape.answer in (Answer.MISSING, Answer.LATE)
+        self.missing += call.earlier is not None
+        self.without_request += call.shape.answer is Answer.LATE
+
+    def members(self) -> dict[str, Any]:
+        """Return what expected.json says of them."""
+        assertions: dict[str, dict[str, int]] = {}
+        for (name, verdict), number in sorted(self.assertions.items()):
+            assertions.setdefault(name, {})[verdict] = number
+        return {
+            "records": self.records,
+            "messages": self.messages,
+            "copies": self.records - self.messages,
+            "exchanges": self.exchanges,
+            "one_way": self.one_way,
+            "unpaired": {"missingResponses": self.missing, "responsesWithoutRequest": self.without_request},
+            "violations": dict(sorted(self.violations.items())),
+            "assertions": assertions,
+        }
+
+
+def labels(call: Call, totals: Totals) -> list[str]:
+    """Return the labels of a call as lines, none of one that keeps all rules and is answered; count them."""
+    found: list[dict[str, Any]] = []
+    if call.violation is not None:
+        broken = [_broken(call, *each, totals) for each in call.violation.broken(call.profile)]
+        totals.violations[call.violation.name] += 1
+        found.append({"exchange_id": call.id, "violation": call.violation.name, "broken": broken})
+    if call.earlier is not None:
+        found.append({"exchange_id": call.earlier["jms"]["message_id"], "event": MISSING})
+    if call.shape.answer in (Answer.MISSING, Answer.LATE):
+        found.append({"exchange_id": call.id, "event": MISSING})
+    return [json.dumps(each, ensure_ascii=False) for each in found]
+
+
+def _broken(call: Call, carrier: str, assertion: str, totals: Totals) -> dict[str, str]:
+    verdict = verdict_of(call.profile.name, assertion)
+    totals.assertions[assertion, verdict] += 1
+    message_id = call.message(carrier)["jms"]["message_id"]
+    return {"message_id": message_id, "assertion": assertion, "verdict": verdict}
+
+
+@lru_cache
+def verdict_of(profile_name: str, assertion: str) -> str:
+    """Return the verdict on a breach, by the profile's own id of the assertion: a warning where it is a SHOULD."""
+    return str(Outcome.WARNING if _level(profile(profile_name), assertion) is Level.SHOULD else Outcome.FAILED)
+
+
+def _level(edition: Profile, assertion: str) -> Level:
+    return next(row.level_in(edition) for row in ASSERTIONS if edition.assertion_id(row.id) == assertion)

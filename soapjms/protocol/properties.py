@@ -18,7 +18,7 @@ from brokers.message import DEFAULT_PRIORITY, DeliveryMode
 from soapjms.protocol import names
 from soapjms.protocol.errors import InvalidPropertyError
 from soapjms.protocol.uri import JmsUri
-from soapjms.protocol.uri.known import SAME_IN_JNDI
+from soapjms.protocol.uri.model import SAME_IN_JNDI
 from soapjms.protocol.values import BOOLEAN, DELIVERY_MODE, MILLISECONDS, PRIORITY, TEXT, Type, Value, uncarried
 
 

@@ -18,6 +18,7 @@ from brokers.message import Destination, Message, MessageType, Properties
 from soapjms.protocol import names
 from soapjms.protocol.assertions import Setting, Verdict, judge, violations
 from soapjms.protocol.attachments import Attachment, Attachments
+from soapjms.protocol.built import message_properties, written_body
 from soapjms.protocol.envelope import Envelope, Fault, read_envelope
 from soapjms.protocol.errors import InvalidPropertyError, LocalProtocolError
 from soapjms.protocol.exchange import Exchange, Pattern
@@ -25,12 +26,11 @@ from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
 from soapjms.protocol.mep import Input, Machine, State
 from soapjms.protocol.names import FailureReason, Mep, Profile, Role
 from soapjms.protocol.properties import Carrier, Effective, request_uri
-from soapjms.protocol.reading import Reading
+from soapjms.protocol.received import Reading
 from soapjms.protocol.record import EPOCH, Direction, Record
-from soapjms.protocol.showing import shown
+from soapjms.protocol.text import shown
 from soapjms.protocol.uri import JmsUri
 from soapjms.protocol.values import Value
-from soapjms.protocol.writing import message_properties, written_body
 
 NO_OTHERS: Final = Properties()
 

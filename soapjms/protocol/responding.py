@@ -26,6 +26,7 @@ from soapjms.protocol.assertions import (
     readings,
 )
 from soapjms.protocol.attachments import Attachment, Attachments
+from soapjms.protocol.built import message_properties, written_body
 from soapjms.protocol.envelope import Blame, Envelope, build_fault, read_envelope, read_fault
 from soapjms.protocol.errors import LocalProtocolError
 from soapjms.protocol.exchange import Exchange, Pattern
@@ -33,9 +34,8 @@ from soapjms.protocol.limits import Excess
 from soapjms.protocol.mep import Input, Machine
 from soapjms.protocol.names import FailureReason, Role, SoapVersion, Subcode
 from soapjms.protocol.properties import Carrier
-from soapjms.protocol.reading import Reading
+from soapjms.protocol.received import Reading
 from soapjms.protocol.record import Direction
-from soapjms.protocol.writing import message_properties, written_body
 
 NO_OTHERS: Final = Properties()
 

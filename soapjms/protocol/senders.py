@@ -18,12 +18,12 @@ from soapjms.protocol import names
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.names import Profile
 from soapjms.protocol.properties import Effective
-from soapjms.protocol.reading import Reading
+from soapjms.protocol.received import Reading
 from soapjms.protocol.uri import JmsUri
-from soapjms.protocol.uri.showing import without_user_info
+from soapjms.protocol.uri.redact import without_user_info
 from soapjms.protocol.values import Value
 from soapjms.protocol.wsdl import Description, Port
-from soapjms.protocol.wsdl.addresses import read_uri
+from soapjms.protocol.wsdl.model import read_uri
 
 Place: TypeAlias = tuple[str, str]
 """A lookup variant and the name of a destination in it."""

@@ -15,10 +15,9 @@ from typing import Final, NamedTuple
 
 from lxml import etree
 
-from soapjms.protocol.envelope import Blame, Envelope, build_fault
+from soapjms.protocol.envelope import Blame, Envelope, blocks_for, build_fault
 from soapjms.protocol.names import SoapVersion
-from soapjms.protocol.showing import named
-from soapjms.protocol.understanding import blocks_for
+from soapjms.protocol.text import named
 
 MAX_ADDRESS: Final = 2048
 """Characters of an action, id or address."""
@@ -213,7 +212,7 @@ def read_addressing(envelope: Envelope, roles: Collection[str] = ()) -> Addressi
 
     Args:
         envelope: of the message.
-        roles: what this node acts as; see `soapjms.protocol.understanding`.
+        roles: what this node acts as; see `soapjms.protocol.envelope`.
 
     Spec: Core 3.2, 3.3; SOAP Binding 6.4.1, 6.4.2.
     """

@@ -15,10 +15,9 @@ from typing import Any, Final, NamedTuple
 
 from lxml import etree
 
-from soapjms.protocol.charsets import decode
-from soapjms.protocol.content import document_encoding
+from soapjms.protocol.content import decode, document_encoding
 from soapjms.protocol.limits import DEFAULT_LIMITS, Limits, check_depth, check_markup, too_deep
-from soapjms.protocol.showing import named
+from soapjms.protocol.text import named
 
 DOCTYPE: Final = "a document type declaration (DOCTYPE), which is refused: take it out, with the entities it declares"
 

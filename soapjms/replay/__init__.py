@@ -32,10 +32,9 @@ from soapjms.protocol.wsdl import Description, Port
 from soapjms.replay import report
 from soapjms.replay.errors import NoInputError, SparkFailedError, SparkMissingError, importing_spark
 from soapjms.replay.inputs import Rejected, expand, is_elsewhere
-from soapjms.replay.job import Job, Progress, nothing_to_read
 from soapjms.replay.output import staging
 from soapjms.replay.summary import Summary, Tally, note_others, summarise
-from soapjms.replay.terms import Choice, Terms
+from soapjms.replay.terms import Choice, Job, Progress, Terms, nothing_to_read
 
 __all__ = ["ENGINES", "NoInputError", "Progress", "SparkFailedError", "SparkMissingError", "Summary", "replay"]
 

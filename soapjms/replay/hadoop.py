@@ -14,9 +14,9 @@ from typing import Any, Final
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it ships no types
 from pyspark.sql import DataFrame, SparkSession
 
-from soapjms.protocol.uri.showing import without_user_info
+from soapjms.protocol.uri.redact import without_user_info
 from soapjms.replay.inputs import SUFFIXES, Expanded, LogFile, Rejected, form_of, is_hidden, opened, whole
-from soapjms.replay.read import Packed, read_packed
+from soapjms.replay.records import Packed, read_packed
 
 MOST: Final = 512 << 20
 """Octets of a file."""

@@ -22,8 +22,8 @@ from typing import BinaryIO, Final, NamedTuple
 import pyarrow as pa
 from pyarrow import parquet
 
-from soapjms.protocol.uri.showing import without_user_info
-from soapjms.replay.columns import schema_problem
+from soapjms.protocol.uri.redact import without_user_info
+from soapjms.replay.parquet import schema_problem
 
 SUFFIXES: Final = (".jsonl", ".jsonl.gz", ".parquet")
 GZIP_MAGIC: Final = b"\x1f\x8b"

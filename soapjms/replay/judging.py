@@ -28,10 +28,10 @@ from soapjms.protocol.exchange import Exchange, Pattern, pair
 from soapjms.protocol.limits import Limits
 from soapjms.protocol.names import Mep
 from soapjms.protocol.properties import Carrier
-from soapjms.protocol.reading import Reading
+from soapjms.protocol.received import Reading
 from soapjms.protocol.record import Record
 from soapjms.protocol.responding import reaction
-from soapjms.replay.scene import NODES, Scene, destination_text, whole
+from soapjms.replay.findings import NODES, Scene, destination_text, whole
 from soapjms.replay.summary import Tally
 from soapjms.replay.terms import Terms
 

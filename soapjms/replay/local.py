@@ -15,15 +15,14 @@ from typing import Any, Final
 from soapjms.progress import Phase
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.record import Record
+from soapjms.replay.bundles import Unpacker
 from soapjms.replay.inputs import Rejected, shown, whole
-from soapjms.replay.job import Job, Progress, place
 from soapjms.replay.judging import judge_all
-from soapjms.replay.packing import Unpacker
-from soapjms.replay.read import Packed, read_packed
-from soapjms.replay.schema import REJECTED, VERDICTS
+from soapjms.replay.output import PART, Rows
+from soapjms.replay.parquet import REJECTED, VERDICTS
+from soapjms.replay.records import Packed, read_packed
 from soapjms.replay.summary import REJECTS_SHOWN, Tally
-from soapjms.replay.terms import SHOWN
-from soapjms.replay.writing import PART, Rows
+from soapjms.replay.terms import SHOWN, Job, Progress, place
 
 BATCH: Final = 2000
 REPORT_EVERY: Final = 2_000

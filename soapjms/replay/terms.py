@@ -1,18 +1,23 @@
-"""What a run judges by."""
+"""What an engine is given: the logs, what was rejected before they were read, and how to pair and judge.
+
+No engine and no reading of logs belongs here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias
 
 from soapjms.protocol.assertions import Setting
 from soapjms.protocol.names import DEFAULT_PROFILE, EDITION_OF_NAMESPACE, EDITIONS
-from soapjms.protocol.reading import Reading
+from soapjms.protocol.received import Reading
 from soapjms.protocol.record import Direction, Record
 from soapjms.protocol.senders import Senders
+from soapjms.replay.errors import NoInputError
+from soapjms.replay.inputs import LogFile, Rejected
 
 SHOWN: Final = "edition"
 """The first word of the counts of records that show an edition; its name is the second."""
@@ -73,3 +78,44 @@ class Terms:
             return replace(self, choice=Choice.DEFAULT)
         edition = EDITIONS[max(seen, key=seen.__getitem__)]
         return replace(self, setting=replace(self.setting, profile=edition), choice=Choice.FAULTS)
+
+
+Progress: TypeAlias = Callable[[str], None]
+"""Called with a few words whenever there is something new to tell; a `Phase` where it is known how much there is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One run over some logs.
+
+    Attributes:
+        logs: the files of this machine.
+        elsewhere: URIs of others, which the engine is to find.
+        rejected: what could not be opened.
+        others: the names of files in folders that are called otherwise than logs.
+        terms: how to pair and judge.
+    """
+
+    logs: tuple[LogFile, ...]
+    elsewhere: tuple[str, ...] = ()
+    rejected: tuple[Rejected, ...]
+    others: tuple[str, ...] = ()
+    terms: Terms
+
+
+class Late(NamedTuple):
+    """A record that came when its time was over already: where it stands, and when it was captured."""
+
+    file: str
+    line: int
+    time: str
+
+
+def place(found: Rejected) -> tuple[str, int, str]:
+    """Order what was rejected by file and line, whole files first."""
+    return found.file, -1 if found.line is None else found.line, found.reason
+
+
+def nothing_to_read(refused: Iterable[Rejected]) -> NoInputError:
+    """Make the error that says of each argument why there is nothing to read."""
+    return NoInputError("no input can be read: " + "; ".join(f"{each.file}: {each.reason}" for each in refused))

@@ -4,12 +4,9 @@ pytest gets it as fixtures through `soapjms.testing.plugin`, which is the only f
 serves any test framework. See docs/testing.md.
 """
 
-from soapjms.testing.conforming import ConformanceError, assert_conforms
-from soapjms.testing.expecting import Expectation
-from soapjms.testing.running import BrokerInUse
-from soapjms.testing.stub import StubService, UnmetExpectationsError
-from soapjms.testing.traffic import Traffic
-from soapjms.testing.waiting import BrokerNotAvailableError
+from soapjms.testing.broker import BrokerInUse, BrokerNotAvailableError
+from soapjms.testing.stub import Expectation, StubService, UnmetExpectationsError
+from soapjms.testing.traffic import ConformanceError, Traffic, assert_conforms
 
 __all__ = [
     "BrokerInUse",

@@ -17,19 +17,17 @@ from uuid import uuid4
 import pytest
 
 from brokers.connection import Connection
-from brokers.urls import without_login
-from soapjms.client import Client
-from soapjms.dispatcher import Dispatcher
-from soapjms.operations import Operations
+from brokers.redaction import without_login
+from soapjms.client.client import Client
 from soapjms.protocol.errors import InvalidRecordError, UsageError
 from soapjms.protocol.exchange import exchanges_of
 from soapjms.protocol.uri import JmsUri
 from soapjms.protocol.wsdl import Port
-from soapjms.testing.running import CONTAINER, EMBEDDED, BrokerInUse, checked, decided, running
-from soapjms.testing.showing import record_shown
+from soapjms.service.dispatcher import Dispatcher
+from soapjms.service.operations import Operations
+from soapjms.testing.broker import CONTAINER, EMBEDDED, BrokerInUse, BrokerNotAvailableError, checked, decided, running
 from soapjms.testing.stub import StubService, UnmetExpectationsError
-from soapjms.testing.traffic import Traffic, read_log
-from soapjms.testing.waiting import BrokerNotAvailableError
+from soapjms.testing.traffic import Traffic, read_log, record_shown
 
 OPTION: Final = "--soapjms-broker"
 VARIABLE: Final = "SOAPJMS_TEST_BROKER"

@@ -1,20 +1,29 @@
-"""All that passed in a test, in a file that replay reads too."""
+"""All traffic of a test, in a file that replay reads too, and the assertion that it keeps the rules.
+
+The rules are those of the protocol. A failed test shows a message whole where it is short, and nothing that a
+terminal acts on.
+"""
 
 from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Condition
-from typing import Final
+from typing import Final, TypeAlias
 
+from brokers.message import Body, Message
+from soapjms.capture.recorder import Recorder
 from soapjms.observing import Begun, Ended, Observation, Observer
-from soapjms.protocol.errors import InvalidRecordError
+from soapjms.protocol.assertions import ASSERTIONS, Outcome, Setting, Verdict, judge, violations
+from soapjms.protocol.errors import InvalidRecordError, UsageError
 from soapjms.protocol.exchange import Exchange, exchanges_of
+from soapjms.protocol.names import DEFAULT_PROFILE, Profile
 from soapjms.protocol.record import Record, from_json
-from soapjms.recorder import Recorder
+from soapjms.protocol.uri.redact import visible
+from soapjms.validation import edition
 
 PATIENCE: Final = 5.0
 """Seconds to wait for what has to happen soon."""
@@ -128,3 +137,150 @@ def _record(line: bytes, path: Path, number: int) -> Record:
         return from_json(line.decode("utf-8"))
     except (InvalidRecordError, UnicodeDecodeError) as error:
         raise InvalidRecordError(f"{path}, line {number}: {error}") from None
+
+
+LONGEST_BODY: Final = 2000
+LONGEST_VALUE: Final = 300
+"""Characters that are shown."""
+
+HEADERS: Final = {
+    "JMSMessageID": "message_id",
+    "JMSCorrelationID": "correlation_id",
+    "JMSReplyTo": "reply_to",
+    "JMSExpiration": "expiration",
+}
+
+
+def message_shown(message: Message, indent: str = "    ") -> str:
+    """Show a message in several lines: type and destination, headers, properties, and its body as it came."""
+    lines = [f"{message.message_type} message to {visible(str(message.destination))}"]
+    for name, attribute in HEADERS.items():
+        value = getattr(message, attribute)
+        if value is not None:
+            lines.append(f"{name} = {_value(value)}")
+    lines += [f"{visible(each.name)} = {_value(each.value)}" for each in message.properties]
+    return "\n".join(indent + line for line in [*lines, *_body_lines(message.body)])
+
+
+def record_shown(record: Record) -> str:
+    """Show a captured message in one line: when it passed, what it was, where to, what is in it."""
+    message = record.message
+    body = " ".join("".join(_body_lines(message.body)).split())
+    words = [
+        f"{record.time:%H:%M:%S.%f}",
+        str(record.direction or "message"),
+        f"to {visible(str(message.destination))}",
+    ]
+    return " ".join([*words, body if len(body) <= LONGEST_VALUE else f"{body[:LONGEST_VALUE]}…"])
+
+
+def _value(value: object) -> str:
+    text = visible(str(value))
+    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}… ({len(text)} characters)"
+
+
+def _body_lines(body: Body) -> list[str]:
+    if body is None:
+        return ["(no body)"]
+    if isinstance(body, bytes | memoryview):
+        text = bytes(body[: 4 * LONGEST_BODY]).decode("utf-8", "backslashreplace")
+    else:
+        text = body if isinstance(body, str) else repr(body)
+    size = len(body)
+    shown = [visible(line) for line in text[:LONGEST_BODY].splitlines()] or ["(an empty body)"]
+    return shown if len(text) <= LONGEST_BODY else [*shown, f"… (the body has {size} in all)"]
+
+
+MESSAGES_SHOWN: Final = 3
+"""For each rule."""
+
+Captured: TypeAlias = Recorder | str | Path | Iterable[Record]
+
+
+class ConformanceError(AssertionError):
+    """What was captured breaks rules; the text lists them, with the messages."""
+
+
+def assert_conforms(
+    captured: Captured,
+    profile: Profile | str = DEFAULT_PROFILE,
+    *,
+    allow: str | Collection[str] = (),
+    strict: bool = False,
+) -> None:
+    """Assert that what was captured breaks no rule, as replay judges it. That nothing was captured is a failure too.
+
+    Args:
+        captured: a capture (`soapjms_capture`, or another recorder), the path of a capture log, or records.
+        profile: the edition of the specification or the dialect to judge by, or its name.
+        allow: ids of assertions whose breach is let pass, such as `Protocol-2015`.
+        strict: fail for warnings too: a SHOULD that is broken, or what a dialect is known to do.
+
+    Raises:
+        ConformanceError: rules are broken, nothing was captured, or the recorder could not write a message.
+        UsageError: there is no such profile, or no such assertion in it.
+        InvalidRecordError, OSError: the log cannot be read.
+    """
+    setting = Setting(profile=edition(profile, ""))
+    allowed = _allowed(allow, setting.profile)
+    records = _records(captured)
+    if not records:
+        raise ConformanceError(
+            "nothing was captured, so there is nothing to judge; give the capture to who calls or serves: "
+            "Client(…, recorder=soapjms_capture)"
+        )
+    refused = {Outcome.FAILED, Outcome.WARNING} if strict else {Outcome.FAILED}
+    verdicts = [each for exchange in exchanges_of(records) for each in violations(judge(exchange, setting))]
+    broken = [each for each in verdicts if each.outcome in refused and each.assertion not in allowed]
+    if broken:
+        raise ConformanceError(_told(broken, setting.profile))
+
+
+def _records(captured: Captured) -> list[Record]:
+    if isinstance(captured, str | Path):
+        return read_log(Path(captured))
+    if not isinstance(captured, Recorder):
+        return list(captured)
+    if captured.failed:
+        raise ConformanceError(
+            f"messages that could not be recorded in {captured.path}: {captured.failed}; see the log"
+        )
+    return captured.records() if isinstance(captured, Traffic) else read_logs(captured.files)
+
+
+def _titles(profile: Profile) -> dict[str, str]:
+    """Return what the assertions of a profile say, by their ids there; several may have become one."""
+    found: dict[str, list[str]] = {}
+    for row in ASSERTIONS:
+        name = profile.assertion_id(row.id)
+        if name is not None:
+            found.setdefault(name, []).append(row.title)
+    return {name: "; ".join(titles) for name, titles in found.items()}
+
+
+def _allowed(allow: str | Collection[str], profile: Profile) -> frozenset[str]:
+    given = frozenset([allow] if isinstance(allow, str) else allow)
+    unknown = sorted(given - _titles(profile).keys())
+    if unknown:
+        raise UsageError(
+            f"allow has {', '.join(unknown)}, and {profile.name} has no such assertion; "
+            "docs/conformance.md lists those it has"
+        )
+    return given
+
+
+def _told(broken: list[Verdict], profile: Profile) -> str:
+    by_id: dict[str, list[Verdict]] = {}
+    for each in broken:
+        by_id.setdefault(each.assertion, []).append(each)
+    titles = _titles(profile)
+    rules = "1 rule is" if len(by_id) == 1 else f"{len(by_id)} rules are"
+    parts = [f"{rules} broken, judged by {profile.name} (allow=[…] lets them pass):"]
+    for name, verdicts in by_id.items():
+        parts.append(f"{name} ({verdicts[0].level}): {titles[name]}")
+        for verdict in verdicts[:MESSAGES_SHOWN]:
+            what = verdict.record.direction or "message"
+            parts.append(f"  {verdict.reason}, in this {what}:\n{message_shown(verdict.record.message)}")
+        if len(verdicts) > MESSAGES_SHOWN:
+            parts.append(f"  and in more messages: {len(verdicts) - MESSAGES_SHOWN}")
+    return "\n".join(parts)

@@ -1,8 +1,9 @@
-"""zeep over JMS: `soapjms.zeep.Client("greeter.wsdl", connection=…)`, or `zeep.Client(…, transport=JmsTransport(…))`.
+"""zeep over JMS: `soapjms.zeep.Client("greeter.wsdl", connection=…)`, or zeep's own client with `JmsTransport(…)`.
 
-Read in this order: `errors.py`, `groups.py` and `loading.py` have what zeep may load, `ports.py` what a WSDL says of
-JMS, `enclosed.py` attachments, `checking.py` looks at what zeep does not, `bare.py` does what it does not well,
-`threads.py`, `endpoints.py` sends and waits, `raw.py`, `bindings.py` is what zeep calls, `transport.py`, `client.py`.
+Read in this order: `errors.py`; `loading.py` has what zeep may load, `ports.py` what a WSDL says of JMS,
+`attachments.py` attachments; `checking.py` looks at what zeep does not, `bare.py` does what zeep does not do well;
+`clients.py` sends and waits, `bindings.py` is what zeep calls, `client.py` has transport and clients. Beside the way
+of a call, `signing.py` signs and `words.py` makes values of words.
 """
 
 try:
@@ -10,10 +11,9 @@ try:
 except ImportError as _error:
     raise ImportError(f"soapjms.zeep needs zeep ({_error}): pip install 'soapjms[zeep]'") from _error
 
-from soapjms.zeep.client import AsyncClient, Client
+from soapjms.zeep.client import AsyncClient, Client, JmsTransport
 from soapjms.zeep.errors import ArgumentsError, JmsFaultError, JmsTimeoutError, JmsTransportError
 from soapjms.zeep.signing import Signing
-from soapjms.zeep.transport import JmsTransport
 
 __all__ = [
     "ArgumentsError",

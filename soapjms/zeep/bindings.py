@@ -1,7 +1,8 @@
-"""The SOAP bindings of zeep, over JMS: which of a WSDL load, how a call is made, how its response is read.
+"""zeep's SOAP bindings over JMS: which bindings of a WSDL load, how a call is made, how a response is read.
 
 zeep asks its transport which bindings there are (`binding_classes`); its own refuse every transport but HTTP, whose
-ports then are missing without a word. tests/test_zeep_facts.py says what this file takes for granted of zeep.
+ports then are missing without a word. The test `test_zeep_facts.py` says what this file takes for granted of zeep. A
+response is handed out with `raw_response=True` as zeep does over HTTP, and plugins see its header fields.
 """
 
 from __future__ import annotations
@@ -12,23 +13,69 @@ from typing import Any, Final
 
 import zeep.exceptions
 from lxml import etree
+from requests import Response as HttpResponse
+from requests.structures import CaseInsensitiveDict
 from zeep import plugins
 from zeep.wsdl.bindings import Soap11Binding, Soap12Binding
 
-from soapjms.addressed import add_action, add_headers
-from soapjms.protocol.envelope import Fault, as_envelope, read_fault
+from brokers.message import as_text
+from soapjms.client.addressing import add_action, add_headers
+from soapjms.client.call import UNPARSED_HINT, Response
+from soapjms.protocol import names
+from soapjms.protocol.envelope import Fault, as_envelope, read_fault, serialize
 from soapjms.protocol.errors import InvalidAttachmentError, UsageError
 from soapjms.protocol.names import FailureReason, SoapVersion
 from soapjms.protocol.wsa import stated_action
 from soapjms.protocol.wsdl import Port
-from soapjms.response import UNPARSED_HINT, Response
+from soapjms.zeep.attachments import ARGUMENT, Enclosed, apart, packed
 from soapjms.zeep.bare import is_bare, sendable, value_in
 from soapjms.zeep.checking import keep_empty, misfit
-from soapjms.zeep.enclosed import ARGUMENT, Enclosed, apart, packed
-from soapjms.zeep.endpoints import Endpoints, Outgoing
+from soapjms.zeep.clients import Endpoints, Outgoing
 from soapjms.zeep.errors import ArgumentsError, JmsFaultError, JmsTransportError
 from soapjms.zeep.ports import PORT, Standing, address_of, place_of
-from soapjms.zeep.raw import RawResponse, headers_of
+
+OK, ACCEPTED, FAULT = 200, 202, 500
+
+
+def headers_of(response: Response) -> CaseInsensitiveDict[str]:
+    """Return the properties of the JMS message as HTTP header fields, the content type under its HTTP name too."""
+    found = CaseInsensitiveDict[str]()
+    for each in response.message.properties:
+        found[each.name] = as_text(each.value) or ""
+    if (content_type := response.message.properties.text(names.CONTENT_TYPE)) is not None:
+        found["Content-Type"] = content_type
+    return found
+
+
+class RawResponse(HttpResponse):
+    """A response that nobody has read: status, header fields and octets, as they would have been over HTTP.
+
+    The status is 200, 500 for a fault, 202 for a one-way message, which has no response. The octets are the envelope in
+    UTF-8, or the whole body if it has several parts.
+
+    Attributes:
+        jms: the response itself; None for a one-way message.
+    """
+
+    def __init__(self, response: Response | None) -> None:
+        super().__init__()
+        self.jms = response
+        self.status_code = ACCEPTED
+        self._content = b""
+        self.encoding = "utf-8"
+        if response is not None:
+            self.status_code = OK if response.fault is None else FAULT
+            self.headers = headers_of(response)
+            self._content = _octets(response)
+
+
+def _octets(response: Response) -> bytes:
+    body = response.message.body
+    if not response.attachments:
+        return serialize(response.envelope.root)
+    assert isinstance(body, bytes | str)
+    return body.encode("utf-8") if isinstance(body, str) else body
+
 
 HTTP: Final = "http://schemas.xmlsoap.org/soap/http"
 """The transport that zeep's bindings want to see while they read."""

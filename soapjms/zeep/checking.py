@@ -19,7 +19,7 @@ from zeep.xsd import AnySimpleType, AnyURI, Base64Binary, ComplexType, Element, 
 from zeep.xsd.elements.indicators import Indicator
 
 from soapjms.protocol.attachments import XOP_INCLUDE
-from soapjms.protocol.uri.showing import quoted
+from soapjms.protocol.uri.redact import quoted
 
 _XSI_TYPE: Final = "{http://www.w3.org/2001/XMLSchema-instance}type"
 _XSI_NIL: Final = "{http://www.w3.org/2001/XMLSchema-instance}nil"

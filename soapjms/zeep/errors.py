@@ -8,10 +8,10 @@ from typing import Final
 import zeep.exceptions
 from lxml import etree
 
+from soapjms.client.call import Response
 from soapjms.protocol.envelope import Fault
 from soapjms.protocol.errors import CallFailedError, CallTimeoutError, UsageError
 from soapjms.protocol.names import SoapVersion
-from soapjms.response import Response
 
 
 class JmsTransportError(CallFailedError, zeep.exceptions.TransportError):

@@ -11,8 +11,8 @@ from lxml import etree
 from zeep import ns
 from zeep.wsse.utils import ensure_id, get_security_header
 
+from soapjms.protocol.envelope import is_among
 from soapjms.protocol.errors import UsageError
-from soapjms.protocol.understanding import is_among
 
 LIFETIME = 300.0
 SECURITY: Final = frozenset({f"{{{ns.WSSE}}}Security", f"{{{ns.WSSE}}}*"})

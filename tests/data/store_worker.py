@@ -11,7 +11,7 @@ import time
 
 from brokers import Message, MessageType
 from soapjms import SqliteStore, StoreError, UsageError
-from soapjms.idempotency import Answered, Claim
+from soapjms.service.store.base import Answered, Claim
 
 path, requests, chance = sys.argv[1], int(sys.argv[2]), random.Random(sys.argv[3])
 

@@ -13,9 +13,9 @@ from amqp_raw import ACCEPTED, Raw
 from calling_kit import eventually
 from proton import Array, Data, Described, Message, symbol, uint, ulong
 
-from brokers.amqp.login import Binding
-from brokers.amqp.provider import Listener, Options
+from brokers.amqp.listener import Listener, Options
 from brokers.amqp.sasl import AMQP_HEADER, SASL_HEADER, Performative, pack
+from brokers.amqp.url import Binding
 from brokers.embedded import Broker
 from fuzz.row import Case, Row
 

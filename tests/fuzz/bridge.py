@@ -18,7 +18,7 @@ from brokers.embedded import Broker
 from fuzz.row import Case, Row
 from soapjms import Dispatcher, Request, Service
 from soapjms.bridge.http import HttpBridge
-from soapjms.bridge.listening import Listener
+from soapjms.bridge.listener import Listener
 
 QUIET: Final = 0.05
 """Seconds without an answer after which a client whose request may not be whole gives up."""

@@ -16,9 +16,9 @@ from fuzz_kit import BASES
 
 from fuzz.row import MIB, Case, Row
 from soapjms.protocol.record import capture, to_json
+from soapjms.replay.bundles import Unpacker
 from soapjms.replay.inputs import Rejected, opened, splits
-from soapjms.replay.packing import Unpacker
-from soapjms.replay.read import read_packed
+from soapjms.replay.records import read_packed
 
 TIME: Final = datetime(2026, 1, 1, tzinfo=UTC)
 JUNK: Final = (

@@ -18,7 +18,7 @@ from smqp_kit import running
 
 import brokers
 from brokers import BrokerError, Message, MessageType, queue
-from brokers.amqp.provider import Listener, Options
+from brokers.amqp.listener import Listener, Options
 from brokers.embedded import Broker
 from brokers.smqp.client import ClientOptions
 from brokers.smqp.server import Right

@@ -16,7 +16,7 @@ from protocol_kit import started
 from brokers import Message, queue
 from fuzz.row import KIB, Case, Row
 from soapjms import Attachment, Reply, Request, Service, SoapVersion
-from soapjms.bridge.bodies import read_http, taken
+from soapjms.bridge.message import read_http, taken
 from soapjms.protocol import names
 from soapjms.protocol.assertions import Setting
 from soapjms.protocol.attachments import XOP_INCLUDE
@@ -26,7 +26,7 @@ from soapjms.protocol.errors import InvalidAttachmentError, UsageError
 from soapjms.protocol.limits import DEFAULT_LIMITS
 from soapjms.protocol.requesting import ExchangeFailed, ResponseReceived
 from soapjms.protocol.responding import RequestRefused, RespondingNode
-from soapjms.request import Context
+from soapjms.service.request import Context
 
 
 class Dice(Random):

@@ -25,8 +25,8 @@ from soapjms.protocol.assertions import Setting
 from soapjms.protocol.attachments import XOP_INCLUDE
 from soapjms.protocol.envelope import as_envelope
 from soapjms.protocol.responding import RequestRefused, RespondingNode
-from soapjms.request import Context
 from soapjms.security import WSSE, WSU
+from soapjms.service.request import Context
 from soapjms.signatures import EXCLUSIVE, IDS, Signatures
 
 WSA: Final = "http://www.w3.org/2005/08/addressing"

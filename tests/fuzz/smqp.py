@@ -12,7 +12,7 @@ from typing import Final
 from smqp_kit import CREATED, PATIENCE, Raw, Running, eventually, publication, running
 from smqp_mutations import PIECES, mutated, session
 
-from brokers.smqp.replies import NEVER_SENT, Code
+from brokers.smqp.protocol.replies import NEVER_SENT, Code
 from brokers.smqp.server import Right
 from fuzz.row import Case, Row
 

@@ -17,9 +17,8 @@ from stomp_kit import assert_no_threads
 
 import brokers
 from brokers import BrokerError, Delivery, DeliveryMode, Message, MessageType, queue
-from brokers.reconnect import Reconnect
-from brokers.stomp.cutting import DIGITS, Cutter
-from brokers.stomp.parsing import read
+from brokers.adapter.endpoints import Reconnect
+from brokers.stomp.codec import DIGITS, Cutter, read
 from fuzz.row import Case, Row
 
 PATIENCE: Final = 30.0

@@ -17,8 +17,8 @@ from wsdl_kit import WSDL_11, WSDL_20, wsdl
 from fuzz.row import MIB, Case, Row
 from soapjms import Service
 from soapjms.protocol.errors import UsageError
+from soapjms.protocol.wsdl.as_json import members
 from soapjms.protocol.wsdl.lint import lint
-from soapjms.protocol.wsdl.showing import members
 from soapjms.protocol.wsdl.write import NewPort
 from soapjms.wsdl import add_jms_port, read_wsdl
 

@@ -10,10 +10,10 @@ from amqp_raw import Raw, log_in
 from proton import Connection, Transport, symbol
 
 from brokers import ConnectionFailedError
+from brokers.amqp.listener import Listener, Options
 from brokers.amqp.machine import Machine
-from brokers.amqp.provider import Listener, Options
 from brokers.amqp.sasl import AMQP_HEADER, SASL_HEADER, Performative, pack
-from brokers.amqp.streams import Plain
+from brokers.amqp.stream import Plain
 from brokers.embedded import Broker
 
 OTHERS = [

@@ -30,7 +30,7 @@ from brokers import (
     SendFailedError,
     queue,
 )
-from brokers.amqp.provider import Listener, Options, Rights
+from brokers.amqp.listener import Listener, Options, Rights
 from brokers.amqp.sasl import SASL_HEADER, Frames, Performative, pack
 from brokers.embedded import Broker
 from brokers.message import Properties

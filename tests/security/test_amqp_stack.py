@@ -15,8 +15,8 @@ import pytest
 from amqp_raw import Raw
 from proton import symbol
 
-from brokers.amqp.mapping import from_amqp_message
-from brokers.amqp.provider import Listener
+from brokers.amqp.listener import Listener
+from brokers.amqp.message import from_amqp_message
 from brokers.amqp.sasl import AMQP_HEADER, SASL_HEADER, Performative, pack
 from brokers.amqp.stack import STACK, is_shallow, start, with_stack
 from brokers.embedded import Broker

@@ -24,9 +24,9 @@ import soapjms
 from brokers import Connection
 from brokers.embedded import Broker
 from soapjms import Dispatcher
-from soapjms.bridge.framing import MAX_HEAD
 from soapjms.bridge.pace import PIECE
-from soapjms.cli.page import AT_A_TIME, Page, Told
+from soapjms.bridge.strict_http import MAX_HEAD
+from soapjms.cli.status_page import AT_A_TIME, Page, Told
 
 URI: Final = "jms:queue:greeter"
 MIB: Final = 1 << 20

@@ -14,11 +14,11 @@ from calling_kit import PATIENCE, eventually
 from limits_kit import files_for
 from smqp_kit import running
 
-from brokers.amqp.provider import Listener
+from brokers.amqp.listener import Listener
 from brokers.amqp.sasl import AMQP_HEADER
-from brokers.descriptors import RESERVED, bounded, raise_limit
 from brokers.embedded import Broker
-from soapjms.cli.page import Page, Told
+from brokers.listeners.descriptors import RESERVED, bounded, raise_limit
+from soapjms.cli.status_page import Page, Told
 
 PAUSED = 1.5
 """Seconds without files."""

@@ -13,13 +13,13 @@ import pytest
 from cli_kit import run
 
 import brokers
-from brokers.amqp.provider import Listener as AmqpListener
-from brokers.amqp.provider import Options
+from brokers.amqp.listener import Listener as AmqpListener
+from brokers.amqp.listener import Options
 from brokers.embedded import Broker
-from brokers.reach import check_reach, is_here_only
+from brokers.listeners.reach import check_reach, is_here_only
 from soapjms import UsageError
-from soapjms.bridge.listening import Listener
-from soapjms.cli.page import Page
+from soapjms.bridge.listener import Listener
+from soapjms.cli.status_page import Page
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 EVERYWHERE = ["0.0.0.0", "", "::"]

@@ -14,7 +14,7 @@ from test_security import secured, token
 
 from brokers import properties
 from soapjms import Recorder
-from soapjms.masking import Mask
+from soapjms.capture.masking import Mask
 
 SECRET = "s3cret-of-ann"
 MESSAGE = replace(

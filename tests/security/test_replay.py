@@ -14,7 +14,7 @@ from soapjms.protocol.errors import InvalidRecordError, UsageError
 from soapjms.protocol.record import Direction, capture, to_json
 from soapjms.replay import replay
 from soapjms.replay.inputs import Split, expand, whole
-from soapjms.replay.read import OCTETS_OF_LINE, SPARE_LINES, Captured, Rejected, read, read_packed
+from soapjms.replay.records import OCTETS_OF_LINE, SPARE_LINES, Captured, Rejected, read, read_packed
 from soapjms.testing.traffic import read_log
 
 RECORD = to_json(capture(request(1), at(1), Direction.REQUEST)).encode()

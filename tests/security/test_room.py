@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from time import monotonic
 
-from brokers.room import Held, Room
+from brokers.listeners.room import Held, Room
 
 
 class Clock:

@@ -19,11 +19,11 @@ from test_signatures import ANN, NOW, signatures
 
 import soapjms
 from brokers import queue
-from brokers.amqp.provider import Listener, Options
+from brokers.amqp.listener import Listener, Options
 from brokers.embedded import Broker
 from soapjms import Dispatcher, Request, Service, Services, SoapFaultError, SqliteStore
-from soapjms.idempotency import KEY_OCTETS, Answered, Claim
 from soapjms.security import UsernameTokens
+from soapjms.service.store.base import KEY_OCTETS, Answered, Claim
 
 URI = "jms:queue:bank"
 USERS = {"ann": "secret-of-ann", "eve": "secret-of-eve"}

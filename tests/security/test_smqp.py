@@ -20,7 +20,7 @@ import brokers
 from brokers import Message, MessageType, Property, PropertyType, queue
 from brokers.message import Properties
 from brokers.smqp.client import Client, ClientOptions
-from brokers.smqp.errors import RefusedError
+from brokers.smqp.protocol.replies import RefusedError
 from brokers.smqp.server import Right
 from brokers.smqp.server.accounts import Password
 

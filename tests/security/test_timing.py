@@ -10,7 +10,7 @@ from smqp_kit import From, running
 from test_security import DIGEST, digested, secured, service, token, tokens
 from test_security import ask as asked
 
-from brokers.amqp.provider import Options
+from brokers.amqp.listener import Options
 from soapjms.security import TEXT
 
 ROUNDS = 9

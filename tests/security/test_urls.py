@@ -21,12 +21,12 @@ import brokers.stomp
 import soapjms
 from brokers.naming import AllowedBrokers
 from brokers.naming.allowed import endpoints_of, own_endpoint
-from brokers.urls import shown, without_login, without_logins
-from soapjms.arguments import host_and_port
+from brokers.redaction import shown, without_login, without_logins
 from soapjms.protocol.uri import parse
-from soapjms.protocol.uri.showing import without_user_info
-from soapjms.testing.running import BrokerNotAvailableError, checked
-from soapjms.testing.running import given as broker_at
+from soapjms.protocol.uri.redact import without_user_info
+from soapjms.testing.broker import BrokerNotAvailableError, checked
+from soapjms.testing.broker import given as broker_at
+from soapjms.validation import host_and_port
 from soapjms.wsdl import local_path, read_wsdl
 from soapjms.zeep.loading import Loading
 

@@ -13,7 +13,7 @@ from test_security import ask as asked
 from test_service import accepted
 
 from brokers import properties
-from brokers.guesses import FREE, REMEMBERED
+from brokers.listeners.guesses import FREE, REMEMBERED
 from soapjms import Service
 from soapjms.protocol.envelope import Fault, as_envelope, read_fault
 from soapjms.security import DIGEST, UsernameTokens

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from lxml import etree
 
-from soapjms.protocol import charsets, xml
+from soapjms.protocol import content, xml
 
 XML_BASE: Final = "{http://www.w3.org/XML/1998/namespace}base"
 IN_OPEN, IN_NONBLOCK, IN_Q_OVERFLOW = 0x20, 0x800, 0x4000
@@ -85,7 +85,7 @@ def main() -> None:
     """Read all, then parse all under watch, then show that the watch sees."""
     data = Path(sys.argv[1])
     tests = [(test, path, path.read_bytes()) for test, path in tests_of(data)]
-    for codec in charsets.CODECS:
+    for codec in content.CODECS:
         codecs.lookup(codec)  # Python loads a codec from disk when it is first used
     watch, audited, watching = FileWatch(data), [], False
 

@@ -11,13 +11,12 @@ import ssl
 from dataclasses import replace
 from typing import Final
 
-from brokers.address import Form, ask_of, options_of, port_of, split, tls_of
 from brokers.connection import DEFAULT_TIMEOUT
-from brokers.credentials import Ask, Credentials
 from brokers.smqp.adapter.connection import SmqpConnection
-from brokers.smqp.client.line import Address, Secure
+from brokers.smqp.client.connection import Address, Secure
 from brokers.smqp.client.options import ClientOptions
 from brokers.tls import Tls
+from brokers.url import Ask, Credentials, Form, ask_of, options_of, port_of, split, tls_of
 
 __all__ = ["SmqpConnection", "connect"]
 
@@ -41,7 +40,7 @@ def connect(
 
     Args:
         url: `smqp://ACCOUNT:PASSWORD@HOST:PORT`, or `smqps://` for TLS; the port is 720 unless given. Credentials, and
-            what is trusted, may come from the environment and from parameters, as in `brokers.address`.
+            what is trusted, may come from the environment and from parameters, as in `brokers.url`.
         timeout: seconds that connecting, and each answer, may take.
         credentials: account and password, in place of those in the URL.
         tls: whom to trust, or a context of one's own.

@@ -12,8 +12,8 @@ from threading import Lock
 from time import monotonic, time
 from typing import Final
 
-from brokers.callbacks import Callbacks
-from brokers.completion import Completion
+from brokers.adapter.connection import Life
+from brokers.adapter.consumer import Wishes, temporary_kind
 from brokers.connection import (
     Capabilities,
     Connection,
@@ -34,20 +34,17 @@ from brokers.errors import (
     StaleDestinationError,
     UnsupportedError,
 )
-from brokers.life import Life
 from brokers.message import Destination, DestinationKind, Message, queue, typed
 from brokers.smqp.adapter.consumer import SmqpConsumer
 from brokers.smqp.adapter.mapping import is_raw, to_content, topic_of
-from brokers.smqp.client.keeping import KeptConnection
-from brokers.smqp.client.line import Address
+from brokers.smqp.client.commands import number_in
+from brokers.smqp.client.connection import Address, KeptConnection
 from brokers.smqp.client.listener import Hearer
 from brokers.smqp.client.options import ClientOptions
-from brokers.smqp.client.questions import number_in
-from brokers.smqp.commands import Command, Kind
-from brokers.smqp.dialect import Dialect
-from brokers.smqp.errors import RefusedError
-from brokers.smqp.replies import Code
-from brokers.wishes import Wishes, temporary_kind
+from brokers.smqp.protocol.commands import Command, Kind
+from brokers.smqp.protocol.dialect import Dialect
+from brokers.smqp.protocol.replies import Code, RefusedError
+from brokers.threads.futures import Callbacks, Completion
 
 log = logging.getLogger(__name__)
 

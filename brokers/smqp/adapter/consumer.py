@@ -14,20 +14,20 @@ from threading import Condition, Event, current_thread
 from time import monotonic, time
 from typing import Final, Protocol
 
+from brokers.adapter.consumer import Wishes
 from brokers.connection import Consumer, Delivery, OnDelivery
-from brokers.crew import Turns
 from brokers.errors import BrokerError
 from brokers.message import Destination, Message
 from brokers.smqp.adapter.mapping import COUNT, to_message, topic_of
-from brokers.smqp.client.keeping import KeptConnection
+from brokers.smqp.client.connection import KeptConnection
+from brokers.smqp.client.inbox import Received
 from brokers.smqp.client.listener import Hearer
-from brokers.smqp.client.received import Received
-from brokers.smqp.commands import Command, Kind
-from brokers.smqp.dialect import Dialect
-from brokers.smqp.dialogue import Heard
-from brokers.smqp.errors import RefusedError
-from brokers.threads import Thread
-from brokers.wishes import Wishes
+from brokers.smqp.protocol.commands import Command, Kind
+from brokers.smqp.protocol.dialect import Dialect
+from brokers.smqp.protocol.dialogue import Heard
+from brokers.smqp.protocol.replies import RefusedError
+from brokers.threads.pool import Turns
+from brokers.threads.thread import Thread
 
 log = logging.getLogger(__name__)
 

@@ -26,13 +26,12 @@ from brokers.message import (
     PropertyValue,
     as_text,
 )
-from brokers.smqp.attributes import Attribute, Attributes
-from brokers.smqp.client.received import Received
-from brokers.smqp.content import Content, Section
-from brokers.smqp.dialect import Dialect
-from brokers.smqp.errors import RefusedError
-from brokers.smqp.times import format_date, format_timeout, parse_date
-from brokers.smqp.topics import segment_for
+from brokers.smqp.client.inbox import Received
+from brokers.smqp.protocol.dialect import Dialect
+from brokers.smqp.protocol.ids import format_date, format_timeout, parse_date
+from brokers.smqp.protocol.messages import Attribute, Attributes, Content, Section
+from brokers.smqp.protocol.replies import RefusedError
+from brokers.smqp.protocol.topics import segment_for
 
 PREFIXES: Final[Mapping[DestinationKind, str]] = {
     DestinationKind.QUEUE: "/queue/",

@@ -7,14 +7,14 @@ with Client("mq.example", account="bob", password="s3cret", inbox="bob.inbox") a
     published.receipt.result(timeout=10)  # a subscriber has it
 ```
 
-Where to read: `client.py` is what programs use, with `questions.py`; `keeping.py` renews the connection, `line.py` is
-the command connection, `listener.py` the notify connection; `hearing.py`, `inbox.py` and `handing.py` are the way of a
-message to its callback.
+Where to read: `client.py` is what programs use, with `commands.py`; `connection.py` is the command connection and
+renews it, `listener.py` the notify connection; `notifications.py` and `inbox.py` are the way of a message to its
+callback.
 """
 
 from brokers.smqp.client.client import Client, Published
+from brokers.smqp.client.inbox import DefaultTimeout, Goodbye, Received, SubscriberCount, TopicChange
 from brokers.smqp.client.options import ClientOptions
-from brokers.smqp.client.received import DefaultTimeout, Goodbye, Received, SubscriberCount, TopicChange
 
 __all__ = [
     "Client",

@@ -15,19 +15,14 @@ from pathlib import Path
 from typing import Final
 
 from brokers.errors import BrokerError
-from brokers.smqp.attributes import Attribute, Attributes, attribute
-from brokers.smqp.client.handing import OnMessage
-from brokers.smqp.client.hearing import Hearing
-from brokers.smqp.client.inbox import Inbox
-from brokers.smqp.client.keeping import KeptConnection
-from brokers.smqp.client.line import Address, secured_by
+from brokers.smqp.client.commands import number_in
+from brokers.smqp.client.connection import Address, KeptConnection, secured_by
+from brokers.smqp.client.inbox import DefaultTimeout, Goodbye, Inbox, Received, SubscriberCount, TopicChange
+from brokers.smqp.client.notifications import Hearing, OnMessage
 from brokers.smqp.client.options import ClientOptions
-from brokers.smqp.client.questions import number_in
-from brokers.smqp.client.received import DefaultTimeout, Goodbye, Received, SubscriberCount, TopicChange
-from brokers.smqp.commands import Command, Kind
-from brokers.smqp.content import Content, Section
-from brokers.smqp.ids import Cmuid
-from brokers.smqp.times import Timeout, format_date, format_timeout
+from brokers.smqp.protocol.commands import Command, Kind
+from brokers.smqp.protocol.ids import Cmuid, Timeout, format_date, format_timeout
+from brokers.smqp.protocol.messages import Attribute, Attributes, Content, Section, attribute
 
 log = logging.getLogger(__name__)
 

@@ -1,8 +1,9 @@
-"""Messages that a client has taken and not yet handed over: kept before they are acknowledged, so that none is lost,
-with their Smuids, so that none is handed over twice.
+"""The messages that a client has taken and not yet handed over, and the types of all that it hands over.
 
-A Smuid is forgotten once the server confirmed that it never sends the message again, and it was handed over: the server
-may publish it anew later. Where no confirmation came, it is remembered for a while.
+A message is kept before it is acknowledged, so that none is lost, and its Smuid is remembered, so that none is
+handed over twice. A Smuid is forgotten once the server has confirmed that it never sends the message again and the
+message was handed over: the server may publish it anew later. Where no confirmation came, it is remembered for a
+while.
 
 Spec: SMQP 4.1.12.1 (two-phase commit); 2.1 (once only).
 """
@@ -12,12 +13,15 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 from threading import Lock
 from typing import Final
 
-from brokers.smqp.errors import StoreError
+from brokers.smqp.protocol.ids import Timeout
+from brokers.smqp.protocol.messages import Attributes, Content, Section
+from brokers.smqp.protocol.replies import StoreError
 
 TABLE: Final = """
 CREATE TABLE IF NOT EXISTS inbox (
@@ -129,3 +133,81 @@ class Inbox:
     def _state(self, smuid: str) -> InboxState | None:
         found = self._database.execute("SELECT state FROM inbox WHERE smuid = ?", (smuid,)).fetchone()
         return None if found is None else InboxState(found[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """One message.
+
+    Attributes:
+        topic: that it came by: the name that was subscribed to; the name of another server may stand before it.
+        content: its attributes and data.
+    """
+
+    topic: str
+    content: Content
+
+    @property
+    def attributes(self) -> Attributes:
+        """The header attributes."""
+        return self.content.attributes
+
+    @property
+    def smuid(self) -> str:
+        """The server's name for it."""
+        return self.attributes.text("Smuid")
+
+    @property
+    def cmuid(self) -> str:
+        """Its publisher's name for it."""
+        return self.attributes.text("Cmuid")
+
+    @property
+    def wants_reply(self) -> bool:
+        """Whether its publisher waits for a reply; without the attribute it does not."""
+        return self.attributes.flag("Reply")
+
+    @property
+    def sections(self) -> tuple[Section, ...]:
+        """Its data; there may be none."""
+        return self.content.sections
+
+    @property
+    def data(self) -> bytes:
+        """The octets of its first section, none if there is none."""
+        return self.content.sections[0].data if self.content.sections else b""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicChange:
+    """Something was done to a topic: ADDED, RENAME, DELETED or KEYWORDS, with the new name or keywords."""
+
+    topic: str
+    action: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriberCount:
+    """So many subscribe to a topic now. With none, a publisher may save itself the trouble."""
+
+    topic: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class DefaultTimeout:
+    """The server's default timeout changed."""
+
+    timeout: Timeout
+
+
+@dataclass(frozen=True, slots=True)
+class Goodbye:
+    """The server will not be there after so many seconds; 0 is now."""
+
+    seconds: Timeout
+
+
+Told = TopicChange | SubscriberCount | DefaultTimeout | Goodbye
+"""A notification that is no message."""

@@ -12,13 +12,12 @@ from contextlib import suppress
 from threading import Event, Lock, current_thread
 from typing import Final, Protocol
 
-from brokers.smqp.commands import Notice
-from brokers.smqp.dialect import Dialect
-from brokers.smqp.dialogue import CommandReader, Heard, notice_reader
-from brokers.smqp.errors import RefusedError
-from brokers.smqp.reading import Limits
-from brokers.smqp.replies import Code, format_reply, plain
-from brokers.threads import Thread
+from brokers.smqp.protocol.commands import Notice
+from brokers.smqp.protocol.dialect import Dialect
+from brokers.smqp.protocol.dialogue import CommandReader, Heard, notice_reader
+from brokers.smqp.protocol.messages import Limits
+from brokers.smqp.protocol.replies import Code, RefusedError, format_reply, plain
+from brokers.threads.thread import Thread
 
 log = logging.getLogger(__name__)
 

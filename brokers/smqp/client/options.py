@@ -5,8 +5,8 @@ from __future__ import annotations
 import ssl
 from dataclasses import dataclass, field
 
-from brokers.smqp.dialect import STRICT, Dialect
-from brokers.smqp.reading import Limits
+from brokers.smqp.protocol.dialect import STRICT, Dialect
+from brokers.smqp.protocol.messages import Limits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,17 +7,16 @@ with Server("smqp.db", Options(context="mq.example")) as server:
     host, port = server.listen("127.0.0.1", 0)
 ```
 
-Where to read: `engine.py` is the server without sockets, and has the table of commands; `login.py`, `queries.py`,
-`arranging.py`, `publishing.py`, `subscribing.py` and `settings.py` carry them out; `core.py` is the life of a message,
-`channel.py` the notify connection; `driver.py` puts sockets around it, `links.py` links
-servers.
+Where to read: `engine.py` is the server without sockets, and has the table of commands, which the files in
+`commands/` carry out; `core.py` is the life of a message, `session.py` a client's dialogue and its notify
+connection; `driver.py` puts sockets around it, `links.py` links servers.
 """
 
-from brokers.smqp.server.administration import Administration
-from brokers.smqp.server.directory import TopicKind
+from brokers.smqp.server.admin import Administration
 from brokers.smqp.server.driver import Server
 from brokers.smqp.server.links import Peer
 from brokers.smqp.server.options import CLIENT_PORT, SERVER_PORT, Options
 from brokers.smqp.server.rights import Right
+from brokers.smqp.server.topics import TopicKind
 
 __all__ = ["CLIENT_PORT", "SERVER_PORT", "Administration", "Options", "Peer", "Right", "Server", "TopicKind"]

@@ -11,22 +11,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from brokers.smqp.commands import Command, Notice, format_command
+from brokers.smqp.protocol.commands import Command, Notice, format_command
+from brokers.smqp.protocol.topics import covers, parent
 from brokers.smqp.server.accounts import Accounts
-from brokers.smqp.server.actions import Action
-from brokers.smqp.server.announcing import Announcements
-from brokers.smqp.server.channel import Phase, notice
+from brokers.smqp.server.actions import Action, Timer, Timers
+from brokers.smqp.server.announcements import Announcements
 from brokers.smqp.server.database import Database
-from brokers.smqp.server.deliveries import Deliveries, Item
-from brokers.smqp.server.directory import FOREVER, Directory, Topic, TopicKind
-from brokers.smqp.server.messages import Messages, State, Stored
+from brokers.smqp.server.messages import Deliveries, Item, Messages, State, Stored
 from brokers.smqp.server.options import Options
 from brokers.smqp.server.receipts import receipt
-from brokers.smqp.server.rights import Right, Rights
-from brokers.smqp.server.session import Session, Stage
-from brokers.smqp.server.subscriptions import Resource, Subscriptions, Wanted
-from brokers.smqp.server.timers import Timer, Timers
-from brokers.smqp.topics import covers, parent
+from brokers.smqp.server.rights import Resource, Right, Rights, Subscriptions, Wanted
+from brokers.smqp.server.session import Phase, Session, Stage, notice
+from brokers.smqp.server.topics import FOREVER, Directory, Topic, TopicKind
 
 WORKING_TIME: Final = 7 * 86_400.0
 """Seconds for which a session may work on a message of a queue before it counts as dead; connections tell sooner."""

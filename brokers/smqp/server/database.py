@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from brokers.smqp.errors import StoreError
+from brokers.smqp.protocol.replies import StoreError
 
 VERSION: Final = 1
 TABLES: Final = """

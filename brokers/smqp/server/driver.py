@@ -1,6 +1,7 @@
 """The server with its sockets: one asyncio loop on a thread of its own.
 
-All that arrives in one turn of the loop is committed together, then answered.
+All that arrives in one turn of the loop goes to the engine, is committed together, and is then answered. A client
+that does not read what it is sent is not read from either, so that nothing piles up.
 
 Spec: SMQP 2 (two connections), 4.1.6.5.1, 6 (SMQPS).
 
@@ -23,30 +24,152 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 from weakref import WeakValueDictionary
 
-from brokers.descriptors import bounded
 from brokers.errors import ClosedError
-from brokers.guesses import Guesses, Lane
-from brokers.handshakes import Handshakes
-from brokers.room import Room
+from brokers.listeners.descriptors import bounded
+from brokers.listeners.guesses import Guesses, Lane
+from brokers.listeners.handshakes import Handshakes
+from brokers.listeners.room import Room
 from brokers.smqp.server.accounts import Password
-from brokers.smqp.server.actions import (
-    Action,
-    Check,
-    Close,
-    Connect,
-    Hash,
-    NotifyClose,
-    NotifyWrite,
-    Resume,
-    Write,
-)
-from brokers.smqp.server.administration import Administration
+from brokers.smqp.server.actions import Action, Check, Close, Connect, Hash, NotifyClose, NotifyWrite, Resume, Write
+from brokers.smqp.server.admin import Administration
 from brokers.smqp.server.database import Database
 from brokers.smqp.server.engine import LOGGED_IN, Engine
 from brokers.smqp.server.links import Link, Peer
 from brokers.smqp.server.options import SERVER_PORT, Options
-from brokers.smqp.server.protocols import CommandProtocol, NotifyProtocol
-from brokers.threads import Pool, Thread
+from brokers.threads.thread import Pool, Thread
+
+
+class _Connection(asyncio.BaseProtocol):
+    """What both have: writing, and reading only while what was written goes out."""
+
+    transport: Any = None
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._is_full = False
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the way to write."""
+        self.transport = transport
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Say that it ended."""
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    def write(self, data: bytes) -> None:
+        """Send octets."""
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.write(data)
+
+    def close(self) -> None:
+        """Send what is to be sent, then close."""
+        if self.transport is not None:
+            self.transport.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        if self.transport is not None:
+            self.transport.abort()
+
+    def pause_writing(self) -> None:
+        """The client does not read: do not read from it either."""
+        self._is_full = True
+        self.pause()
+
+    def resume_writing(self) -> None:
+        """The client reads again."""
+        self._is_full = False
+        self.resume()
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether what was written went out, or is about to."""
+        return not self._is_full
+
+    def pause(self) -> None:
+        """Read no more for now."""
+        if not self.transport.is_closing():
+            self.transport.pause_reading()
+
+    def resume(self) -> None:
+        """Read again, if nothing speaks against it."""
+        if not self._is_full and not self.transport.is_closing():
+            self.transport.resume_reading()
+
+
+class CommandProtocol(_Connection, asyncio.BufferedProtocol):
+    """A client's command connection."""
+
+    def __init__(self, server: Server, *, is_secure: bool) -> None:
+        super().__init__(server)
+        self._is_secure = is_secure
+        self.number = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Tell the engine that a client is there."""
+        super().connection_made(transport)
+        peer = transport.get_extra_info("peername")
+        self.number = self._server.engine.accept(peer[0] if peer else "", is_secure=self._is_secure)
+        self._server.entered(self)
+        self._server.flush_soon()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Say where to put what is read: all connections of a server share one place, as they take turns."""
+        return self._server.buffer[: self._server.engine.room(self.number)]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Hand octets to the engine."""
+        self._server.engine.received(self.number, bytes(self._server.buffer[:nbytes]))
+        if self._server.engine.is_busy(self.number):
+            self.pause()
+        self._server.flush_soon()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell the engine that the client is gone."""
+        super().connection_lost(exc)
+        self._server.left(self)
+        self._server.engine.closed(self.number)
+        self._server.flush_soon()
+
+    def resume_writing(self) -> None:
+        """The client reads again: go on answering it."""
+        super().resume_writing()
+        self._server.drained(self)
+
+    def resume(self) -> None:
+        """Read again, unless an answer is still to come."""
+        if not self._server.engine.is_busy(self.number):
+            super().resume()
+
+
+class NotifyProtocol(_Connection, asyncio.Protocol):
+    """A connection that the server made to a client."""
+
+    def __init__(self, server: Server, session: int, attempt: int, *, is_secure: bool) -> None:
+        super().__init__(server)
+        self.key = (session, attempt)
+        self._is_secure = is_secure
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Leave what comes first to TLS, where it is used."""
+        super().connection_made(transport)
+        if self._is_secure:
+            self.pause()
+
+    def data_received(self, data: bytes) -> None:
+        """Hand octets to the engine."""
+        self._server.engine.notify_received(*self.key, data)
+        self._server.flush_soon()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell the engine that the connection ended."""
+        super().connection_lost(exc)
+        self._server.notify_left(self)
+        self._server.engine.notify_closed(*self.key)
+        self._server.flush_soon()
+
 
 log = logging.getLogger(__name__)
 

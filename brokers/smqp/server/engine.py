@@ -15,19 +15,17 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, TypeAlias
 
-from brokers.room import Room
-from brokers.smqp.commands import Kind
-from brokers.smqp.dialogue import CommandReader, Heard, format_banner
-from brokers.smqp.errors import RefusedError
-from brokers.smqp.replies import Code, ReplyForm, format_reply, plain
-from brokers.smqp.server import arranging, login, publishing, queries, settings, subscribing
+from brokers.listeners.room import Room
+from brokers.smqp.protocol.commands import Kind
+from brokers.smqp.protocol.dialogue import CommandReader, Heard, format_banner
+from brokers.smqp.protocol.replies import Code, RefusedError, ReplyForm, format_reply, plain
 from brokers.smqp.server.accounts import Password
 from brokers.smqp.server.actions import Action, Close, Resume, Write
-from brokers.smqp.server.channel import Channel
+from brokers.smqp.server.commands import login, publish, query, settings, subscribe, topics
 from brokers.smqp.server.core import Core
 from brokers.smqp.server.database import Database
 from brokers.smqp.server.options import Options
-from brokers.smqp.server.session import Answer, Session, Stage
+from brokers.smqp.server.session import Answer, Channel, Session, Stage
 
 log = logging.getLogger(__name__)
 
@@ -36,16 +34,16 @@ Handler: TypeAlias = Callable[[Core, Session, Heard], Answer | None]
 HANDLERS: Final[Mapping[Kind, Handler]] = {
     Kind.LOGIN: login.login,
     Kind.PASSWORD: login.password,
-    Kind.COUNT_TOPIC: queries.count_topics,
-    Kind.COUNT_MESSAGE: queries.count_messages,
-    Kind.COUNT_SUBSCRIBERS: queries.count_subscribers,
-    Kind.LIST_TOPIC: queries.list_topics,
-    Kind.LIST_MESSAGE: queries.list_messages,
-    Kind.CREATE_TOPIC: arranging.create,
-    Kind.REMOVE_TOPIC: arranging.remove,
-    Kind.REMOVE_MESSAGE: arranging.remove_message,
-    Kind.SET_TOPIC_NAME: arranging.rename,
-    Kind.SET_TOPIC_KEYWORD: arranging.set_keywords,
+    Kind.COUNT_TOPIC: query.count_topics,
+    Kind.COUNT_MESSAGE: query.count_messages,
+    Kind.COUNT_SUBSCRIBERS: query.count_subscribers,
+    Kind.LIST_TOPIC: query.list_topics,
+    Kind.LIST_MESSAGE: query.list_messages,
+    Kind.CREATE_TOPIC: topics.create,
+    Kind.REMOVE_TOPIC: topics.remove,
+    Kind.REMOVE_MESSAGE: topics.remove_message,
+    Kind.SET_TOPIC_NAME: topics.rename,
+    Kind.SET_TOPIC_KEYWORD: topics.set_keywords,
     Kind.SET_LOGIN_PASSWORD: login.set_password,
     Kind.SET_LOGIN_NAME: login.set_own,
     Kind.SET_LOGIN_EMAIL: login.set_own,
@@ -54,21 +52,21 @@ HANDLERS: Final[Mapping[Kind, Handler]] = {
     Kind.SET_NOTIFY_PORT: settings.port,
     Kind.SET_NOTIFY_SUSPEND: settings.suspend,
     Kind.SET_NOTIFY_RESUME: settings.resume,
-    Kind.FIND_TOPIC: queries.find_topics,
-    Kind.PUBLISH_MESSAGE: publishing.publish,
-    Kind.PUBLISH_REPLY: publishing.reply,
-    Kind.REPUBLISH_MESSAGE: publishing.republish,
-    Kind.SUBSCRIBE_MESSAGE: subscribing.subscribe,
-    Kind.SUBSCRIBE_TOPIC: subscribing.subscribe,
-    Kind.SUBSCRIBE_SUBSCRIBER: subscribing.subscribe,
-    Kind.SUBSCRIBE_SERVER_TIMEOUT: subscribing.subscribe_timeout,
-    Kind.UNSUBSCRIBE_MESSAGE: subscribing.unsubscribe,
-    Kind.UNSUBSCRIBE_TOPIC: subscribing.unsubscribe,
-    Kind.UNSUBSCRIBE_SUBSCRIBER: subscribing.unsubscribe,
-    Kind.UNSUBSCRIBE_SERVER_TIMEOUT: subscribing.unsubscribe_timeout,
-    Kind.UNSUBSCRIBE_ALL: subscribing.unsubscribe_all,
-    Kind.GET_MESSAGE: queries.get_messages,
-    Kind.GET_TOPIC_KEYWORDS: queries.get_keywords,
+    Kind.FIND_TOPIC: query.find_topics,
+    Kind.PUBLISH_MESSAGE: publish.publish,
+    Kind.PUBLISH_REPLY: publish.reply,
+    Kind.REPUBLISH_MESSAGE: publish.republish,
+    Kind.SUBSCRIBE_MESSAGE: subscribe.subscribe,
+    Kind.SUBSCRIBE_TOPIC: subscribe.subscribe,
+    Kind.SUBSCRIBE_SUBSCRIBER: subscribe.subscribe,
+    Kind.SUBSCRIBE_SERVER_TIMEOUT: subscribe.subscribe_timeout,
+    Kind.UNSUBSCRIBE_MESSAGE: subscribe.unsubscribe,
+    Kind.UNSUBSCRIBE_TOPIC: subscribe.unsubscribe,
+    Kind.UNSUBSCRIBE_SUBSCRIBER: subscribe.unsubscribe,
+    Kind.UNSUBSCRIBE_SERVER_TIMEOUT: subscribe.unsubscribe_timeout,
+    Kind.UNSUBSCRIBE_ALL: subscribe.unsubscribe_all,
+    Kind.GET_MESSAGE: query.get_messages,
+    Kind.GET_TOPIC_KEYWORDS: query.get_keywords,
     Kind.NOOP: settings.noop,
     Kind.QUIT: settings.noop,
 }

@@ -19,21 +19,19 @@ from threading import Event
 from typing import Final, NamedTuple, TypeAlias
 
 from brokers.errors import BrokerError
-from brokers.smqp.attributes import Attribute, Attributes, parse_line
-from brokers.smqp.client.hearing import told_of
-from brokers.smqp.client.keeping import KeptConnection
-from brokers.smqp.client.line import Address, secured_by
+from brokers.smqp.client.connection import Address, KeptConnection, secured_by
+from brokers.smqp.client.inbox import SubscriberCount
+from brokers.smqp.client.notifications import told_of
 from brokers.smqp.client.options import ClientOptions
-from brokers.smqp.client.received import SubscriberCount
-from brokers.smqp.commands import Command, Kind
-from brokers.smqp.dialogue import Heard
-from brokers.smqp.errors import RefusedError
-from brokers.smqp.replies import AGAIN, Code
+from brokers.smqp.protocol.commands import Command, Kind
+from brokers.smqp.protocol.dialogue import Heard
+from brokers.smqp.protocol.messages import Attribute, Attributes, parse_line
+from brokers.smqp.protocol.replies import AGAIN, Code, RefusedError
+from brokers.smqp.protocol.topics import covers, fold, is_wildcard
 from brokers.smqp.server.core import Core
 from brokers.smqp.server.messages import Stored
 from brokers.smqp.server.options import SERVER_PORT
-from brokers.smqp.topics import covers, fold, is_wildcard
-from brokers.threads import Thread
+from brokers.threads.thread import Thread
 
 log = logging.getLogger(__name__)
 

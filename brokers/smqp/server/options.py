@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from brokers.smqp.dialect import STRICT, Dialect
-from brokers.smqp.reading import Limits
+from brokers.smqp.protocol.dialect import STRICT, Dialect
+from brokers.smqp.protocol.messages import Limits
 
 SERVER_PORT: Final = 720
 CLIENT_PORT: Final = 721

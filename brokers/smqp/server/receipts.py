@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from brokers.smqp.attributes import Attribute, Attributes
-from brokers.smqp.content import END
+from brokers.smqp.protocol.ids import format_date
+from brokers.smqp.protocol.messages import END, Attribute, Attributes
 from brokers.smqp.server.accounts import Account
-from brokers.smqp.server.directory import FOREVER
 from brokers.smqp.server.messages import Stored
 from brokers.smqp.server.options import Options
-from brokers.smqp.times import format_date
+from brokers.smqp.server.topics import FOREVER
 
 
 def receipt(message: Stored, account: Account, options: Options, now: float) -> Stored:

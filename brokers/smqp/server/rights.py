@@ -1,16 +1,21 @@
-"""Who may do what at which topic: the User Access List. No command of SMQP reaches it (SM-240).
+"""Who may do what at which topic (the User Access List), and who is subscribed to what.
 
-Spec: SMQP 2.2 (a topic without an entry has its parent's), 6.
+No command of SMQP reaches the User Access List (SM-240). A subscription belongs to its account and outlives the
+session (SM-153). Wildcards are kept as such, with what was taken out of them again.
+
+Spec: SMQP 2.2 (a topic without an entry has its parent's), 6; SMQP 4.1.10, 4.1.11.
 """
 
 from __future__ import annotations
 
-from enum import IntFlag
-from typing import Final
+from collections.abc import Iterable
+from enum import IntFlag, StrEnum
+from typing import Final, NamedTuple
 
+from brokers.smqp.protocol.topics import covers, covers_all_of, fold, moved
 from brokers.smqp.server.accounts import Account
 from brokers.smqp.server.database import Database
-from brokers.smqp.server.directory import Directory, Topic
+from brokers.smqp.server.topics import Directory, Topic
 
 ROOT_NUMBER: Final = 0
 """Stands for `/`, which is no topic, in the list."""
@@ -99,3 +104,134 @@ class Rights:
     def _entry(self, topic: int, account: Account) -> Right | None:
         own = self._entries.get((topic, account.number))
         return self._entries.get((topic, ANYONE)) if own is None else own
+
+
+class Resource(StrEnum):
+    """What can be subscribed to, as UNSUBSCRIBE names it in its answer."""
+
+    MESSAGE = "MESSAGE"
+    TOPIC = "TOPIC"
+    SUBSCRIBER = "SUB"
+
+
+class Subscription(NamedTuple):
+    """One pattern of one account."""
+
+    account: int
+    resource: Resource
+    folded: str
+    pattern: str
+    since: float | None
+    is_exclusion: bool
+
+
+class Wanted(NamedTuple):
+    """An account that wants a topic: under which name, and from when on."""
+
+    account: int
+    name: str
+    since: float | None
+
+
+class Subscriptions:
+    """The subscriptions. `version` counts their changes."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.version = 0
+        self._all: dict[Resource, dict[int, list[Subscription]]] = {}
+        self.reload()
+
+    def reload(self) -> None:
+        """Read all from the file again."""
+        self.version += 1
+        self._all = {resource: {} for resource in Resource}
+        rows = self._database.rows(
+            "SELECT account, resource, folded, pattern, since, is_exclusion FROM subscriptions ORDER BY folded"
+        )
+        for account, resource, folded, pattern, since, is_exclusion in rows:
+            each = Subscription(account, Resource(resource), folded, pattern, since, bool(is_exclusion))
+            self._all[each.resource].setdefault(account, []).append(each)
+
+    def count(self, account: int) -> int:
+        """Count what an account is subscribed to."""
+        return sum(len(of_accounts.get(account, ())) for of_accounts in self._all.values())
+
+    def wanted(self, resource: Resource, account: int, folded: str) -> Subscription | None:
+        """Return the pattern by which an account is subscribed to a topic, an exact one first."""
+        own = self._all[resource].get(account, ())
+        itself = resource is Resource.TOPIC
+        if any(each.is_exclusion and covers(each.folded, folded, itself=itself) for each in own):
+            return None
+        found = [each for each in own if not each.is_exclusion and covers(each.folded, folded, itself=itself)]
+        return min(found, key=lambda each: each.folded != folded, default=None)
+
+    def who(self, resource: Resource, names: Iterable[str]) -> list[Wanted]:
+        """List the accounts that want a topic under one of its names; each once, the first name first."""
+        spelled = [(name, fold(name)) for name in names]
+        out = []
+        for account in self._all[resource]:
+            for name, folded in spelled:
+                if (found := self.wanted(resource, account, folded)) is not None:
+                    out.append(Wanted(account, name, found.since))
+                    break
+        return out
+
+    def add(self, account: int, resource: Resource, pattern: str, since: float | None) -> None:
+        """Subscribe; what was taken out of the pattern before, is in it again."""
+        folded, itself = fold(pattern), resource is Resource.TOPIC
+        for each in self._all[resource].get(account, ()):
+            if each.is_exclusion and covers_all_of(folded, each.folded, itself=itself):
+                self._delete(each)
+        self._insert(Subscription(account, resource, folded, pattern, since, False))
+        self.reload()
+
+    def remove(self, account: int, resource: Resource, pattern: str) -> bool:
+        """Unsubscribe; say whether there was anything that the pattern covers, in whole or in part."""
+        folded, itself = fold(pattern), resource is Resource.TOPIC
+        own = self._all[resource].get(account, [])
+        covered = [each for each in own if covers_all_of(folded, each.folded, itself=itself)]
+        wider = [
+            each
+            for each in own
+            if not each.is_exclusion and each not in covered and covers_all_of(each.folded, folded, itself=itself)
+        ]
+        excluded = any(each.is_exclusion and covers_all_of(each.folded, folded, itself=itself) for each in own)
+        for each in covered:
+            self._delete(each)
+        if wider:
+            self._insert(Subscription(account, resource, folded, pattern, None, True))
+        self.reload()
+        return any(not each.is_exclusion for each in covered) or (bool(wider) and not excluded)
+
+    def patterns(self, account: int, resource: Resource) -> list[str]:
+        """List the patterns of an account, without what was taken out of them."""
+        return [each.pattern for each in self._all[resource].get(account, ()) if not each.is_exclusion]
+
+    def follow(self, old: str, new: str) -> None:
+        """Change the patterns at or below a topic that was renamed."""
+        for of_accounts in list(self._all.values()):
+            for own in of_accounts.values():
+                for each in own:
+                    if (pattern := moved(each.pattern, old, new)) is not None:
+                        self._delete(each)
+                        self._insert(each._replace(pattern=pattern, folded=fold(pattern)))
+        self.reload()
+
+    def forget(self, folded: str) -> None:
+        """Drop what names a topic that was removed."""
+        self._database.execute("DELETE FROM subscriptions WHERE folded = ?", folded)
+        self.reload()
+
+    def _insert(self, each: Subscription) -> None:
+        self._database.execute(
+            "INSERT OR REPLACE INTO subscriptions (account, resource, folded, pattern, since, is_exclusion)"
+            " VALUES (?, ?, ?, ?, ?, ?)",
+            *(each.account, each.resource, each.folded, each.pattern, each.since, each.is_exclusion),
+        )
+
+    def _delete(self, each: Subscription) -> None:
+        self._database.execute(
+            "DELETE FROM subscriptions WHERE account = ? AND resource = ? AND folded = ? AND is_exclusion = ?",
+            *(each.account, each.resource, each.folded, each.is_exclusion),
+        )

@@ -33,12 +33,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from brokers.files import check_files
-from brokers.smqp.server.administration import Administration
-from brokers.smqp.server.directory import PARAMETERS
+from brokers.smqp.protocol.words import parse_keywords
+from brokers.smqp.server.admin import Administration
 from brokers.smqp.server.links import Peer
 from brokers.smqp.server.options import SERVER_PORT
 from brokers.smqp.server.rights import Right
-from brokers.smqp.words import parse_keywords
+from brokers.smqp.server.topics import PARAMETERS
 
 MAX_OCTETS: Final = 1 << 20
 ACCOUNT_KEYS: Final = frozenset({"password", "password_file", "admin", "peer", "rights"})

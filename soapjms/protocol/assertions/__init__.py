@@ -1,13 +1,14 @@
 """The conformance assertions: one table, one judge, verdicts.
 
-`table.py` holds every assertion once, its rows in `of_messages.py`, `of_answers.py` and `unseen.py`; the checks behind
-them are in `messages.py`, `actions.py`, `bodies.py`, `headers.py`, `precedence.py` and `pairs.py`; `judge.py` turns an
-exchange into verdicts, and `repeated.py` does it for many that are alike; `habits.py` knows what real stacks do that
-breaks nothing.
+`response_table.py` has the whole table, ASSERTIONS, with the rows on responses and those that no log can show; the
+rows on one message are in `request_table.py`. The checks behind the rows are in `request_checks.py`,
+`body_checks.py` and `response_checks.py`. `judge.py` turns an exchange into verdicts, and `batch.py` does it for
+many that are alike; `habits.py` knows what real stacks do that breaks nothing.
 
 Spec: SOAP/JMS appendix E.
 """
 
+from soapjms.protocol.assertions.batch import Judge, Memory
 from soapjms.protocol.assertions.habits import HABITS, MISDIRECTED, Habit, guess_dialect, habits, habits_of
 from soapjms.protocol.assertions.judge import (
     judge,
@@ -27,8 +28,7 @@ from soapjms.protocol.assertions.model import (
     Setting,
     Verdict,
 )
-from soapjms.protocol.assertions.repeated import Judge, Memory
-from soapjms.protocol.assertions.table import ASSERTIONS, REQUEST_FAULTS
+from soapjms.protocol.assertions.response_table import ASSERTIONS, REQUEST_FAULTS
 from soapjms.protocol.names import Level
 
 __all__ = [

@@ -16,11 +16,10 @@ from soapjms.protocol import names
 from soapjms.protocol.assertions.judge import readings
 from soapjms.protocol.assertions.model import Setting
 from soapjms.protocol.content import ContentType
-from soapjms.protocol.described import Shape
 from soapjms.protocol.exchange import Exchange
 from soapjms.protocol.names import SoapVersion
 from soapjms.protocol.properties import Carrier
-from soapjms.protocol.reading import Reading
+from soapjms.protocol.received import Reading, Shape
 from soapjms.protocol.record import Direction
 from soapjms.protocol.uri import Mode, parse
 

@@ -13,7 +13,6 @@ from functools import lru_cache
 from typing import Final
 
 from brokers.message import Message, MessageType
-from soapjms.protocol.assertions.messages import is_multipart, is_simple
 from soapjms.protocol.assertions.model import (
     BROKEN,
     CARRIERS,
@@ -26,13 +25,13 @@ from soapjms.protocol.assertions.model import (
     Verdict,
     always,
 )
-from soapjms.protocol.assertions.of_messages import BODY_ASSERTIONS, PROPERTY_ASSERTIONS
-from soapjms.protocol.assertions.table import ASSERTIONS, REQUEST_FAULTS
-from soapjms.protocol.described import Shape
+from soapjms.protocol.assertions.request_checks import is_multipart, is_simple
+from soapjms.protocol.assertions.request_table import BODY_ASSERTIONS, PROPERTY_ASSERTIONS
+from soapjms.protocol.assertions.response_table import ASSERTIONS, REQUEST_FAULTS
 from soapjms.protocol.exchange import Exchange, Pattern
 from soapjms.protocol.names import Level, Profile, Subcode, profile
 from soapjms.protocol.properties import Carrier
-from soapjms.protocol.reading import Reading
+from soapjms.protocol.received import Reading, Shape
 
 Ended = dict[str, Outcome]
 """How the rows so far ended that neither passed nor were not applicable."""

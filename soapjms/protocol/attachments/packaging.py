@@ -21,8 +21,7 @@ from lxml import etree
 
 from soapjms.protocol import names
 from soapjms.protocol.attachments.parts import LONGEST_BOUNDARY, XOP_INCLUDE, XOP_NAMESPACE, Octets
-from soapjms.protocol.charsets import encoding_name
-from soapjms.protocol.content import parse_content_type
+from soapjms.protocol.content import encoding_name, parse_content_type
 from soapjms.protocol.envelope import Envelope
 from soapjms.protocol.errors import UsageError
 

@@ -17,11 +17,10 @@ from urllib.parse import unquote, urljoin
 
 from lxml import etree
 
-from soapjms.protocol.charsets import encoding_name, is_known
-from soapjms.protocol.content import ANY_RATIO, ContentType, parse_content_type
+from soapjms.protocol.content import ANY_RATIO, ContentType, encoding_name, is_known, parse_content_type
 from soapjms.protocol.errors import InvalidAttachmentError
 from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
-from soapjms.protocol.showing import named, shown
+from soapjms.protocol.text import named, shown
 
 XOP_NAMESPACE: Final = "http://www.w3.org/2004/08/xop/include"
 XOP_INCLUDE: Final = f"{{{XOP_NAMESPACE}}}Include"

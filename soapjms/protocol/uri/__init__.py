@@ -1,19 +1,18 @@
 """`jms:` URIs: parse, judge, compare and write, in the modes strict (RFC 6167), draft-03 and lenient.
 
-Read in this order: `showing.py` says what of a URI may be shown, `findings.py` holds every kind of finding once,
-`model.py` is a URI as it was read, `known.py` has the parameters that the specifications name, `reading.py` parses,
-`writing.py` builds and compares, `iri.py` converts from and to IRIs. Nothing here looks a name up or connects.
+Read in this order: `redact.py` says what of a URI may be shown, `findings.py` holds every kind of finding once,
+`model.py` is a URI as it was read and has the parameters that the specifications name, `parse.py` reads, `write.py`
+builds and compares, `iri.py` converts from and to IRIs. Nothing here looks a name up or connects.
 
 Spec: RFC 6167; draft-merrick-jms-uri-03; RFC 3986; RFC 3987.
 """
 
 from soapjms.protocol.uri.findings import FINDINGS, Finding, Mode, Severity
 from soapjms.protocol.uri.iri import from_iri, to_iri
-from soapjms.protocol.uri.known import KNOWN_VARIANTS, fits_long
-from soapjms.protocol.uri.model import JmsUri, Parameter
-from soapjms.protocol.uri.reading import KEPT, parse, read
-from soapjms.protocol.uri.showing import REDACTED, visible
-from soapjms.protocol.uri.writing import build, canonical, checked, equivalent_destination, escape, rewrite
+from soapjms.protocol.uri.model import KNOWN_VARIANTS, JmsUri, Parameter, fits_long
+from soapjms.protocol.uri.parser import KEPT, parse, read
+from soapjms.protocol.uri.redact import REDACTED, visible
+from soapjms.protocol.uri.write import build, canonical, checked, equivalent_destination, escape, rewrite
 
 __all__ = [
     "FINDINGS",

@@ -14,7 +14,7 @@ from lxml import etree
 
 from soapjms.protocol import xml
 from soapjms.protocol.errors import InvalidWsdlError
-from soapjms.protocol.uri.showing import without_user_info
+from soapjms.protocol.uri.redact import without_user_info
 from soapjms.protocol.wsdl.findings import Place
 
 WSDL11: Final = "http://schemas.xmlsoap.org/wsdl/"

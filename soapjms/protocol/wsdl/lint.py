@@ -1,24 +1,36 @@
-"""Judging a WSDL: what breaks a rule, what contradicts something else, what is probably a mistake.
+"""Judging a WSDL: what breaks a rule, contradicts something else, is missing, or is probably a mistake.
 
-What makes a port unusable is found by the port itself (`Port.problems`), and is here with the rest.
+What makes a port unusable is found by the port itself (`Port.problems`), and is listed here with the rest. Missing
+is what a WSDL refers to and does not have: a binding its port type, an operation its message, a part its type.
 
-Spec: SOAP/JMS 3.4 to 3.6; WSDLUsage-3001 to 3004.
+Of what is missing only what is certain is found. A name that an import without a location may bring, or a schema
+that nobody reads here, is left alone; what schemas refer to among themselves is not looked at.
+
+Spec: SOAP/JMS 3.4 to 3.6; WSDLUsage-3001 to 3004; WSDL 1.1 2.1 to 2.5, 3.7; WSDL 2.0 2.2 to 2.12; XML Schema 1.0
+4.2.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Final, NamedTuple
 
+from lxml import etree
+
+from soapjms.protocol.errors import InvalidWsdlError
 from soapjms.protocol.properties import Effective, Origin, read_value
-from soapjms.protocol.uri.known import SAME_IN_JNDI
-from soapjms.protocol.uri.showing import holds_secret, is_secret_name
+from soapjms.protocol.uri.model import SAME_IN_JNDI
+from soapjms.protocol.uri.redact import holds_secret, is_secret_name
 from soapjms.protocol.values import Value
+from soapjms.protocol.wsdl.as_json import shown_safely
+from soapjms.protocol.wsdl.documents import SCHEMA, WSDL11, WSDL20, Document
 from soapjms.protocol.wsdl.elements import Extension
 from soapjms.protocol.wsdl.findings import Finding, Severity, finding
-from soapjms.protocol.wsdl.model import Description, Port
-from soapjms.protocol.wsdl.showing import shown_safely
+from soapjms.protocol.wsdl.model import Description, Port, WsdlVersion
+from soapjms.protocol.wsdl.schemas import REFERRING, schemas_in
+from soapjms.protocol.wsdl.wsdl11 import SOAP_BINDINGS
 
 
 def lint(description: Description) -> tuple[Finding, ...]:
@@ -162,3 +174,259 @@ CHECKS: Final[Sequence[Callable[[Description], Iterator[Finding]]]] = (
     _replies,
     _ports,
 )
+
+
+MAX_REFERENCES: Final = 20_000
+SHOWN: Final = 5
+"""How many names are offered in the place of one that is not there."""
+
+XSD: Final = "http://www.w3.org/2001/XMLSchema"
+BUILT_IN: Final = (
+    "string boolean decimal float double duration dateTime time date gYearMonth gYear gMonthDay gDay gMonth hexBinary "
+    "base64Binary anyURI QName NOTATION normalizedString token language NMTOKEN NMTOKENS Name NCName ID IDREF IDREFS "
+    "ENTITY ENTITIES integer nonPositiveInteger negativeInteger long int short byte nonNegativeInteger unsignedLong "
+    "unsignedInt unsignedShort unsignedByte positiveInteger anyType anySimpleType anyAtomicType dateTimeStamp "
+    "dayTimeDuration yearMonthDuration"
+).split()
+SCHEMA_COMPONENTS: Final[Mapping[str, Sequence[str]]] = {
+    "missingElement": (f"{{{XSD}}}element",),
+    "missingType": (f"{{{XSD}}}complexType", f"{{{XSD}}}simpleType"),
+}
+ENCODINGS: Final = ("http://schemas.xmlsoap.org/soap/encoding/", "http://www.w3.org/2003/05/soap-encoding")
+"""Namespaces whose types stacks have of their own, imported or not."""
+
+
+class Reference(NamedTuple):
+    """One row: an attribute that names other components.
+
+    Attributes:
+        path: the elements that have it, as local names below the root.
+        attribute: its name.
+        code: the row of `RULES` for a name that is not there.
+        section: of WSDL 1.1 or 2.0.
+        required: to have none is as bad as a wrong one.
+        of: the attribute of the parent that names what has the components; without it their names are qualified.
+    """
+
+    path: str
+    attribute: str
+    code: str
+    section: str
+    required: bool = False
+    of: str = ""
+
+
+class Kind(NamedTuple):
+    """One version of WSDL: its namespace, its references, and where the components stand that they name."""
+
+    namespace: str
+    references: Sequence[Reference]
+    declared: Mapping[str, str]
+
+    def path(self, steps: str) -> str:
+        """Return the path to elements, for lxml; a step that has a namespace keeps it."""
+        return "/".join(each if each[0] == "{" else f"{{{self.namespace}}}{each}" for each in _steps(steps))
+
+
+def _steps(path: str) -> list[str]:
+    """Cut a path; a last step may have a namespace, which has slashes itself."""
+    plain, brace, last = path.partition("/{")
+    return plain.split("/") + ([f"{{{last}"] if brace else [])
+
+
+KINDS: Final[Mapping[WsdlVersion, Kind]] = {
+    WsdlVersion.WSDL_11: Kind(
+        WSDL11,
+        (
+            Reference("binding", "type", "missingInterface", "2.5", required=True),
+            Reference("binding/operation", "name", "missingOperation", "2.5", of="type"),
+            *(
+                Reference(f"portType/operation/{each}", "message", "missingMessage", "2.4", required=True)
+                for each in ("input", "output", "fault")
+            ),
+            *(
+                Reference(f"binding/operation/{each}/{{{space}}}header", "message", "missingMessage", "3.7")
+                for each in ("input", "output")
+                for space in SOAP_BINDINGS.values()
+            ),
+            Reference("message/part", "element", "missingElement", "2.3"),
+            Reference("message/part", "type", "missingType", "2.3"),
+        ),
+        {"missingInterface": "portType", "missingMessage": "message"},
+    ),
+    WsdlVersion.WSDL_20: Kind(
+        WSDL20,
+        (
+            Reference("interface", "extends", "missingInterface", "2.2"),
+            Reference("interface/fault", "element", "missingElement", "2.3"),
+            Reference("interface/operation/input", "element", "missingElement", "2.5"),
+            Reference("interface/operation/output", "element", "missingElement", "2.5"),
+            Reference("interface/operation/infault", "ref", "missingFault", "2.6"),
+            Reference("interface/operation/outfault", "ref", "missingFault", "2.6"),
+            Reference("binding", "interface", "missingInterface", "2.7"),
+            Reference("binding/fault", "ref", "missingFault", "2.8"),
+            Reference("binding/operation", "ref", "missingOperation", "2.9"),
+            Reference("service", "interface", "missingInterface", "2.12", required=True),
+        ),
+        {
+            "missingInterface": "interface",
+            "missingFault": "interface/fault",
+            "missingOperation": "interface/operation",
+        },
+    ),
+}
+
+
+class Names:
+    """The names of one kind of component, by namespace.
+
+    Args:
+        unread: namespaces of which something was not read.
+        elsewhere: what was not read may have other namespaces too, of which nothing was read.
+    """
+
+    def __init__(self, unread: Iterable[str] = (), *, elsewhere: bool = False) -> None:
+        self._found: dict[str, dict[str, None]] = {}
+        self._unread = frozenset(unread)
+        self._elsewhere = elsewhere
+
+    def add(self, namespace: str, names: Iterable[str]) -> None:
+        """Add names of a namespace, of which something was read then, be it without names."""
+        self._found.setdefault(namespace, {}).update(dict.fromkeys(names))
+
+    def lacks(self, namespace: str | None, local: str) -> bool:
+        """Say whether a name is certainly not there; one whose prefix is not declared has no namespace at all."""
+        if namespace is None:
+            return True
+        if local in self._found.get(namespace, ()) or namespace in self._unread:
+            return False
+        return namespace in self._found or not self._elsewhere
+
+    def instead(self, namespace: str | None) -> str:
+        """Say what to write: names of a namespace, or where it has none, all that there are but built-in types."""
+        near: Iterable[str] = self._found.get(namespace or "", ())
+        others = ((space, each) for space, found in self._found.items() if space != XSD for each in found)
+        everywhere = (f"{{{space}}}{each}" for space, each in others)
+        some = list(islice(near or everywhere, SHOWN + 1))
+        if not some:
+            return "add it, or import the file that has it"
+        more = ", …" if len(some) > SHOWN else ""
+        return f"name one that is there ({', '.join(some[:SHOWN])}{more}), or import the file that has it"
+
+
+# What is there
+
+
+def _names_of(documents: Sequence[Document], kind: Kind) -> dict[str, Names]:
+    """Return the names that there are, by the code of what is said where one is not."""
+    unread = {
+        each.get("namespace", "")
+        for document in documents
+        for each in document.root.iterfind(kind.path("import"))
+        if each.get("location") is None
+    }
+    found = {code: Names(unread) for code in kind.declared}
+    for document in documents:
+        for code, path in kind.declared.items():
+            found[code].add(document.namespace, _own_names(document.root.iterfind(kind.path(path))))
+    return {"missingOperation": _of_port_types(documents)} | found | _schema_names(documents, unread)
+
+
+def _own_names(elements: Iterable[etree._Element]) -> Iterator[str]:
+    return (each.get("name", "") for each in elements)
+
+
+def _of_port_types(documents: Sequence[Document]) -> Names:
+    """Return the operations of WSDL 1.1 by their port types; nothing is known of those that are not there."""
+    found = Names(elsewhere=True)
+    for document in documents:
+        for each in document.root.iterchildren(f"{{{WSDL11}}}portType"):
+            found.add(document.name_of(each), _own_names(each.iterchildren(f"{{{WSDL11}}}operation")))
+    return found
+
+
+def _schema_names(documents: Sequence[Document], unread: Iterable[str]) -> dict[str, Names]:
+    holders = [each for document in documents for each in schemas_in(document)]
+    schemas = {each: each.get("targetNamespace", "") for each in holders if each.tag == SCHEMA}
+    outside = {each for holder in holders for each in _outside(holder, frozenset(schemas.values()))}
+    found = {code: Names({*unread, *ENCODINGS, *outside}, elsewhere=bool(outside)) for code in SCHEMA_COMPONENTS}
+    found["missingElement"].add(XSD, ())
+    found["missingType"].add(XSD, BUILT_IN)
+    for schema, namespace in schemas.items():
+        for code, tags in SCHEMA_COMPONENTS.items():
+            found[code].add(namespace, _own_names(schema.iterchildren(*tags)))
+    return found
+
+
+def _outside(holder: etree._Element, here: Container[str]) -> Iterator[str]:
+    """Yield the namespaces of what a schema has from schemas that are not read; `here` are those of the others."""
+    for each in holder.iterchildren(*REFERRING):
+        if etree.QName(each).localname != "import":
+            yield holder.get("targetNamespace", "")
+        elif each.get("schemaLocation") is not None or each.get("namespace", "") not in here:
+            yield each.get("namespace", "")
+
+
+# What is not
+
+
+def read_missing(documents: Sequence[Document], version: WsdlVersion) -> Iterator[Finding]:
+    """Yield what a WSDL refers to and does not have, each where it is referred to.
+
+    Args:
+        documents: the WSDL, with all that was read of its imports.
+        version: of all of them.
+
+    Raises:
+        InvalidWsdlError: there is more to look up than in any real WSDL.
+    """
+    kind = KINDS[version]
+    names = _names_of(documents, kind)
+    for number, (row, document, element, seen) in enumerate(_references(documents, kind)):
+        if number >= MAX_REFERENCES:
+            raise InvalidWsdlError(
+                f"{document.place(element)}: the WSDL has more than {MAX_REFERENCES} bindings, operations, messages "
+                "and parts"
+            )
+        namespace, local = (document.qname(_above(element), row.of), seen) if row.of else _cut(seen)
+        if names[row.code].lacks(namespace, local):
+            rule = f"WSDL {version} {row.section}"
+            said = {"attribute": row.attribute, "what": _called(element), "seen": seen, "rule": rule}
+            yield finding(row.code, document.place(element), **said, write=names[row.code].instead(namespace))
+
+
+def _references(documents: Sequence[Document], kind: Kind) -> Iterator[tuple[Reference, Document, etree._Element, str]]:
+    """Yield each name that is referred to, in Clark notation, with its row and where it stands."""
+    for document in documents:
+        for row in kind.references:
+            for element in document.root.iterfind(kind.path(row.path)):
+                plain = (element.get(row.attribute, ""),) if row.of else document.qnames(element, row.attribute)
+                for seen in plain or ("",) * row.required:
+                    if not _cut(seen)[1].startswith("#"):  # #any, #none and #other of WSDL 2.0 name no element
+                        yield row, document, element, seen
+
+
+def _cut(name: str) -> tuple[str | None, str]:
+    """Return namespace and local name; no namespace at all for nothing, and for a prefix that is not declared."""
+    if name.startswith("{"):
+        namespace, _, local = name[1:].partition("}")
+        return namespace, local
+    return (None if not name or ":" in name else ""), name
+
+
+def _above(element: etree._Element) -> etree._Element:
+    parent = element.getparent()
+    assert parent is not None, "the root refers to nothing"
+    return parent
+
+
+def _called(element: etree._Element) -> str:
+    """Say which element, and within which: part 'p' of message 'm'."""
+    above = list(element.iterancestors())[:-1]
+    return " of ".join(_alone(each) for each in (element, *above))
+
+
+def _alone(element: etree._Element) -> str:
+    name = element.get("name")
+    local = etree.QName(element).localname
+    return local if name is None else f"{local} {name!r}"

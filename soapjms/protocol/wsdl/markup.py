@@ -14,8 +14,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from lxml import etree
 
-from soapjms.protocol.charsets import encoding_name
-from soapjms.protocol.content import document_encoding
+from soapjms.protocol.content import document_encoding, encoding_name
 
 _MARKUP: Final = re.compile(
     r"<!--.*?-->|<!\[CDATA\[.*?\]\]>|<\?.*?\?>|<(?P<end>/?)(?P<tag>(?:[^\"'<>]|\"[^\"]*\"|'[^']*')*+)>", re.DOTALL

@@ -1,9 +1,12 @@
 """What a WSDL says about SOAP over JMS: services, ports (endpoints), bindings, operations, extension elements.
 
-The same for WSDL 1.1 and 2.0. Reading is tolerant, so that all mistakes can be shown; a port is usable when `problems`
-finds no error, and `uri` and `effective` refuse it otherwise.
+The same for WSDL 1.1 and 2.0. Reading is tolerant, so that all mistakes can be shown; a port is usable when
+`problems` finds no error, and `uri` and `effective` refuse it otherwise.
 
-Spec: SOAP/JMS 3.4, 3.5, 3.6.
+A program may say which service it means by a `jms:` URI, as text or parsed, or by the port of a WSDL; `read_uri`
+takes all of these.
+
+Spec: SOAP/JMS 2.2.1, 3.4, 3.4.4, 3.4.5, 3.5, 3.6.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-from soapjms.protocol.errors import InvalidWsdlError, UsageError
+from soapjms.protocol.errors import InvalidUriError, InvalidWsdlError, UsageError
 from soapjms.protocol.names import (
     CR_NAMESPACE,
     DEFAULT_PROFILE,
@@ -25,9 +28,9 @@ from soapjms.protocol.names import (
     SoapVersion,
 )
 from soapjms.protocol.properties import BINDING_PROPERTIES, Effective, Origin, resolve
-from soapjms.protocol.uri import JmsUri, Mode, parse
+from soapjms.protocol.uri import JmsUri, Mode, checked, parse
 from soapjms.protocol.uri import Severity as UriSeverity
-from soapjms.protocol.uri.showing import without_user_info
+from soapjms.protocol.uri.redact import without_user_info
 from soapjms.protocol.values import Value
 from soapjms.protocol.wsdl.elements import Extension
 from soapjms.protocol.wsdl.findings import Finding, Place, Severity, finding
@@ -332,3 +335,20 @@ class Description:
         offered = ", ".join(f"{each.service.name}/{each.name}" for each in ports if each.profile is not None)
         reasons = (f"none; {reason}" for each in ports if (reason := each.foreign_transport()))
         return offered or next(reasons, "none; `soapjms wsdl add-port` adds one")
+
+
+def read_uri(uri: str | JmsUri | Port, environment: Mapping[str, Value]) -> tuple[JmsUri, Effective]:
+    """Read a URI that the caller wants to use, or the port of a WSDL, and work out the effective properties.
+
+    Raises:
+        InvalidUriError, InvalidPropertyError: the URI or a property is not as the specification has it.
+        InvalidWsdlError: the port cannot be used.
+    """
+    if isinstance(uri, Port):
+        return uri.uri(), uri.effective(environment)
+    if not isinstance(uri, str | JmsUri):
+        raise InvalidUriError(  # without its value, which may hold a secret
+            f"uri is of type {type(uri).__name__}; it is a jms: URI as text or parsed, or the port of a WSDL"
+        )
+    parsed = checked(uri.text, uri.mode) if isinstance(uri, JmsUri) else checked(uri)
+    return parsed, resolve(parsed, environment)

@@ -12,7 +12,7 @@ from typing import Final
 
 from lxml import etree
 
-from soapjms.protocol.uri.showing import without_user_info
+from soapjms.protocol.uri.redact import without_user_info
 from soapjms.protocol.wsdl.documents import SCHEMA, WSDL11, WSDL20, Document
 from soapjms.protocol.wsdl.findings import Finding, Place, finding
 

@@ -1,8 +1,8 @@
 """Following logs: the verdicts of a replay on what is still being captured, with Spark's Structured Streaming.
 
-What is new in a folder becomes a plan (`tail.py`: whole lines only, see `chunks.py`), a small file that Spark streams;
-each plan is a step (`steps.py`), which holds on to calls that are not over and judges the others. `checkpoint.py` keeps
-what is needed to go on. The results are those of a replay of all that came so far, as often as they are written.
+What is new in a folder becomes a plan (`tail.py`: whole lines only), a small file that Spark streams; each plan is a
+step (`steps.py`), which holds on to calls that are not over and judges the others. `checkpoint.py` keeps what is
+needed to go on. The results are those of a replay of all that came so far, as often as they are written.
 
 Spec: capture record, version 1.
 """
@@ -36,12 +36,11 @@ from soapjms.replay.errors import NoInputError
 from soapjms.replay.following.checkpoint import RESULTS, Checkpoint, Done
 from soapjms.replay.following.steps import Patience, Steps
 from soapjms.replay.following.tail import Plan, Tail
-from soapjms.replay.frames import failing_as_ours
-from soapjms.replay.job import Progress
 from soapjms.replay.output import check_replaceable, staging
-from soapjms.replay.session import session
+from soapjms.replay.spark import failing_as_ours
+from soapjms.replay.spark_session import session
 from soapjms.replay.summary import Summary, note_others, summarise
-from soapjms.replay.terms import Choice, Terms
+from soapjms.replay.terms import Choice, Progress, Terms
 
 __all__ = ["DISORDER", "EVERY", "follow"]
 

@@ -33,9 +33,9 @@ from soapjms.protocol.errors import UsageError
 from soapjms.protocol.record import format_time, parse_time
 from soapjms.replay.following.tail import Plan
 from soapjms.replay.inputs import Rejected
-from soapjms.replay.job import Late, place
+from soapjms.replay.output import write_text
 from soapjms.replay.summary import LATE_SHOWN, REJECTS_SHOWN, Tally
-from soapjms.replay.writing import write_text
+from soapjms.replay.terms import Late, place
 
 DONE: Final = "done.json"
 RESULTS: Final = ("verdicts", "rejected", "late")

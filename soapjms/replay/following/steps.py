@@ -1,8 +1,8 @@
 """One step of following logs, on Spark: new records to those that are held, what is over judged, the rest held on.
 
-A key, see `keys`, is over when its newest record is older than the watermark by more than a call is remembered: nothing
-that may still come belongs to it. It is judged as a replay judges it, by the same generator. Which keys are over is
-decided by their times alone, so what is held goes through no Python.
+A key, see `soapjms.protocol.exchange.keys`, is over when its newest record is older than the watermark by more than
+a call is remembered: nothing that may still come belongs to it. It is judged as a replay judges it, by the same
+generator. Which keys are over is decided by their times alone, so what is held goes through no Python.
 """
 
 from __future__ import annotations
@@ -24,18 +24,15 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from soapjms.protocol.exchange import keys
 from soapjms.protocol.record import Record, format_time, from_json, parse_time, to_octets
 from soapjms.replay import MARKED
-from soapjms.replay.bundles import compressed, inflated
+from soapjms.replay.bundles import EPOCH, compressed, inflated
 from soapjms.replay.following.checkpoint import HELD, Checkpoint, Done, earlier, first_late, first_rejects
-from soapjms.replay.following.chunks import Chunk, read_chunk
-from soapjms.replay.following.tail import Plan
-from soapjms.replay.frames import Batches, first_rejected, judge, kept, to_batches, write
+from soapjms.replay.following.tail import Chunk, Plan, read_chunk
 from soapjms.replay.inputs import Rejected
-from soapjms.replay.job import Late
-from soapjms.replay.packing import EPOCH
-from soapjms.replay.schema import REJECTED, TIMESTAMP
+from soapjms.replay.output import PART, Rows
+from soapjms.replay.parquet import REJECTED, TIMESTAMP
+from soapjms.replay.spark import Batches, first_rejected, judge, kept, to_batches, write
 from soapjms.replay.summary import LATE_SHOWN, Tally
-from soapjms.replay.terms import Terms
-from soapjms.replay.writing import PART, Rows
+from soapjms.replay.terms import Late, Terms
 
 KEPT: Final = pa.schema(
     [

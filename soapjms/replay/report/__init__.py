@@ -6,12 +6,11 @@ an XML parser would act on are shown as escapes.
 
 from __future__ import annotations
 
-from soapjms.replay.report.comparing import Comparison, compare
+from soapjms.replay.report.comparison import Comparison, compare
+from soapjms.replay.report.files import load, rewrite, write
 from soapjms.replay.report.junit import junit
 from soapjms.replay.report.page import html
-from soapjms.replay.report.rows import Row, rows
-from soapjms.replay.report.stored import load
+from soapjms.replay.report.tables import Row, rows
 from soapjms.replay.report.texts import visible
-from soapjms.replay.report.writing import rewrite, write
 
 __all__ = ["Comparison", "Row", "compare", "html", "junit", "load", "rewrite", "rows", "visible", "write"]

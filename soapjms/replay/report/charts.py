@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 from typing import Final, NamedTuple, TypeAlias
 from xml.etree.ElementTree import Element, SubElement, tostring  # writes, never parses
 
-from soapjms.replay.packing import EPOCH
+from soapjms.replay.bundles import EPOCH
 from soapjms.replay.report.texts import duration, moment, number, width
-from soapjms.replay.timeline import MESSAGES, Timeline, latencies_of, quantiles
+from soapjms.replay.summary import MESSAGES, Timeline, latencies_of, quantiles
 
 COLUMNS: Final = 96
 WIDTH: Final = 960

@@ -7,7 +7,7 @@ from typing import Final
 from xml.etree.ElementTree import Element, ElementTree, SubElement, indent  # writes, never parses
 
 from soapjms.protocol.assertions import Outcome
-from soapjms.replay.report.rows import Row, rows
+from soapjms.replay.report.tables import Row, rows
 from soapjms.replay.report.texts import visible
 from soapjms.replay.summary import Summary
 

@@ -1,17 +1,126 @@
-"""What the report lists beside the assertions: causes, destinations, peer stacks. All of it is bounded."""
+"""What the report lists: assertions and how each ended, causes, destinations, peer stacks. All of it is bounded.
+
+An assertion that was not judged says why. Each has the address where the specification states it, which the report
+links to and never loads.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote
 
 from soapjms.protocol.assertions import Outcome
+from soapjms.protocol.names import CR_2009, REC_2012, profile
 from soapjms.replay.findings import Cause, Sample
-from soapjms.replay.report.rows import Row
-from soapjms.replay.summary import Place, Summary
-from soapjms.replay.timeline import quantiles
+from soapjms.replay.summary import Place, Summary, quantiles
+
+PAGES: Final[Mapping[str, str]] = {
+    CR_2009.name: "https://www.w3.org/TR/2009/CR-soapjms-20090604/",
+    REC_2012.name: "https://www.w3.org/TR/2012/REC-soapjms-20120216/",
+}
+HEADINGS: Final[Mapping[str, str]] = {
+    "1.6": "Conformance",
+    "2.2": "Properties Affecting Binding",
+    "2.2.1": "Connection to a destination",
+    "2.2.2": "JMS Message Header properties",
+    "2.2.3": "JMS Message properties",
+    "2.2.4": "Binding of Properties to URI",
+    "2.4": "The JMS Message Body",
+    "2.4.1": "Considerations For Using TextMessage",
+    "2.5": "Supported Message Exchange Patterns",
+    "2.6.1.1": "Init",
+    "2.6.1.2": "Requesting",
+    "2.6.2.3": "Receiving + Sending",
+    "2.7.1": "Behaviour of Sending SOAP Node",
+    "2.8": "Faults",
+    "3.3": "WSDL 2.0 Extensions Overview",
+    "3.4.2": "WSDL 1.1 Transport Identification",
+    "3.4.3": "WSDL 1.1 SOAP Action",
+}
+LOCAL: Final = "Local-"
+"""How the ids begin of requirements that have none in the specification."""
+
+
+def specification(edition: str, assertion: str, section: str) -> str:
+    """Return the address of an assertion in an edition, as text that a browser looks for in the page.
+
+    The anchors of the two editions differ; the words do not. A browser that knows no text fragments, or does not find
+    the words, shows the page from its top.
+    """
+    number = section.removeprefix("REC ")
+    words = assertion if not assertion.startswith(LOCAL) else f"{number} {HEADINGS.get(number, '')}".rstrip()
+    return f"{PAGES[edition]}#:~:text={quote(words, safe='').replace('-', '%2D')}"
+
+
+JUDGED: Final = (Outcome.PASSED, Outcome.FAILED, Outcome.WARNING)
+NEVER: Final = "not judged"
+UNSEEN: Final = "not observable"
+STATES: Final = (str(Outcome.FAILED), str(Outcome.WARNING), str(Outcome.PASSED), NEVER, UNSEEN)
+
+
+class Row(NamedTuple):
+    """One assertion as the report lists it."""
+
+    id: str
+    title: str
+    section: str
+    level: str
+    state: str
+    counts: Mapping[str, int]
+    link: str
+    not_observable: str | None
+
+    @property
+    def judged(self) -> int:
+        """How often it was judged to an end."""
+        return sum(self.counts[each] for each in JUDGED)
+
+    @property
+    def why_not(self) -> str:
+        """Why it was never judged to an end."""
+        if self.not_observable is not None:
+            return self.not_observable
+        return next((reason for outcome, reason in NOT_JUDGED.items() if self.counts[outcome]), NOBODY)
+
+
+NOT_JUDGED: Final[Mapping[str, str]] = {
+    Outcome.MISSING_INPUT: "the records lack what the check needs",
+    Outcome.PREREQ_FAILED: "a check that it rests on failed",
+    Outcome.NOT_APPLICABLE: "it says nothing about the messages of this log",
+}
+NOBODY: Final = "no message of this log is subject to it"
+
+
+def rows(summary: Summary) -> list[Row]:
+    """List all assertions: the failed ones first, then warnings, passed ones, and those never exercised."""
+    unseen = summary.members["notObservable"]
+    edition = profile(summary.members["profile"]).edition
+    listed = [_row(name, each, edition, unseen) for name, each in summary.members["assertions"].items()]
+    return sorted(listed, key=lambda row: (STATES.index(row.state), row.id))
+
+
+def _row(name: str, said: Mapping[str, Any], edition: str, unseen: Mapping[str, str]) -> Row:
+    return Row(
+        id=name,
+        title=said["title"],
+        section=said["section"],
+        level=said["level"],
+        state=_state(said, name in unseen),
+        counts={str(outcome): said[outcome] for outcome in Outcome},
+        link=specification(edition, name, said["section"]),
+        not_observable=unseen.get(name),
+    )
+
+
+def _state(counts: Mapping[str, Any], unseen: bool) -> str:
+    for outcome in (Outcome.FAILED, Outcome.WARNING, Outcome.PASSED):
+        if counts[outcome]:
+            return str(outcome)
+    return UNSEEN if unseen else NEVER
+
 
 CAUSES_SHOWN: Final = 500
 """How many causes the report lists: the gravest, and of these the most frequent."""

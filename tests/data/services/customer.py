@@ -27,7 +27,7 @@ from calling_kit import Wrapped, envelope
 import brokers
 import soapjms
 from brokers import Completion, Message, SendResult, Transaction
-from soapjms.calls import Call
+from soapjms.client.pending import Call
 
 RETRY_SECONDS = 0.3
 THREADS = 2

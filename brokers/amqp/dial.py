@@ -1,0 +1,120 @@
+"""A socket to an AMQP broker: connected within a time limit, with TLS if asked for; any thread may end it.
+
+It also finds out whether somebody speaks AMQP at an address, without sending a user or a password there.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Lock
+from time import monotonic
+from typing import TypeAlias
+
+from brokers.adapter.endpoints import LEAST, connect_to
+from brokers.amqp.sasl import HEADER_SIZE, SASL_HEADER
+from brokers.amqp.url import Given, Login, login_of
+from brokers.amqp.wrong_port import perhaps
+
+Prepare: TypeAlias = Callable[[socket.socket], socket.socket]
+
+
+class Dial:
+    """One attempt to connect; `drop` ends it from any thread."""
+
+    def __init__(self, login: Login) -> None:
+        self._login = login
+        self._lock = Lock()
+        self._socket: socket.socket | None = None
+        self._is_down = False
+
+    def connect(self, timeout: float) -> socket.socket:
+        """Connect to the first address that answers, and shake hands if it is TLS.
+
+        Returns:
+            A socket that does not block.
+
+        Raises:
+            OSError: nobody answers, the certificate is not good, or `drop` was called.
+        """
+        until = monotonic() + timeout
+        prepare = self._login.prepare()
+        error: OSError | None = None
+        for family, kind, protocol, _, address in socket.getaddrinfo(
+            self._login.host, self._login.port, type=socket.SOCK_STREAM
+        ):
+            attempt = self._hold(socket.socket(family, kind, protocol))
+            try:
+                connect_to(attempt, address, until - monotonic())
+                return self._secure(attempt, prepare, until)
+            except OSError as failed:
+                self._close()
+                error = failed
+            if self._is_down:
+                break
+        raise error or OSError("no address")
+
+    def drop(self) -> None:
+        """Have `connect` fail. Never waits."""
+        with self._lock:
+            self._is_down = True
+            if self._socket is not None:
+                with suppress(OSError):  # was not connected, or not any more
+                    socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # TLS would want to say good-bye
+
+    def _close(self) -> None:
+        """Close what was held last: with TLS that is not the socket that was connected."""
+        if self._socket is not None:
+            self._socket.close()
+
+    def _hold(self, attempt: socket.socket) -> socket.socket:
+        with self._lock:
+            if self._is_down:
+                attempt.close()
+                raise ConnectionAbortedError("closed meanwhile")
+            self._socket = attempt
+        return attempt
+
+    def _secure(self, attempt: socket.socket, prepare: Prepare, until: float) -> socket.socket:
+        attempt.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        made = self._hold(prepare(attempt))
+        made.settimeout(max(LEAST, until - monotonic()))
+        if isinstance(made, ssl.SSLSocket):
+            try:
+                made.do_handshake()
+            except TimeoutError as error:
+                raise TimeoutError(f"the handshake of TLS was not answered in time{perhaps(self._login)}") from error
+        made.setblocking(False)
+        return made
+
+
+def speaks_amqp(url: str, timeout: float) -> bool:
+    """Say whether a URL leads to a listener that wants a login for AMQP 1.0. No user and no password is sent.
+
+    With TLS the certificate has to be good. A listener that lets clients in without SASL counts as none.
+
+    Args:
+        url: `amqp://HOST:PORT` or `amqps://…`, with the parameters for TLS.
+        timeout: seconds that it may take.
+
+    Raises:
+        ValueError: a URL that cannot be.
+    """
+    until = monotonic() + timeout
+    try:
+        with Dial(login_of(url, os.environ, Given())).connect(timeout) as connected:
+            connected.settimeout(max(LEAST, until - monotonic()))
+            connected.sendall(SASL_HEADER)
+            answer = b""
+            while len(answer) < HEADER_SIZE:
+                piece = connected.recv(HEADER_SIZE - len(answer))
+                if not piece:
+                    return False
+                answer += piece
+                connected.settimeout(max(LEAST, until - monotonic()))
+    except OSError:
+        return False
+    return answer == SASL_HEADER

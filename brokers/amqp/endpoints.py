@@ -1,0 +1,78 @@
+"""Other ways in: where a broker, or the server before it, says that a client should come again, and how."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from time import monotonic
+from typing import Any, Final
+
+from brokers.adapter.endpoints import Endpoints, LinkT
+from brokers.amqp.url import Login, is_plain
+from brokers.errors import ConnectionFailedError
+
+MAX_DETOURS: Final = 5
+"""How often in a row a client lets itself be sent elsewhere."""
+
+SECURE: Final = frozenset({"amqps", "amqp+wss", "wss", "https"})
+"""Schemes with TLS."""
+
+
+class DetourError(ConnectionFailedError):
+    """A broker wants to be reached in another way. It ends an attempt to connect, and begins the next."""
+
+    def __init__(self, message: str, login: Login) -> None:
+        super().__init__(message)
+        self.login = login
+
+
+def redirected(login: Login, info: Any) -> Login | None:
+    """Return where a redirect leads, by the same transport; None if it does not say, or to a host that is not allowed.
+
+    Nor to a path or host with blanks, control characters or others than ASCII: they would end up in HTTP's header. Nor
+    from plain text to TLS.
+
+    Spec: AMQP 1.0 part 2, 2.8.16, 2.8.18; WebSocket binding 3.1, 3.2 (WS-23 to WS-27).
+    """
+    if not isinstance(info, dict):
+        return None
+    host, name, port, path, scheme = (info.get(key) for key in ("network-host", "hostname", "port", "path", "scheme"))
+    if login.tls is None and str(scheme).lower() in SECURE:
+        return None  # who asks for it would get the password in plain text
+    if not all(each is None or is_plain(each) for each in (host, name, path)):
+        return None
+    if not (host or name) or not login.may_go_to(str(host or name)):
+        return None
+    if isinstance(path, str) and not path.startswith("/"):
+        path = f"/{path}"
+    return replace(
+        login,
+        host=str(host or name),
+        hostname=None if name is None else str(name),
+        port=int(port) if isinstance(port, int) and 0 < port < 1 << 16 else login.port,
+        path=path if isinstance(path, str) else login.path,
+        hops=login.hops + 1,
+    )
+
+
+class AmqpEndpoints(Endpoints[Login, LinkT]):
+    """The brokers of a connection, each reached in the way that it asks for."""
+
+    def _enter(self, login: Login, timeout: float) -> LinkT:
+        """Log in, wherever the broker sends us, at most a few times."""
+        until = monotonic() + timeout
+        trail = []
+        for _ in range(MAX_DETOURS + 1):
+            engine = self._next(login)
+            try:
+                engine.open(max(0.0, until - monotonic()))
+            except DetourError as detour:
+                trail.append(str(detour))
+                login = detour.login
+            except ConnectionFailedError as error:
+                trail = [each for each in trail if each != str(error)]
+                if not trail:
+                    raise
+                raise type(error)(f"{error}, after {'; '.join(trail)}") from error
+            else:
+                return engine
+        raise ConnectionFailedError(f"sent on {len(trail)} times: {'; '.join(trail)}")

@@ -1,0 +1,198 @@
+"""AMQP 1.0 for others: the embedded broker listens, over TCP and over WebSocket.
+
+    with Listener(broker, "127.0.0.1", 5672) as listener: ...
+
+The clients may be of anybody's making; docs/amqp.md says what they find.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from contextlib import suppress
+from dataclasses import replace
+from secrets import token_hex
+from threading import Event, Lock
+from time import monotonic
+from types import TracebackType
+from typing import Final, Self
+
+from brokers.amqp.listener.client import Guest
+from brokers.amqp.listener.login import Right, Rights
+from brokers.amqp.listener.options import Action, Nodes, Options
+from brokers.embedded import Broker
+from brokers.embedded.broker import epoch_milliseconds
+from brokers.listeners.descriptors import OUT_OF_FILES, bounded
+from brokers.listeners.guesses import SHOWN, Guesses, place_of
+from brokers.listeners.reach import check_reach
+from brokers.listeners.room import Room
+from brokers.threads.thread import Thread
+from brokers.url import bracketed
+
+__all__ = ["Action", "Listener", "Options", "Right", "Rights"]
+
+log = logging.getLogger(__name__)
+
+BACKLOG: Final = 128
+OPEN: Final = "users (--users FILE, Options(users=…)), or the word that anybody may (--open, Options(anonymous=True))"
+PAUSE: Final = 0.05
+"""Seconds to wait where no client could be taken, for want of files or threads."""
+FILES_EACH: Final = 4
+"""Descriptors of one client: its socket, two that wake its thread, and what the thread waits with."""
+
+
+class Listener:
+    """Listens at one address for clients of an embedded broker. Usable in a `with` statement, which closes it.
+
+    Attributes:
+        broker, options: whose clients, and how they are treated.
+        name: what the broker calls itself to them.
+        port: where it listens.
+    """
+
+    def __init__(
+        self, broker: Broker, host: str = "127.0.0.1", port: int = 5672, options: Options | None = None
+    ) -> None:
+        """Begin to listen.
+
+        Args:
+            broker: whose clients.
+            host: the interface, of IPv4 or IPv6; an empty one for all of IPv4, `::` for all of IPv6.
+            port: 0 for any that is free.
+            options: how they are treated.
+
+        Raises:
+            OSError: that address cannot be had.
+            ValueError: other machines reach it, and the options have neither users, nor say that anybody is let in.
+        """
+        self.broker = broker
+        given = options or Options()
+        self.options = replace(given, hosts=given.hosts | {host} - {""})
+        self.name = broker.name or f"embedded-{token_hex(4)}"
+        self.nodes = Nodes(broker, self.options)
+        self._host = host
+        self._lock = Lock()
+        self.guesses = Guesses()
+        self._guests: dict[Guest, None] = {}
+        self._is_closed = False
+        self._stopped = Event()
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._socket = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        if given.is_unguarded:
+            check_reach(self._socket, OPEN)
+        self.port: int = self._socket.getsockname()[1]
+        most = bounded(self.options.max_connections, FILES_EACH, f"clients of {self}")
+        self._max_logins = max(1, most // 2) if self.options.max_logins is None else self.options.max_logins
+        self.room = Room(most, f"clients of {self} that have not logged in", most_each=self.options.max_strangers)
+        self._thread = Thread(target=self._accept, name=f"{self} listener", daemon=True)
+        self._thread.start()
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{bracketed(self._host) or '*'}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        """For `brokers.connect`, without user and password."""
+        return f"{self.scheme}://{bracketed(self._host) or '127.0.0.1'}:{self.port}"
+
+    @property
+    def scheme(self) -> str:
+        """What URLs of this listener begin with."""
+        if self.options.binding is None:
+            return "amqp" if self.options.tls is None else "amqps"
+        return "amqp+ws" if self.options.tls is None else "amqp+wss"
+
+    @property
+    def guests(self) -> int:
+        """Count the clients that are connected."""
+        with self._lock:
+            return len(self._guests)
+
+    def now(self) -> int:
+        """Milliseconds since 1970."""
+        return epoch_milliseconds()
+
+    def close(self, deadline: float = 5.0) -> None:
+        """Take leave of all clients, within `deadline` seconds, and listen no more. Idempotent."""
+        until = monotonic() + deadline
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            self._stopped.set()
+            guests = list(self._guests)
+        with suppress(OSError):  # was not connected, as some systems say
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        self._thread.join(max(0.0, until - monotonic()))
+        for guest in guests:
+            guest.close(until)
+
+    def admit(self, guest: Guest) -> bool:
+        """Note who a client is; False if there is another connection of its, and one is to be the only one.
+
+        That goes for all listeners of the broker.
+        """
+        return self.broker.claims.admit(guest.client, guest, is_sole=guest.is_sole)
+
+    def settle(self, guest: Guest) -> bool:
+        """Keep a client that has logged in, whoever else comes; False if there are as many of its user as may be."""
+        owner = f"address {place_of(guest.address)}" if guest.user is None else f"user {guest.user!r}"
+        is_kept = self.room.settle(guest.seat, owner, self._max_logins)
+        if not is_kept:
+            log.warning("%s: there is no room for one more of %s, so %s is turned away", self, owner[:SHOWN], guest)
+        return is_kept
+
+    def let_go(self, guest: Guest) -> None:
+        """Forget who a client is, so that it may come again."""
+        self.broker.claims.leave(guest.client, guest)
+
+    def gone(self, guest: Guest) -> None:
+        """Note that a client has left."""
+        self.let_go(guest)
+        self.room.leave(guest.seat)
+        with self._lock:
+            self._guests.pop(guest, None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _accept(self) -> None:
+        while not self._is_closed:
+            try:
+                accepted, address = self._socket.accept()
+            except OSError as error:  # closed, a client that left at once, or there are no more files to be had
+                if error.errno in OUT_OF_FILES:
+                    self.room.shed()
+                self._stopped.wait(PAUSE)
+                continue
+            place = f"{bracketed(address[0])}:{address[1]}"
+            try:
+                self._welcome(accepted, place, address[0])
+            except (OSError, RuntimeError) as error:  # there are no more files to be had, or threads
+                accepted.close()
+                log.warning("%s: %s is turned away: %s", self, place, error)
+                self._stopped.wait(PAUSE)
+
+    def _welcome(self, accepted: socket.socket, place: str, address: str) -> None:
+        seat = self.room.enter(address, 1, accepted.close)
+        if seat.has_to_go:
+            return
+        try:
+            guest = Guest(self, accepted, f"{self.scheme}://{place}", address, seat)
+        except OSError:
+            self.room.leave(seat)
+            raise
+        seat.end = guest.make_room
+        with self._lock:
+            self._guests[guest] = None
+            is_closed = self._is_closed
+        if is_closed:
+            guest.turn_away()
+        else:
+            guest.start()

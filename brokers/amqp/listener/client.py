@@ -1,0 +1,792 @@
+"""One client of a listener: its connection, its sessions and its links.
+
+When a client attaches a link, this decides what the link leads to and what is agreed. What goes over the links is in
+`receive.py`, `send.py` and `transactions.py`.
+
+Spec: AMQP 1.0 part 2, section 2.6.3; part 3, section 3.5; anonymous terminus 2.2.1 and 2.3 (AT-04, AT-15, AT-24).
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from time import monotonic
+from typing import Any, Final, NamedTuple, Protocol
+
+from proton import (
+    Condition,
+    Connection,
+    Data,
+    Described,
+    Endpoint,
+    Event,
+    Receiver,
+    Sender,
+    Terminus,
+    Transport,
+    symbol,
+    uint,
+    ulong,
+)
+
+from brokers.amqp.dialect import CAPABILITIES, PRODUCT
+from brokers.amqp.driver import Driver
+from brokers.amqp.engine import discard
+from brokers.amqp.listener.inspection import Attached, Channel, Inspection, Violation, close_of, flow_of
+from brokers.amqp.listener.login import SaslServer
+from brokers.amqp.listener.options import INVALID, NOT_FOUND, Action, Nodes, Options, RefusalError, kind_of, refusal_of
+from brokers.amqp.listener.receive import CREDIT, Incoming, Posts, Sink, Unfinished
+from brokers.amqp.listener.send import Desk, Outgoing
+from brokers.amqp.listener.sources import (
+    SHARED_SUBSCRIPTIONS,
+    Filters,
+    Label,
+    Subscription,
+    kept_names,
+    subscription_of,
+    tell,
+    terms_of,
+)
+from brokers.amqp.listener.transactions import CoordinatorLink, Works
+from brokers.amqp.machine import RELAY, Handlers, Machine
+from brokers.amqp.outcomes import LIMIT, NOT_ALLOWED
+from brokers.amqp.send import OUTCOMES, put_symbols
+from brokers.amqp.stack import start
+from brokers.amqp.stream import Plain, Stream
+from brokers.embedded import Broker
+from brokers.embedded.queues import Terms
+from brokers.errors import BrokerError, ConnectionFailedError, ConnectionLostError
+from brokers.listeners.guesses import Guesses
+from brokers.listeners.room import Held
+from brokers.message import Destination, DestinationKind
+from brokers.threads.thread import Thread
+
+log = logging.getLogger(__name__)
+
+LOCAL_TRANSACTIONS: Final = "amqp:local-transactions"
+REJECTED: Final = "amqp:rejected:list"
+
+MAX_SELECTORS: Final = 65_536
+"""Characters of the selectors of a client's links, and of the durable subscriptions that it leaves."""
+
+LIFETIME: Final = "lifetime-policy"
+DELETE_ON_CLOSE: Final = 0x2B
+
+
+class Client(Desk, Sink, Protocol):
+    """What a link's far end is told of its client."""
+
+    @property
+    def container(self) -> str:
+        """What it calls itself."""
+
+    def lose(self, outgoing: Outgoing) -> None:
+        """Have a link ended that another one of its name takes the place of; by any thread."""
+
+
+class Shared(Protocol):
+    """What all clients share."""
+
+    broker: Broker
+    options: Options
+
+
+class Dynamic(NamedTuple):
+    """A node that a client had made by a link: which it is, the link's session, and when the link's end is its own."""
+
+    destination: Destination
+    session: Any
+    expiry: int
+
+
+def _key(link: Any) -> tuple[str, bool]:
+    return link.name, bool(link.is_receiver)
+
+
+def _weighed(link: Any, named: Subscription | None) -> Any:
+    """Return what the selector of a link is counted for: a durable subscription outlives its links."""
+    return named.name if named is not None and named.is_durable else _key(link)
+
+
+class Attaching:
+    """Makes our ends of a client's links. With the lock held."""
+
+    def __init__(self, client: Client, shared: Shared) -> None:
+        self._client = client
+        self._broker = shared.broker
+        self._options = shared.options
+        self._claims = shared.broker.claims
+        self._selecting: dict[Any, int] = {}  # by durable subscription, else by link: its name and role
+        self._dynamic: dict[tuple[str, bool], Dynamic] = {}
+        self._unfinished = Unfinished(max(shared.options.max_unfinished, shared.options.max_message))
+
+    def attach(self, link: Any) -> Incoming | Outgoing:
+        """Attach our end.
+
+        Raises:
+            RefusalError: there is nothing that it could lead to.
+        """
+        return self._attach_incoming(link) if isinstance(link, Receiver) else self._attach_outgoing(link)
+
+    def _attach_incoming(self, link: Any) -> Incoming:
+        target = link.remote_target
+        outcomes = symbols(link.remote_source.outcomes)
+        understands = REJECTED in outcomes if outcomes else self._options.assume_rejected
+        works = self._client.works
+        incoming = Incoming(link, self._options.max_message, self._unfinished, works, understands_rejected=understands)
+        if target.type == Terminus.COORDINATOR:
+            coordinator = CoordinatorLink(works, incoming)
+            incoming.take, incoming.end = coordinator.take, coordinator.end
+            self._agree(link, link.target, [LOCAL_TRANSACTIONS])
+        elif target.type != Terminus.TARGET:
+            raise RefusalError(INVALID, "the link has no target")
+        else:
+            wanted = symbols(target.capabilities)
+            destination = self._target(link, target, wanted)
+            known = [each for each in wanted if each in CAPABILITIES.values()]
+            if destination is not None:
+                known = [each for each in known if each == CAPABILITIES[destination.kind]]
+            incoming.take = Posts(incoming, self._client, destination, frozenset(known)).take
+            self._agree(link, link.target, known)
+            if destination is None:
+                link.target.address = None
+            elif target.dynamic:
+                self._tell_dynamic(link, link.target, destination)
+        link.max_message_size = self._options.max_message
+        link.open()
+        link.flow(CREDIT)
+        return incoming
+
+    def _target(self, link: Any, target: Any, capabilities: list[str]) -> Destination | None:
+        """Return where a link leads; None for the anonymous terminus."""
+        if target.dynamic:
+            return self._dynamic_node(link, target, capabilities)
+        if not target.address:  # an empty one is no address either
+            return None
+        kind = kind_of(capabilities)
+        return self._client.nodes.resolve(target.address, kind, self._client.user, Action.SEND)
+
+    def _attach_outgoing(self, link: Any) -> Outgoing:
+        source = link.remote_source
+        if source.type == Terminus.UNSPECIFIED:
+            return self._attach_again(link)
+        if source.type != Terminus.SOURCE:
+            raise RefusalError(INVALID, "a client receives from a source, which the link has none of")
+        wanted = symbols(source.capabilities)
+        if source.dynamic:
+            destination = self._dynamic_node(link, source, wanted)
+        else:
+            user = self._client.user
+            destination = self._client.nodes.resolve(source.address, kind_of(wanted), user, Action.RECEIVE)
+        filters = Filters.read(source.filter, destination.kind)
+        is_topic = destination.kind.is_topic
+        named = subscription_of(self._client.user, self._client.container, link, wanted) if is_topic else None
+        is_browsing = not is_topic and source.distribution_mode == Terminus.DIST_MODE_COPY
+        terms = terms_of(filters, named, is_browsing=is_browsing)
+        outgoing = self._subscribe(link, destination, terms, named, filters)
+        repeat(source, link.source)
+        repeat(link.remote_target, link.target)
+        if source.dynamic:  # others are called as the client calls them, which some insist on
+            self._tell_dynamic(link, link.source, destination)
+        applied = {CAPABILITIES[destination.kind], *([] if named is None else named.capabilities)}
+        tell(link.source, destination, terms, filters, [each for each in wanted if each in applied])
+        if source.dynamic:
+            link.source.expiry_policy = self._dynamic[_key(link)].expiry
+        self._open_outgoing(link)
+        return outgoing
+
+    def _attach_again(self, link: Any) -> Outgoing:
+        """Attach a link to the durable subscription of its name, as clients do that want to know of it, or end it.
+
+        Raises:
+            RefusalError: there is none.
+        """
+        user, container = self._client.user, self._client.container
+        kept = next(filter(None, map(self._broker.durable, kept_names(user, container, link.name))), None)
+        if kept is None:
+            raise RefusalError(NOT_FOUND, f"there is no durable subscription {link.name!r} of {container!r}")
+        destination, terms = kept
+        label = terms.label
+        assert isinstance(label, Label)
+        self._client.nodes.check(destination, user, Action.RECEIVE)
+        named = Subscription(
+            name=terms.name or "", is_durable=True, is_shared=label.is_shared, is_global=label.is_global
+        )
+        outgoing = self._subscribe(link, destination, terms, named, label.filters)
+        link.source.type = Terminus.SOURCE
+        link.source.address = self._client.nodes.address_of(destination)
+        repeat(link.remote_target, link.target)
+        tell(link.source, destination, terms, label.filters, [CAPABILITIES[destination.kind], *named.capabilities])
+        self._open_outgoing(link)
+        return outgoing
+
+    def _subscribe(
+        self, link: Any, destination: Destination, terms: Terms, named: Subscription | None, filters: Filters
+    ) -> Outgoing:
+        """Subscribe for a link, in the place of who stands in the way.
+
+        Spec: AMQP 1.0 part 2, 2.6.1 (a link is stolen).
+
+        Raises:
+            RefusalError: the broker refuses, or the selectors of the client are too many.
+        """
+        key, size = _weighed(link, named), len(filters.text or "")
+        self._weigh(key, size)
+        subscribe = partial(self._client.connection.subscribe, destination, terms=terms)
+        forget = partial(self._forget, key=key, destination=destination, named=named)
+
+        def make() -> Outgoing:
+            if named is not None and named.is_durable:
+                self._make_way(named, destination)
+            return Outgoing(link, self._client, subscribe, forget)
+
+        is_sole = named is not None and not named.is_shared
+        try:
+            outgoing = self._claims.succeed(named.name, make, self._client.lose) if named and is_sole else make()
+        except BrokerError as error:
+            raise refusal_of(error) from error
+        self._selecting.pop(key, None)
+        if size:
+            self._selecting[key] = size
+        return outgoing
+
+    def _weigh(self, key: Any, size: int) -> None:
+        """See that a client's selectors, which are asked about each message, are not too many with one in its place.
+
+        Raises:
+            RefusalError: they are.
+        """
+        others = sum(self._selecting.values()) - self._selecting.get(key, 0)
+        if size and size + others > MAX_SELECTORS:
+            raise RefusalError(LIMIT, f"the selectors of a client have {MAX_SELECTORS} characters together at most")
+
+    def _open_outgoing(self, link: Any) -> None:
+        known = [each for each in symbols(link.remote_source.outcomes) if each in OUTCOMES]
+        if known:
+            put_symbols(link.source.outcomes, *known)
+        link.snd_settle_mode = link.remote_snd_settle_mode
+        link.open()
+
+    def _make_way(self, named: Subscription, destination: Destination) -> None:
+        """End the durable subscription of a name if it is to another topic.
+
+        Spec: JMS 2.0, 8.3.3 (another topic is another subscription).
+        """
+        kept = self._broker.durable(named.name)
+        if kept is not None and kept[0] != destination:
+            self._broker.forget_durable(kept[0], named.name)
+
+    def _forget(
+        self, outgoing: Outgoing, *, key: Any, destination: Destination, named: Subscription | None, for_good: bool
+    ) -> None:
+        """End a durable subscription, if its link ends for good."""
+        if named is None or not named.is_durable:
+            self._selecting.pop(key, None)
+        if named is not None:
+            self._claims.let_go(named.name, outgoing)
+        if named is not None and named.is_durable and for_good:
+            try:
+                self._broker.forget_durable(destination, named.name)
+            except BrokerError as error:  # somebody of the same user consumes from it still
+                log.info("%s stays: %s", named.name, error)
+            else:
+                self._selecting.pop(key, None)
+
+    # Dynamic nodes, which are there as long as the link that made them. Spec: AMQP 1.0 part 3, 3.5.10
+
+    def _dynamic_node(self, link: Any, terminus: Any, capabilities: list[str]) -> Destination:
+        """Make a node for a link, or return that of the link of its name that was detached, and not closed."""
+        known = self._dynamic.get(_key(link))
+        if known is not None:
+            return known.destination
+        kind = kind_of(capabilities)
+        is_topic = kind is not None and kind.is_topic
+        made = DestinationKind.TEMPORARY_TOPIC if is_topic else DestinationKind.TEMPORARY_QUEUE
+        try:
+            destination = self._client.connection.temporary(made)
+        except BrokerError as error:
+            raise refusal_of(error) from error
+        never = terminus.expiry_policy == Terminus.EXPIRE_NEVER
+        expiry = Terminus.EXPIRE_WITH_CONNECTION if never else terminus.expiry_policy
+        self._dynamic[_key(link)] = Dynamic(destination, link.session, expiry)
+        return destination
+
+    def _tell_dynamic(self, link: Any, answer: Any, destination: Destination) -> None:
+        answer.address = self._client.nodes.address_of(destination)
+        answer.expiry_policy = self._dynamic[_key(link)].expiry
+        answer.properties.put_object({symbol(LIFETIME): Described(ulong(DELETE_ON_CLOSE), [])})
+
+    def detached(self, link: Any, *, for_good: bool) -> None:
+        """End the node of a link that was closed, or whose terminus expires as it is detached."""
+        known = self._dynamic.get(_key(link))
+        if known is not None and (for_good or known.expiry == Terminus.EXPIRE_WITH_LINK):
+            self._end_dynamic(_key(link))
+
+    def ended(self, session: Any) -> None:
+        """End the nodes of links that expire with their session."""
+        for key, known in list(self._dynamic.items()):
+            if known.session == session and known.expiry != Terminus.EXPIRE_WITH_CONNECTION:
+                self._end_dynamic(key)
+
+    def _end_dynamic(self, key: tuple[str, bool]) -> None:
+        self._client.connection.end_temporary(self._dynamic.pop(key).destination)
+
+    @staticmethod
+    def _agree(link: Any, terminus: Any, capabilities: list[str]) -> None:
+        """Repeat what the client said of the link, with the capabilities that there are."""
+        repeat(link.remote_source, link.source)
+        link.source.type = Terminus.SOURCE  # which may be left out by the client, and not by who answers
+        repeat(link.remote_target, link.target)
+        outcomes = symbols(link.remote_source.outcomes)
+        if outcomes:
+            put_symbols(link.source.outcomes, *outcomes)
+        if capabilities:
+            put_symbols(terminus.capabilities, *capabilities)
+
+
+def repeat(said: Any, answer: Any) -> None:
+    """Answer a terminus with what was said of it, and with how long it lasts here: as long as its link.
+
+    Field by field: proton's own copy takes malformed values along, and writing them ends the process (seen with 0.40).
+    """
+    answer.type = said.type
+    answer.address = said.address
+    answer.dynamic = said.dynamic
+    answer.durability = Terminus.NONDURABLE
+    answer.expiry_policy = Terminus.EXPIRE_WITH_LINK
+
+
+def refuse(link: Any, refusal: RefusalError) -> None:
+    """Answer without the terminus that was asked for, and detach with the reason. Spec: core 2.6.3 (AT-24)."""
+    terminus = link.target if isinstance(link, Receiver) else link.source
+    terminus.type = Terminus.UNSPECIFIED
+    link.open()
+    link.condition = refusal.told()
+    link.close()
+
+
+def symbols(data: Data) -> list[str]:
+    """Read a field that is a symbol or an array of symbols."""
+    data.rewind()
+    if not data.next():
+        return []
+    value: Any = data.get_object()
+    if value is None:
+        return []
+    return [str(each) for each in getattr(value, "elements", [value])]
+
+
+SOLE_CONNECTION: Final = "sole-connection-for-container"
+"""What a client asks for that is to have no other connection, as a JMS client id may not be used twice at once."""
+
+OFFERED: Final = (RELAY, SHARED_SUBSCRIPTIONS, SOLE_CONNECTION)
+
+NOT_ESTABLISHED: Final = "amqp:connection-establishment-failed"
+"""The property of an open that a close follows at once."""
+
+STOLEN: Final = RefusalError("amqp:link:stolen", "another link of its name was attached")
+
+MAX_CHANNEL: Final = 63
+"""The highest number of a session."""
+
+LOOK: Final = 0.01
+"""Seconds between two looks at whether a drained queue is empty."""
+
+LEAVE: Final = 2.0
+"""Seconds that a client's consumers get to end."""
+
+MEBIBYTE: Final = 1 << 20
+
+MAX_DEBT: Final = 4 * MEBIBYTE
+"""Octets that a client may write without reading the answers before nothing more is read from it."""
+
+MAX_UNWRITTEN: Final = MEBIBYTE
+"""Octets that wait for a client to read, or for the window of a session, before no more messages are taken out of their
+queues for it."""
+
+MAX_UNWRITTEN_IN_ALL: Final = 64 * MEBIBYTE
+"""Likewise of all sessions together, whose windows are the client's to open."""
+
+SHORTEST_IDLE: Final = 0.1
+"""Seconds of silence after which a client may give us up; else signs of life are all that we do."""
+
+
+class House(Protocol):
+    """What all clients of a listener share."""
+
+    broker: Broker
+    options: Options
+    nodes: Nodes
+    name: str
+    guesses: Guesses
+
+    def now(self) -> int:
+        """Milliseconds since 1970."""
+
+    def settle(self, guest: Guest) -> bool:
+        """Keep a client that has logged in, whoever else comes; False if there are as many of its user as may be."""
+
+    def admit(self, guest: Guest) -> bool:
+        """Note who a client is; False if there is another connection of its, and one is to be the only one."""
+
+    def let_go(self, guest: Guest) -> None:
+        """Forget who a client is, so that it may come again."""
+
+    def gone(self, guest: Guest) -> None:
+        """Note that a client has left."""
+
+
+class Guest(Driver):
+    """One client, from being accepted until it has left.
+
+    Attributes:
+        client: the user and what its program calls itself, by which connections belong together.
+        is_sole: this is to be the client's only connection.
+        address: where it comes from.
+        seat: its part of the room that the listener has.
+    """
+
+    def __init__(self, house: House, accepted: socket.socket, place: str, address: str, seat: Held) -> None:
+        super().__init__(place, MAX_DEBT)
+        self.address = address
+        self.seat = seat
+        self.nodes = house.nodes
+        self.now = house.now
+        self.connection = house.broker.connect(max_destinations=house.options.max_client_destinations)
+        self.works = Works(self.connection, house.options.transaction_idle, house.options.max_transactions)
+        self._house = house
+        self._accepted = accepted
+        self._sasl: SaslServer | None = None
+        self.client: tuple[str | None, str] = (None, "")
+        self.is_sole = False
+        self._is_open = False
+        self._widen: Callable[[], None] = lambda: None
+        self._open_by = monotonic() + house.options.patience
+        self._links: dict[Any, Incoming | Outgoing] = {}
+        self._refused: set[Any] = set()
+        self._sessions: set[Any] = set()
+        self._attaching = Attaching(self, house)
+        self._inspection = Inspection(self)
+        self._at: Handlers = {
+            Event.CONNECTION_REMOTE_OPEN: self._on_connection_open,
+            Event.CONNECTION_REMOTE_CLOSE: self._on_connection_close,
+            Event.SESSION_REMOTE_OPEN: self._on_session_open,
+            Event.SESSION_REMOTE_CLOSE: self._on_session_close,
+            Event.LINK_REMOTE_OPEN: self._on_link_open,
+            Event.LINK_FLOW: self._on_flow,
+            Event.LINK_REMOTE_CLOSE: partial(self._on_link_close, for_good=True),
+            Event.LINK_REMOTE_DETACH: partial(self._on_link_close, for_good=False),
+            Event.DELIVERY: self._on_delivery,
+            Event.TRANSPORT_ERROR: self._on_transport_error,
+        }
+
+    @property
+    def user(self) -> str | None:
+        """Who this is; None for nobody in particular."""
+        return None if self._sasl is None else self._sasl.user
+
+    @property
+    def container(self) -> str:
+        """What the client calls itself."""
+        return "" if self._machine is None else str(self._machine.connection.remote_container or "")
+
+    @property
+    def _handlers(self) -> Handlers:
+        return self._at
+
+    def make_room(self) -> None:
+        """Have its thread end, whatever it waits for, so that another client finds room. Waits for nothing."""
+        with suppress(OSError):  # it has ended
+            socket.socket.shutdown(self._accepted, socket.SHUT_RDWR)
+
+    def is_behind(self, link: Sender) -> bool:
+        """Say whether so much waits for the client to read that nothing more is to be sent on a link."""
+        of_one, of_all = link.session.outgoing_bytes, sum(each.outgoing_bytes for each in self._sessions)
+        return max(self.unwritten, of_one) > MAX_UNWRITTEN or self.unwritten + of_all > MAX_UNWRITTEN_IN_ALL
+
+    def lose(self, outgoing: Outgoing) -> None:
+        """End a link that another one of its name takes the place of. Spec: AMQP 1.0 part 2, 2.6.1.
+
+        Its consumer ends at once; the client is told by the thread of its connection.
+        """
+        outgoing.give_up()
+        self.later(partial(self._detach_lost, outgoing))
+        self._waker.wake()
+
+    def _detach_lost(self, outgoing: Outgoing) -> None:
+        with self.lock:
+            for link in [link for link, each in self._links.items() if each is outgoing]:
+                self._detach(link, STOLEN)
+
+    def _detach(self, link: Any, refusal: RefusalError) -> None:
+        """End a link, if it is still there."""
+        with suppress(ConnectionLostError), self.held():
+            attached = self._links.pop(link, None)
+            if attached is not None:
+                end_of(attached)(for_good=False)
+                link.condition = refusal.told()
+                link.close()
+
+    def start(self) -> None:
+        """Begin to serve.
+
+        Raises:
+            RuntimeError: there is no thread to be had; the client is gone.
+        """
+        self._thread = Thread(target=self._serve, name=f"{self} guest", daemon=True)
+        try:
+            start(self._thread)
+        except RuntimeError:
+            self._thread = None
+            self.turn_away()
+            raise
+
+    def turn_away(self) -> None:
+        """End before it was served."""
+        self._accepted.close()
+        self.drop()
+        self._hang_up()
+
+    def _serve(self) -> None:
+        try:
+            connected, certified = self._secure()
+        except OSError as error:
+            log.info("%s: no TLS: %s", self, error)
+            self.turn_away()
+            return
+        connected.setblocking(False)
+        machine = self._make_machine(certified)
+        with self.lock:
+            self._machine, self._socket = machine, connected
+        self._run(machine, connected)
+
+    def _secure(self) -> tuple[socket.socket, str | None]:
+        """Shake hands, if it is TLS, and return who the client's certificate says it is."""
+        self._accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        context = self._house.options.tls
+        if context is None:
+            return self._accepted, None
+        self._accepted.settimeout(self._house.options.patience)
+        secured = context.wrap_socket(self._accepted, server_side=True, do_handshake_on_connect=False)
+        self._accepted = secured
+        try:
+            secured.do_handshake()
+        except BaseException:
+            secured.close()
+            raise
+        return secured, common_name(secured)
+
+    def _make_machine(self, certified: str | None) -> Machine:
+        options = self._house.options
+        connection, transport = Connection(), Transport(Transport.SERVER)
+        transport.idle_timeout = options.idle
+        transport.channel_max = MAX_CHANNEL
+        connection.container = self._house.name
+        connection.offered_capabilities = [symbol(each) for each in OFFERED]
+        connection.properties = {symbol("product"): PRODUCT, symbol("version"): "1"}
+        self._sasl = SaslServer(options, self._house.guesses, self.address, certified)
+        return Machine(connection, transport, self._sasl, self._make_stream(), inspection=self._inspection)
+
+    def _make_stream(self) -> Stream:
+        binding = self._house.options.binding
+        if binding is None:
+            return Plain()
+        from brokers.amqp.listener.websocket import WebSocketServer  # a library that TCP does without
+
+        stream = WebSocketServer(f"{self}", binding, self._house.options)
+        self._widen = stream.widen
+        return stream
+
+    def _ended(self, error: BrokerError) -> None:
+        log.debug("%s has left: %s", self, error)
+        with self.lock:
+            links, self._links = list(self._links.values()), {}
+            for link in links:
+                end_of(link)(for_good=False)
+        self.connection.close(LEAVE)
+        self._house.gone(self)
+
+    def _tick(self, machine: Machine) -> float | None:
+        wait = super()._tick(machine)
+        if not self._is_open:
+            left = self._open_by - monotonic()
+            if left <= 0:
+                raise ConnectionFailedError(f"{self} took too long to log in")
+            wait = left if wait is None else min(wait, left)
+        expiry = self.works.expire()
+        if expiry is not None:
+            wait = expiry if wait is None else min(wait, expiry)
+        draining = [link for link in self._links.values() if isinstance(link, Outgoing) and link.is_draining]
+        if [link for link in draining if not link.drain()]:
+            wait = LOOK if wait is None else min(wait, LOOK)
+        if draining:
+            self._flush()
+        return wait
+
+    # What the inspection tells
+
+    def violated(self, violation: Violation, channel: Channel | None) -> None:
+        """End a session, or the connection, for what the client did."""
+        if channel is not None and channel.session is not None:
+            channel.session.condition = Condition(*violation)
+            channel.session.close()
+            self._leave_session(channel.session)
+            return
+        assert self._machine is not None
+        if not self._is_open:  # nothing comes before our open, and no close of proton's before the client's
+            self._machine.connection.open()
+            self._machine.write(close_of(violation))
+        self.break_off(*violation)
+
+    def stolen(self, channel: Channel, attached: Attached) -> None:
+        """End our end of a link, whose name is attached again in the same session."""
+        for link in [each for each in self._links if each.session == channel.session]:
+            if link.name == attached.name and link.is_sender == attached.is_receiver:
+                self._detach(link, STOLEN)
+        if self._machine is not None:
+            self._machine.gather()
+
+    def echoed(self, channel: Channel, attached: Attached | None) -> None:
+        """Tell the state of a link, or of the session, as the client asked for it. Spec: 2.7.4."""
+        assert self._machine is not None
+        self._machine.gather()  # what there is to be told may say it
+        if attached is None:
+            self._machine.write(flow_of(channel))
+            return
+        for link, known in self._links.items():
+            if link.session == channel.session and link.name == attached.name:
+                if isinstance(known, Incoming) and not attached.is_receiver:
+                    known.echo()
+                elif isinstance(known, Outgoing) and attached.is_receiver:
+                    handle = channel.handles_of_ours.get((link.name, False))
+                    is_known = handle is not None and not link.session.outgoing_bytes
+                    self._machine.write(
+                        flow_of(channel, uint(handle or 0), *known.state) if is_known else flow_of(channel)
+                    )
+
+    # What proton tells
+
+    def _on_connection_open(self, event: Any) -> None:
+        self._is_open = True
+        self.client = self.connection.place.client = (self.user, self.container)
+        self._widen()
+        self.is_sole = SOLE_CONNECTION in (event.connection.remote_desired_capabilities or ())
+        if not self._house.settle(self):
+            event.connection.properties = {**event.connection.properties, symbol(NOT_ESTABLISHED): True}
+            event.connection.open()
+            self.break_off(LIMIT, "there are as many connections of this user as may be")
+        if not self._house.admit(self):
+            event.connection.properties = {**event.connection.properties, symbol(NOT_ESTABLISHED): True}
+            event.connection.open()
+            info = {symbol("invalid-field"): symbol("container-id")}
+            self.break_off(INVALID, f"a connection of {self.container!r} is open, which is to be the only one", info)
+        event.connection.open()
+        if self._machine is not None:
+            self._machine.gather()  # what is wrong with the next frame has proton write an open of its own
+        if 0 < event.transport.remote_idle_timeout < SHORTEST_IDLE:
+            self.break_off(NOT_ALLOWED, f"an idle-time-out is at least {SHORTEST_IDLE * 1000:.0f} ms here")
+
+    def _on_connection_close(self, event: Any) -> None:
+        self._house.let_go(self)  # before the client hears that it may come again
+        event.connection.close()
+        self._flush()
+
+    def _on_transport_error(self, event: Any) -> None:
+        condition = event.transport.condition
+        self._flush()
+        raise ConnectionFailedError(f"{self}: {'no reason given' if condition is None else condition.description}")
+
+    def _on_session_open(self, event: Any) -> None:
+        # Without a window of its own: what arrives is taken at once, and when one is used up by what follows the end of
+        # a link, proton opens it again in the name of that link, which ends the connection (seen with 0.40).
+        event.session.open()
+        self._sessions.add(event.session)
+        self._inspection.began(event.session)
+
+    def _on_session_close(self, event: Any) -> None:
+        self._leave_session(event.session)
+        self._refused = {each for each in self._refused if each.session != event.session}
+        self._sessions.discard(event.session)
+        event.session.close()
+        event.session.free()
+        if self._machine is not None:  # only now is its channel free, and without one for the next proton goes silent
+            self._machine.gather()
+
+    def _leave_session(self, session: Any) -> None:
+        for link in [each for each in self._links if each.session == session]:
+            end_of(self._links.pop(link))(for_good=False)
+        self._attaching.ended(session)
+
+    def _on_link_open(self, event: Any) -> None:
+        link = event.link
+        try:
+            for other in [each for each in self._links if is_same_link(each, link)]:
+                self._detach(other, STOLEN)
+            if len(self._links) >= self._house.options.max_links:
+                raise RefusalError(LIMIT, f"{len(self._links)} links are attached already")
+            self._links[link] = self._attaching.attach(link)
+        except RefusalError as refusal:
+            self._refuse(link, refusal)
+
+    def _refuse(self, link: Any, refusal: RefusalError) -> None:
+        """Refuse a link, which takes memory until the client has answered that.
+
+        Raises:
+            ConnectionFailedError: there are too many that it has not answered.
+        """
+        refuse(link, refusal)
+        self._refused.add(link)
+        if len(self._refused) > self._house.options.max_links:
+            why = f"the end of {len(self._refused)} refused links is not answered"
+            self.break_off(LIMIT, why)
+
+    def _on_flow(self, event: Any) -> None:
+        link = self._links.get(event.link)
+        if isinstance(link, Outgoing):
+            link.flowed()
+
+    def _on_link_close(self, event: Any, *, for_good: bool) -> None:
+        link = self._links.pop(event.link, None)
+        self._refused.discard(event.link)
+        if for_good:
+            event.link.close()
+        else:
+            event.link.detach()
+        if link is not None:
+            end_of(link)(for_good=for_good)
+        self._attaching.detached(event.link, for_good=for_good)
+        event.link.free()
+
+    def _on_delivery(self, event: Any) -> None:
+        link = self._links.get(event.link)
+        if link is None:
+            if event.link.is_receiver:
+                discard(event.delivery)
+            return
+        try:
+            link.delivered(event.delivery)
+        except RefusalError as refusal:
+            if event.link.state & Endpoint.LOCAL_ACTIVE:  # else it is told of the first one already
+                event.link.condition = refusal.told()
+                event.link.close()
+
+
+def end_of(link: Incoming | Outgoing) -> Callable[..., None]:
+    """Return what ends a link, told whether that is for good."""
+    return link.end if isinstance(link, Outgoing) else lambda *, for_good: link.ended()
+
+
+def common_name(secured: ssl.SSLSocket) -> str | None:
+    """Return the common name of the client's certificate, if it showed one that was checked."""
+    certificate = secured.getpeercert() or {}
+    subject: Any = certificate.get("subject", ())
+    return next((str(value) for part in subject for name, value in part if name == "commonName"), None)
+
+
+def is_same_link(one: Any, other: Any) -> bool:
+    """Say whether two ends are of one link, which is known by its name and direction. Spec: AMQP 1.0 part 2, 2.6.1."""
+    return one is not other and (one.name, one.is_sender) == (other.name, other.is_sender)

@@ -1,0 +1,438 @@
+"""Frames of a client, looked at before proton takes them, and those that proton writes.
+
+proton takes what is missing for zero, or goes on without a word; and what it finds wrong ends the connection. Here a
+frame has what it must have, and the error and its extent are those of the text. The little that proton does not tell
+of its sessions (channels, handles, how many transfers there were) is counted here, too.
+
+Spec: AMQP 1.0 part 2, sections 2.3 (framing), 2.4.1, 2.5, 2.6 and 2.7 (performatives); part 1, 1.3 (encodings).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any, Final, NamedTuple, Protocol
+
+from proton import Data, DataException, Described, symbol, uint, ulong
+
+from brokers.amqp.listener.options import DECODE, INVALID
+from brokers.amqp.machine import MAX_FRAME
+from brokers.amqp.outcomes import NOT_ALLOWED
+from brokers.amqp.sasl import AMQP_HEADER, HEADER_SIZE
+
+FRAMING: Final = "amqp:connection:framing-error"
+ILLEGAL_STATE: Final = "amqp:illegal-state"
+UNATTACHED: Final = "amqp:session:unattached-handle"
+HANDLE_IN_USE: Final = "amqp:session:handle-in-use"
+
+SIZE: Final = 4
+SMALLEST_FRAME: Final = 8
+SMALLEST_MAXIMUM: Final = 512
+"""Octets that every max-frame-size allows for. Spec: 2.7.1."""
+
+ERROR: Final = 0x1D
+
+WINDOW: Final = 2**31 - 1
+"""The windows of proton's sessions."""
+
+
+class Code(IntEnum):
+    """The descriptors of performatives."""
+
+    OPEN = 0x10
+    BEGIN = 0x11
+    ATTACH = 0x12
+    FLOW = 0x13
+    TRANSFER = 0x14
+    DISPOSITION = 0x15
+    DETACH = 0x16
+    END = 0x17
+    CLOSE = 0x18
+
+
+CODES: Final[Mapping[int, Code]] = {int(each): each for each in Code}
+
+UINTS: Final = frozenset({0x43, 0x52, 0x70})
+STRINGS: Final = frozenset({0xA1, 0xB1})
+BOOLEANS: Final = frozenset({0x41, 0x42, 0x56})
+NULL: Final = 0x40
+
+REQUIRED: Final[Mapping[Code, tuple[tuple[int, str, frozenset[int]], ...]]] = {
+    Code.OPEN: ((0, "container-id", STRINGS),),
+    Code.BEGIN: ((1, "next-outgoing-id", UINTS), (2, "incoming-window", UINTS), (3, "outgoing-window", UINTS)),
+    Code.ATTACH: ((0, "name", STRINGS), (1, "handle", UINTS), (2, "role", BOOLEANS)),
+    Code.FLOW: ((1, "incoming-window", UINTS), (2, "next-outgoing-id", UINTS), (3, "outgoing-window", UINTS)),
+    Code.TRANSFER: ((0, "handle", UINTS),),
+    Code.DISPOSITION: ((0, "role", BOOLEANS), (1, "first", UINTS)),
+    Code.DETACH: ((0, "handle", UINTS),),
+    Code.END: (),
+    Code.CLOSE: (),
+}
+"""The fields that a performative must have: place, name, and how their type may be encoded."""
+
+FIXED: Final = {0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16}
+COUNTED: Final = {0xA: 1, 0xB: 4, 0xC: 1, 0xD: 4, 0xE: 1, 0xF: 4}
+"""Octets of a value, or of the number of its octets, by the first half of its constructor. Spec: 1.2."""
+
+LISTS: Final = {0x45: (0, 0), 0xC0: (1, 1), 0xD0: (4, 4)}
+"""Octets of the size and of the count of a list, by its constructor."""
+
+
+class Violation(NamedTuple):
+    """What a client did that the text forbids: the condition, and what is said of it."""
+
+    condition: str
+    why: str
+
+
+@dataclass(slots=True)
+class Attached:
+    """A handle of the client's: its link's name and role, and whether a message is under way that is not whole."""
+
+    name: str
+    is_receiver: bool
+    is_partial: bool = False
+
+
+@dataclass(slots=True)
+class Channel:
+    """One session by its channel: the client's handles, those whose detach is an echo only, and counts of transfers.
+
+    `session` is proton's; `is_over` once it was ended from here; `own` and `handles_of_ours` are of what proton wrote.
+    """
+
+    number: int
+    first: int
+    session: Any = None
+    is_over: bool = False
+    attached: dict[int, Attached] = field(default_factory=dict)
+    stolen: set[int] = field(default_factory=set)
+    received: int = 0
+    own: int | None = None
+    sent: int = 0
+    handles_of_ours: dict[tuple[str, bool], int] = field(default_factory=dict)
+
+
+class Watch(Protocol):
+    """Who is told what was found. With the lock held."""
+
+    def violated(self, violation: Violation, channel: Channel | None) -> None:
+        """End the session of a channel, or without one the connection: raise then."""
+
+    def stolen(self, channel: Channel, attached: Attached) -> None:
+        """End our end of a link, whose name is attached again in the same session."""
+
+    def echoed(self, channel: Channel, attached: Attached | None) -> None:
+        """Tell the state of a link, or of the session, as the client asked for it."""
+
+
+class Fields:
+    """The fields of a performative, read as far as they are asked for, and no further than the size of their list.
+
+    Raises (every method): IndexError, KeyError: the octets are no such list.
+    """
+
+    __slots__ = ("_body", "_end", "_starts", "count")
+
+    def __init__(self, body: bytes, at: int) -> None:
+        sizes, counts = LISTS[body[at]]
+        begin = at + 1 + sizes
+        self.count = int.from_bytes(body[begin : begin + counts], "big")
+        self._body = body
+        self._end = begin + int.from_bytes(body[at + 1 : begin], "big")
+        if self._end > len(body):
+            raise IndexError
+        self._starts = [begin + counts]
+
+    def code(self, number: int) -> int:
+        """Return the constructor of a field, that of null for one that is left out."""
+        return NULL if number >= self.count else self._body[self._start(number)]
+
+    def number(self, number: int) -> int:
+        """Return a field that is an unsigned number."""
+        at = self._start(number)
+        width = FIXED[self._body[at] >> 4]
+        return int.from_bytes(self._body[at + 1 : at + 1 + width], "big")
+
+    def text(self, number: int) -> str:
+        """Return a field that is a string."""
+        at, end = self._start(number), self._start(number + 1)
+        return self._body[at + 1 + COUNTED[self._body[at] >> 4] : end].decode("utf-8", "replace")
+
+    def flag(self, number: int) -> bool:
+        """Return a field that is a boolean; false where there is none."""
+        code = self.code(number)
+        return code == 0x41 or (code == 0x56 and self._body[self._start(number) + 1] == 1)
+
+    def _start(self, number: int) -> int:
+        starts = self._starts
+        while len(starts) <= number:
+            starts.append(_end(self._body, starts[-1]))
+            if starts[-1] > self._end:  # proton would find less there
+                raise IndexError
+        return starts[number]
+
+
+def _end(body: bytes, at: int) -> int:
+    """Return where a value ends."""
+    left = 1
+    while left:
+        code = body[at]
+        at += 1
+        if code == 0:  # described: a descriptor and a value follow
+            left += 1
+            continue
+        width = FIXED.get(code >> 4)
+        if width is None:
+            size = COUNTED[code >> 4]
+            width = size + int.from_bytes(body[at : at + size], "big")
+        at += width
+        left -= 1
+    if at > len(body):
+        raise IndexError
+    return at
+
+
+class Inspection:
+    """Looks at the frames of one connection, once SASL is done."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self._rest = b""
+        self._own_rest = b""
+        self._has_header = False
+        self._is_open = False
+        self._channels: dict[int, Channel] = {}
+        self._own: dict[int, Channel] = {}
+        self._begun: Channel | None = None
+
+    def began(self, session: Any) -> None:
+        """Take note of proton's session for the begin that it was given last."""
+        if self._begun is not None:
+            self._begun.session, self._begun = session, None
+
+    def take(self, octets: bytes) -> Iterator[bytes]:
+        """Take what was read, and yield it frame by frame for proton, but for what proton is not to see."""
+        rest = self._rest + octets
+        at = 0
+        if not self._has_header:
+            if len(rest) < HEADER_SIZE and AMQP_HEADER.startswith(rest):
+                self._rest = rest
+                return
+            self._has_header, at = True, HEADER_SIZE
+            yield rest[:at]
+        while (have := len(rest) - at) >= SIZE:
+            size = int.from_bytes(rest[at : at + SIZE], "big")
+            if not SMALLEST_FRAME <= size <= MAX_FRAME or (have > SIZE and not 2 <= rest[at + SIZE] <= size // 4):
+                self._violated(
+                    Violation(FRAMING, f"a frame has 8 to {MAX_FRAME} octets here, and its header 8 or more")
+                )
+            if have < size:
+                break
+            frame = rest[at : at + size]
+            at += size
+            yield from self._frame(frame)
+        self._rest = rest[at:]
+
+    def wrote(self, octets: bytes) -> None:
+        """Take note of what proton writes: a large frame comes in several pieces."""
+        octets = self._own_rest + octets if self._own_rest else octets
+        at = 0 if octets[:4] != AMQP_HEADER[:4] else HEADER_SIZE
+        while len(octets) - at >= SIZE:
+            size = int.from_bytes(octets[at : at + SIZE], "big")
+            if len(octets) - at < size:
+                break
+            code = octets[at + SMALLEST_FRAME + 2] if size > SMALLEST_FRAME + 2 else 0
+            if code == Code.TRANSFER:
+                channel = self._own.get(int.from_bytes(octets[at + 6 : at + 8], "big"))
+                if channel is not None:
+                    channel.sent += 1
+            elif code in (Code.BEGIN, Code.ATTACH, Code.END):
+                self._wrote(code, int.from_bytes(octets[at + 6 : at + 8], "big"), octets[at : at + size])
+            at += size
+        self._own_rest = octets[at:]
+
+    def _wrote(self, code: int, number: int, frame: bytes) -> None:
+        fields = Fields(frame, SMALLEST_FRAME + 3)
+        if code == Code.BEGIN and fields.code(0) != NULL:
+            channel = self._channels.get(fields.number(0))
+            if channel is not None:
+                channel.own, self._own[number] = number, channel
+        elif code == Code.END:
+            self._own.pop(number, None)
+        elif code == Code.ATTACH and number in self._own:
+            self._own[number].handles_of_ours[fields.text(0), fields.flag(2)] = fields.number(1)
+
+    def _violated(self, violation: Violation, channel: Channel | None = None) -> None:
+        if channel is not None:
+            channel.is_over = True
+        self._watch.violated(violation, channel)
+
+    def _frame(self, frame: bytes) -> Iterator[bytes]:
+        begin = frame[4] * 4
+        if frame[5] != 0 or begin == len(frame):  # a sign of life; or of a type that proton answers for
+            yield frame
+            return
+        number = int.from_bytes(frame[6:8], "big")
+        try:
+            code, fields = _performative(frame, begin)
+            for place, name, codes in REQUIRED[code]:
+                if fields.code(place) not in codes:
+                    said = "is missing" if fields.code(place) == NULL else "is of another type"
+                    self._violated(Violation(DECODE, f"{name} of {code.name.lower()} {said}"))
+            if code is not Code.OPEN and not self._is_open:
+                self._violated(Violation(ILLEGAL_STATE, f"a connection begins with open, not with {code.name.lower()}"))
+            yield from CHECKS[code](self, frame, number, fields)
+        except (IndexError, KeyError, TypeError, ValueError, DataException):
+            self._violated(Violation(DECODE, "a frame holds no performative"))
+
+    def _open(self, frame: bytes, number: int, fields: Fields) -> Iterator[bytes]:
+        if number != 0:
+            self._violated(Violation(NOT_ALLOWED, f"open is sent on channel 0, not on {number}"))
+        if self._is_open:
+            self._violated(Violation(ILLEGAL_STATE, "the connection is open already"))
+        if fields.code(2) in UINTS and fields.number(2) < SMALLEST_MAXIMUM:
+            self._violated(Violation(INVALID, f"max-frame-size is at least {SMALLEST_MAXIMUM}, not {fields.number(2)}"))
+        self._is_open = True
+        return iter((frame,))
+
+    def _begin(self, frame: bytes, number: int, fields: Fields) -> Iterator[bytes]:
+        if number in self._channels:
+            self._violated(Violation(NOT_ALLOWED, f"channel {number} has a session already"))
+        self._begun = self._channels[number] = Channel(number, fields.number(1))
+        return iter((frame,))
+
+    def _in_session(self, frame: bytes, number: int, fields: Fields) -> Iterator[bytes]:
+        return iter(() if self._channel(number).is_over else (frame,))
+
+    def _channel(self, number: int) -> Channel:
+        channel = self._channels.get(number)
+        if channel is None:
+            self._violated(Violation(NOT_ALLOWED, f"channel {number} has no session"))
+            raise KeyError
+        return channel
+
+    def _end(self, frame: bytes, number: int, fields: Fields) -> Iterator[bytes]:
+        self._channel(number)
+        del self._channels[number]
+        return iter((frame,))
+
+    def _close(self, frame: bytes, number: int, fields: Fields) -> Iterator[bytes]:
+        return iter((frame,))
+
+    def _attach(self, frame: bytes, number: int, fields: Fields) -> Iterator[bytes]:
+        channel = self._channel(number)
+        if channel.is_over:
+            return
+        handle, attached = fields.number(1), Attached(fields.text(0), fields.flag(2))
+        if handle in channel.attached:
+            self._violated(Violation(HANDLE_IN_USE, f"handle {handle} is attached already"), channel)
+            return
+        for other, known in channel.attached.items():
+            if (known.name, known.is_receiver) == (attached.name, attached.is_receiver):
+                self._watch.stolen(channel, known)
+                yield frame_of(number, Code.DETACH, uint(other), True)  # proton knows of no theft
+                del channel.attached[other]
+                channel.stolen.add(other)
+                break
+        channel.attached[handle] = attached
+        channel.stolen.discard(handle)
+        yield frame
+
+    def _detach(self, frame: bytes, number: int, fields: Fields) -> Iterator[bytes]:
+        channel = self._channel(number)
+        if channel.is_over:
+            return iter(())
+        handle = fields.number(0)
+        if handle in channel.stolen:  # the answer to ours
+            channel.stolen.discard(handle)
+            return iter(())
+        if channel.attached.pop(handle, None) is None:
+            return self._unattached(channel, handle)
+        return iter((frame,))
+
+    def _flow(self, frame: bytes, number: int, fields: Fields) -> Iterator[bytes]:
+        channel = self._channel(number)
+        if channel.is_over:
+            return
+        attached = None
+        if fields.code(4) != NULL:
+            handle = fields.number(4)
+            attached = channel.attached.get(handle)
+            if attached is None:
+                if handle not in channel.stolen:
+                    self._unattached(channel, handle)
+                return
+        yield frame
+        if fields.flag(9):
+            self._watch.echoed(channel, attached)
+
+    def _transfer(self, frame: bytes, number: int, fields: Fields) -> Iterator[bytes]:
+        channel = self._channel(number)
+        if channel.is_over:
+            return iter(())
+        channel.received += 1
+        handle = fields.number(0)
+        attached = channel.attached.get(handle)
+        if attached is None:
+            return iter(()) if handle in channel.stolen else self._unattached(channel, handle)
+        if not attached.is_partial and fields.code(2) == NULL:
+            self._violated(Violation(INVALID, "delivery-tag of the first transfer of a message is missing"))
+        attached.is_partial = fields.flag(5) and not fields.flag(9)
+        return iter((frame,))
+
+    def _unattached(self, channel: Channel, handle: int) -> Iterator[bytes]:
+        self._violated(Violation(UNATTACHED, f"handle {handle} is not attached"), channel)
+        return iter(())
+
+
+CHECKS: Final = {
+    Code.OPEN: Inspection._open,
+    Code.BEGIN: Inspection._begin,
+    Code.ATTACH: Inspection._attach,
+    Code.FLOW: Inspection._flow,
+    Code.TRANSFER: Inspection._transfer,
+    Code.DISPOSITION: Inspection._in_session,
+    Code.DETACH: Inspection._detach,
+    Code.END: Inspection._end,
+    Code.CLOSE: Inspection._close,
+}
+"""What is looked at in a performative, besides the fields that it must have."""
+
+
+def _performative(frame: bytes, at: int) -> tuple[Code, Fields]:
+    """Read which performative a frame holds, and where its fields are."""
+    if frame[at : at + 2] == b"\x00\x53":
+        return CODES[frame[at + 2]], Fields(frame, at + 3)
+    end = _end(frame, at + 1)  # a descriptor that is spelt in another way
+    data = Data()
+    data.decode(frame[at + 1 : end])
+    data.rewind()
+    data.next()
+    descriptor: Any = data.get_object()
+    code = NAMES[descriptor] if isinstance(descriptor, str) else CODES[int(descriptor)]
+    return code, Fields(frame, end)
+
+
+NAMES: Final = {f"amqp:{each.name.lower()}:list": each for each in Code}
+
+
+def frame_of(channel: int, code: Code, *values: Any) -> bytes:
+    """Write a frame."""
+    data = Data()
+    data.put_object(Described(ulong(code), list(values)))
+    body = bytes(data.encode())
+    return (SMALLEST_FRAME + len(body)).to_bytes(4, "big") + b"\x02\x00" + channel.to_bytes(2, "big") + body
+
+
+def close_of(violation: Violation) -> bytes:
+    """Write the end of a connection."""
+    return frame_of(0, Code.CLOSE, Described(ulong(ERROR), [symbol(violation.condition), violation.why]))
+
+
+def flow_of(channel: Channel, *of_link: Any) -> bytes:
+    """Write a flow: the state of a session, and of a link, if its fields follow. Spec: 2.7.4."""
+    incoming, outgoing = (channel.first + channel.received) % 2**32, channel.sent % 2**32
+    own = channel.own or 0
+    return frame_of(own, Code.FLOW, uint(incoming), uint(WINDOW), uint(outgoing), uint(WINDOW), *of_link)

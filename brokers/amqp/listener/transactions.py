@@ -1,0 +1,279 @@
+"""The coordinator of a listener: local transactions of one client.
+
+Spec: AMQP 1.0 part 4; anonymous terminus 2.2.2 (AT-11), AT-21 to AT-23 of `docs/conformance-amqp.md`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from itertools import count
+from time import monotonic
+from typing import Any, Final, Protocol
+
+from proton import Condition, Delivery, Described, symbol, ulong
+
+from brokers.amqp import outcomes
+from brokers.amqp.listener.options import DECODE, NOT_IMPLEMENTED, RefusalError
+from brokers.amqp.outcomes import LIMIT, TRANSACTIONAL
+from brokers.amqp.sections import MalformedError, Section, decode
+from brokers.embedded.connection import EmbeddedConnection, EmbeddedDelivery, EmbeddedTransaction
+from brokers.embedded.queues import OVERHEAD
+from brokers.errors import SendFailedError
+from brokers.message import Message
+
+log = logging.getLogger(__name__)
+
+DECLARE: Final = frozenset({0x31, "amqp:declare:list"})
+DISCHARGE: Final = frozenset({0x32, "amqp:discharge:list"})
+DECLARED: Final = 0x33
+ERROR: Final = 0x1D
+
+ROLLBACK: Final = "amqp:transaction:rollback"
+UNKNOWN: Final = "amqp:transaction:unknown-id"
+TIMEOUT: Final = "amqp:transaction:timeout"
+
+MAX_OPEN: Final = 100
+"""Transactions that a client may have open at once."""
+
+
+REMEMBERED: Final = 1000
+"""Transactions of which is known that they took too long."""
+
+
+class Work:
+    """One transaction of a client.
+
+    Attributes:
+        poison: why it can only be rolled back. Spec: AT-11.
+        octets: of the messages in it, with what they take besides.
+        used: when something was last done in it, on the monotonic clock.
+    """
+
+    def __init__(self, transaction: EmbeddedTransaction) -> None:
+        self.poison: RefusalError | None = None
+        self.octets = 0
+        self.used = monotonic()
+        self._transaction = transaction
+        self._returned: list[EmbeddedDelivery] = []
+
+    def send(self, message: Message) -> None:
+        """Keep a message until the commit."""
+        self._transaction.send(message)
+
+    def taking(self, delivery: EmbeddedDelivery) -> EmbeddedDelivery:
+        """Return a delivery whose end takes effect at the commit; after a rollback the message goes back.
+
+        Spec: AMQP 1.0 part 4, 4.4.2 (transactional retirement).
+        """
+        self._returned.append(delivery)
+        return self._transaction.taking(delivery)
+
+    def commit(self) -> None:
+        """Carry out everything.
+
+        Raises:
+            RefusalError: nothing was carried out.
+        """
+        if self.poison is not None:
+            self.abort()
+            raise RefusalError(ROLLBACK, f"rolled back: {self.poison}")
+        done = self._transaction.commit()
+        error = done.exception()
+        if isinstance(error, SendFailedError):
+            self._return()
+            raise RefusalError(ROLLBACK, f"rolled back: {error}")
+        for refused in done.result():
+            log.warning("a transaction was committed without a message of it: %s", refused.error)
+
+    def abort(self) -> None:
+        """Carry out nothing."""
+        self._transaction.abort()
+        self._return()
+
+    def _return(self) -> None:
+        for delivery in self._returned:
+            delivery.release()
+
+
+class Works:
+    """The open transactions of a client, by their ids.
+
+    Args:
+        connection: the client's place in the broker.
+        patience: seconds without anything done in it after which a transaction is rolled back.
+        max_octets: of the messages in all of them together.
+    """
+
+    def __init__(self, connection: EmbeddedConnection, patience: float, max_octets: int) -> None:
+        self._connection = connection
+        self._patience = patience
+        self._max_octets = max_octets
+        self._ids = count(1)
+        self._open: dict[bytes, Work] = {}
+        self._timed_out: deque[bytes] = deque(maxlen=REMEMBERED)
+
+    def find(self, transaction: bytes) -> Work:
+        """Return an open transaction, of which that counts as a sign of life.
+
+        Raises:
+            RefusalError: there is none of this id, or not any more.
+        """
+        work = self._open.get(transaction)
+        if work is not None:
+            work.used = monotonic()
+            return work
+        if transaction in self._timed_out:
+            raise RefusalError(TIMEOUT, f"rolled back: nothing was done in it for {self._patience:g} s")
+        raise RefusalError(UNKNOWN, f"there is no transaction {transaction.hex()}")
+
+    def poison(self, transaction: bytes, refusal: RefusalError) -> None:
+        """Let a transaction only be rolled back, for the first such reason; nothing if it is not open."""
+        work = self._open.get(transaction)
+        if work is not None and work.poison is None:
+            work.poison = refusal
+
+    def send(self, work: Work, message: Message, octets: int) -> None:
+        """Keep a message until the commit.
+
+        Raises:
+            RefusalError: the client's transactions hold too much.
+        """
+        octets += OVERHEAD
+        if sum(each.octets for each in self._open.values()) + octets > self._max_octets:
+            raise RefusalError(LIMIT, f"the open transactions of a client hold at most {self._max_octets} octets")
+        work.octets += octets
+        work.send(message)
+
+    def declare(self) -> bytes:
+        """Begin one, and return its id."""
+        if len(self._open) >= MAX_OPEN:
+            raise RefusalError(LIMIT, f"{MAX_OPEN} transactions are open already")
+        transaction = next(self._ids).to_bytes(8, "big")
+        self._open[transaction] = Work(self._connection.begin())
+        return transaction
+
+    def discharge(self, transaction: bytes, *, fail: bool) -> None:
+        """End one; whatever happens it is no longer open. To roll back what timed out is to learn nothing new.
+
+        Raises:
+            RefusalError: there is none of this id, or it could not be committed.
+        """
+        if fail and transaction in self._timed_out:
+            self._timed_out.remove(transaction)
+            return
+        work = self.find(transaction)
+        del self._open[transaction]
+        if fail:
+            work.abort()
+        else:
+            work.commit()
+
+    def abort(self, transactions: Iterable[bytes]) -> None:
+        """Roll back what is still open of these."""
+        for each in transactions:
+            work = self._open.pop(each, None)
+            if work is not None:
+                work.abort()
+
+    def expire(self) -> float | None:
+        """Roll back what nothing was done in for too long; return the seconds until the next may be, None for never."""
+        now = monotonic()
+        late = [each for each, work in self._open.items() if now - work.used >= self._patience]
+        self._timed_out.extend(late)
+        self.abort(late)
+        return min((work.used + self._patience - now for work in self._open.values()), default=None)
+
+
+class Outcomes(Protocol):
+    """How a link tells what became of a delivery."""
+
+    def reject(self, delivery: Any, refusal: RefusalError) -> None:
+        """Reject it, or detach the link where that is not understood."""
+
+
+class CoordinatorLink:
+    """A control link: it takes commands, and what was begun by it ends with it. Spec: AMQP 1.0 part 4, 4.3."""
+
+    def __init__(self, works: Works, outcomes: Outcomes) -> None:
+        self._works = works
+        self._outcomes = outcomes
+        self._begun: set[bytes] = set()
+
+    def take(self, delivery: Any, octets: bytes) -> None:
+        """Carry out one command. With the lock held."""
+        try:
+            command, fields = read_command(octets)
+            transaction = COMMANDS[command](self._works, fields, self._begun)
+        except RefusalError as refusal:
+            self._outcomes.reject(delivery, refusal)
+            return
+        if transaction is not None:
+            delivery.local.data = [transaction]
+            delivery.update(DECLARED)
+        else:
+            delivery.update(Delivery.ACCEPTED)
+        delivery.settle()
+
+    def end(self) -> None:
+        """Roll back what is open of what was begun here."""
+        self._works.abort(self._begun)
+
+
+def read_command(octets: bytes) -> tuple[str, list[Any]]:
+    """Read declare or discharge.
+
+    Raises:
+        RefusalError: it is neither.
+    """
+    try:
+        found = [each.value for each in decode(octets) if each.section is Section.VALUE]
+    except MalformedError as error:
+        raise RefusalError(DECODE, str(error)) from error
+    command = found[0] if found else None
+    if isinstance(command, Described) and isinstance(command.value, list):
+        for name, descriptors in (("declare", DECLARE), ("discharge", DISCHARGE)):
+            if command.descriptor in descriptors:
+                return name, command.value
+    raise RefusalError(NOT_IMPLEMENTED, "the coordinator takes declare and discharge")
+
+
+def _declare(works: Works, fields: list[Any], begun: set[bytes]) -> bytes | None:
+    if fields and fields[0] is not None:
+        raise RefusalError(NOT_IMPLEMENTED, "there are no distributed transactions")
+    transaction = works.declare()
+    begun.add(transaction)
+    return transaction
+
+
+def _discharge(works: Works, fields: list[Any], begun: set[bytes]) -> bytes | None:
+    transaction = fields[0] if fields else None
+    if not isinstance(transaction, bytes):
+        raise RefusalError(UNKNOWN, "the discharge names no transaction")
+    begun.discard(transaction)
+    works.discharge(transaction, fail=len(fields) > 1 and fields[1] is True)
+    return None
+
+
+COMMANDS: Final[dict[str, Callable[[Works, list[Any], set[bytes]], bytes | None]]] = {
+    "declare": _declare,
+    "discharge": _discharge,
+}
+
+
+def transaction_of(delivery: Any) -> bytes | None:
+    """Return the id of the transaction that a delivery's state names."""
+    if delivery.remote_state != TRANSACTIONAL:
+        return None
+    return outcomes.transaction_of(delivery) or b""
+
+
+def provisional(delivery: Any, transaction: bytes, state: int, error: Condition | None = None) -> None:
+    """Tell the outcome that a delivery will have when its transaction is committed. Spec: AT-21."""
+    fields: list[Any] = []
+    if error is not None:
+        fields = [Described(ulong(ERROR), [symbol(error.name), error.description, error.info])]
+    delivery.local.data = [transaction, Described(ulong(state), fields)]
+    delivery.update(TRANSACTIONAL)
+    delivery.settle()

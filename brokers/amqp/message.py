@@ -1,0 +1,514 @@
+"""JMS messages to AMQP messages and back: pure functions, tested without a broker.
+
+JMS headers are in AMQP's header and properties sections, properties in the application properties with their types,
+and what AMQP has no word for (message type, kinds of destinations) is in message annotations. The typed values of
+JMS are properties, the entries of a map and the elements of a stream.
+
+AMQP has four types for message and correlation ids, JMS has strings. An id that is no string on the wire gets a
+prefix that says so, and an id with that prefix goes out as what it was. So the JMSMessageID of a request is a
+JMSCorrelationID that its sender recognises, whatever it made its ids of.
+
+Spec: AMQP JMS Mapping 1.0, JMSMessageID and JMSCorrelationID; AMQP JMS Mapping 1.0, message properties; AMQP 1.0
+part 1, primitive types; AMQP JMS Mapping 1.0; AMQP 1.0 part 3, section 3.2.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Final, NamedTuple, TypeAlias
+from uuid import UUID
+
+from proton import byte, char, float32, int32, short, symbol, timestamp, ubyte, uint, ulong, ushort
+
+from brokers.amqp.dialect import PLAIN, Dialect, read_address, spell
+from brokers.amqp.sections import BODIES, Found, MalformedError, Section, decode, encode, encode_data
+from brokers.message import (
+    DEFAULT_PRIORITY,
+    Body,
+    DeliveryMode,
+    Destination,
+    DestinationKind,
+    Element,
+    Message,
+    MessageType,
+    Properties,
+    Property,
+    PropertyType,
+    PropertyValue,
+    fits,
+)
+
+JMS_PREFIX: Final = "ID:"
+ENCODED: Final = "ID:AMQP_"
+NO_PREFIX: Final = "ID:AMQP_NO_PREFIX:"
+STRING: Final = "ID:AMQP_STRING:"
+
+DECODERS: Final[Mapping[str, Callable[[str], object]]] = {
+    NO_PREFIX: str,
+    STRING: str,
+    "ID:AMQP_ULONG:": lambda text: _ulong(text),
+    "ID:AMQP_UUID:": UUID,
+    "ID:AMQP_BINARY:": bytes.fromhex,
+}
+
+
+def to_wire(text: str) -> object:
+    """Return an id as it goes on the wire: as what it once was there, if it says so and that is true, else as text."""
+    for prefix, decoder in DECODERS.items():
+        if text.startswith(prefix):
+            try:
+                return decoder(text.removeprefix(prefix))
+            except ValueError:  # only looks like one
+                return text
+    return text
+
+
+def message_id_of(value: object) -> str | None:
+    """Return a message-id of the wire as JMSMessageID, which begins with `ID:`; None for none, or of no such type."""
+    if isinstance(value, str) and not value.startswith(JMS_PREFIX):
+        return NO_PREFIX + value
+    return correlation_id_of(value)
+
+
+def correlation_id_of(value: object) -> str | None:
+    """Return a correlation-id of the wire as JMSCorrelationID: text as it is; None for none, or of no such type."""
+    match value:
+        case str():
+            return STRING + value if value.startswith(ENCODED) else value
+        case UUID():
+            return f"ID:AMQP_UUID:{value}"
+        case bytes() | memoryview():
+            return f"ID:AMQP_BINARY:{bytes(value).hex().upper()}"
+        case bool():
+            return None
+        case int():
+            return f"ID:AMQP_ULONG:{int(value)}"
+    return None
+
+
+def _ulong(text: str) -> Any:
+    if not (text.isascii() and text.isdigit() and int(text[:21]) < 1 << 64):
+        raise ValueError(f"no unsigned 64-bit number: {text!r}")
+    return ulong(int(text))
+
+
+class Typed(NamedTuple):
+    """A value with its JMS type."""
+
+    type: PropertyType
+    value: PropertyValue
+
+
+TO_AMQP: Final[Mapping[PropertyType, Callable[[Any], object]]] = {
+    PropertyType.BOOLEAN: bool,
+    PropertyType.BYTE: byte,
+    PropertyType.SHORT: short,
+    PropertyType.INT: int32,
+    PropertyType.LONG: int,
+    PropertyType.FLOAT: float32,
+    PropertyType.DOUBLE: float,
+    PropertyType.STRING: str,
+    PropertyType.BYTES: b64decode,
+}
+
+FROM_AMQP: Final[Mapping[type, Callable[[Any], Typed]]] = {
+    type(None): lambda value: Typed(PropertyType.STRING, None),
+    bool: lambda value: Typed(PropertyType.BOOLEAN, value),
+    byte: lambda value: Typed(PropertyType.BYTE, int(value)),
+    ubyte: lambda value: Typed(PropertyType.SHORT, int(value)),
+    short: lambda value: Typed(PropertyType.SHORT, int(value)),
+    ushort: lambda value: Typed(PropertyType.INT, int(value)),
+    int32: lambda value: Typed(PropertyType.INT, int(value)),
+    uint: lambda value: Typed(PropertyType.LONG, int(value)),
+    int: lambda value: Typed(PropertyType.LONG, value),
+    ulong: lambda value: _long_or_text(int(value)),
+    timestamp: lambda value: Typed(PropertyType.LONG, int(value)),
+    float32: lambda value: Typed(PropertyType.FLOAT, float(value)),
+    float: lambda value: Typed(PropertyType.DOUBLE, value),
+    str: lambda value: Typed(PropertyType.STRING, value),
+    symbol: lambda value: Typed(PropertyType.STRING, str(value)),
+    char: lambda value: Typed(PropertyType.STRING, str(value)),
+    UUID: lambda value: Typed(PropertyType.STRING, str(value)),
+    bytes: lambda value: Typed(PropertyType.BYTES, b64encode(value).decode("ascii")),
+    memoryview: lambda value: Typed(PropertyType.BYTES, b64encode(value).decode("ascii")),
+}
+"""What AMQP's types are in JMS: unsigned numbers take the next larger type, what is text in some way is a string."""
+
+
+def to_amqp(kind: PropertyType, value: PropertyValue) -> object:
+    """Return a value as proton encodes it in the AMQP type that stands for the JMS type.
+
+    Raises:
+        ValueError: octets that are no base64.
+    """
+    return None if value is None else TO_AMQP[kind](value)
+
+
+def from_amqp(value: object) -> Typed | None:
+    """Return an AMQP value as JMS has it; None for what JMS has no type for: decimals, lists, maps, described."""
+    read = FROM_AMQP.get(type(value))
+    return None if read is None else read(value)
+
+
+def _long_or_text(value: int) -> Typed:
+    return Typed(PropertyType.LONG, value) if fits(value, PropertyType.LONG) else Typed(PropertyType.STRING, str(value))
+
+
+TYPE_ANNOTATION: Final = "x-opt-jms-msg-type"
+DESTINATION_ANNOTATION: Final = "x-opt-jms-dest"
+REPLY_TO_ANNOTATION: Final = "x-opt-jms-reply-to"
+
+MESSAGE_TYPES: Final = (
+    MessageType.MESSAGE,
+    MessageType.OBJECT,
+    MessageType.MAP,
+    MessageType.BYTES,
+    MessageType.STREAM,
+    MessageType.TEXT,
+)
+"""Message types by their number in the annotation."""
+
+SHOWN_PREFIX: Final = "JMS_AMQP_MA_"
+"""What stands before the name of a message annotation that is shown as a property."""
+
+KINDS: Final = (
+    DestinationKind.QUEUE,
+    DestinationKind.TOPIC,
+    DestinationKind.TEMPORARY_QUEUE,
+    DestinationKind.TEMPORARY_TOPIC,
+)
+"""Kinds of destination by their number in the annotations."""
+
+OCTETS: Final = "application/octet-stream"
+JAVA_OBJECT: Final = "application/x-java-serialized-object"
+CONTENT_TYPES: Final = {MessageType.BYTES: OCTETS, MessageType.OBJECT: JAVA_OBJECT}
+
+GROUP, GROUP_SEQUENCE, USER = "JMSXGroupID", "JMSXGroupSeq", "JMSXUserID"
+IN_SECTIONS: Final = frozenset({GROUP, GROUP_SEQUENCE, USER, "JMSXDeliveryCount"})
+"""JMS properties that have a field of their own in AMQP; the last is the broker's, and nobody sends it."""
+
+UINT: Final = 0xFFFF_FFFF
+UINTS: Final = 0, UINT
+LONGS: Final = -(1 << 63), (1 << 63) - 1
+PRIORITIES: Final = range(10)
+
+SHAPES: Final[Mapping[Section, type[list[Any]] | type[dict[Any, Any]]]] = {
+    Section.HEADER: list,
+    Section.MESSAGE_ANNOTATIONS: dict,
+    Section.PROPERTIES: list,
+    Section.APPLICATION_PROPERTIES: dict,
+}
+"""What the sections of the head are that are read."""
+
+Pieces: TypeAlias = list[bytes | memoryview]
+
+
+class Arrived(NamedTuple):
+    """A message as it arrived, and how often it was delivered, this time included."""
+
+    message: Message
+    delivery_count: int
+
+
+# To AMQP
+
+
+def to_amqp_message(message: Message, dialect: Dialect = PLAIN, *, with_header: bool = True) -> bytes:
+    """Return the octets of the AMQP message that carries `message`.
+
+    Message id and timestamp go out as they stand there; a time to live is made of the expiration if there is a
+    timestamp to count it from. A destination without name or address is the caller's mistake; `redelivered` means
+    nothing on the way there.
+
+    Raises:
+        ValueError: no destination, an unknown message type, a body that does not go with its type, or text that
+            UTF-8 cannot carry.
+    """
+    if message.destination is None:
+        raise ValueError("the message has no destination")
+    pieces: Pieces = [
+        encode(Section.HEADER, _header(message)) if with_header else b"",
+        encode(Section.MESSAGE_ANNOTATIONS, _annotations(message, dialect)),
+        encode(Section.PROPERTIES, _properties(message, spell(message.destination, dialect), dialect)),
+    ]
+    application = {name: to_amqp(kind, value) for name, kind, value in message.properties if name not in IN_SECTIONS}
+    if application:
+        pieces.append(encode(Section.APPLICATION_PROPERTIES, application))
+    pieces += _body(message)
+    return b"".join(pieces)
+
+
+def _header(message: Message) -> list[object]:
+    priority = DEFAULT_PRIORITY if message.priority is None else message.priority
+    if priority not in PRIORITIES:
+        raise ValueError(f"a priority is from 0 to 9, not {priority}")
+    fields: list[object] = [message.delivery_mode != DeliveryMode.NON_PERSISTENT, ubyte(priority)]
+    if message.expiration and message.timestamp is not None:
+        fields.append(uint(min(max(1, message.expiration - message.timestamp), UINT)))
+    return fields
+
+
+def _annotations(message: Message, dialect: Dialect) -> dict[symbol, object]:
+    if message.message_type not in MESSAGE_TYPES:
+        raise ValueError(f"AMQP carries the message types that JMS has, not {message.message_type}")
+    annotations: dict[symbol, object] = {symbol(TYPE_ANNOTATION): byte(MESSAGE_TYPES.index(message.message_type))}
+    if message.destination is not None and message.destination.kind not in dialect.unannotated:
+        annotations[symbol(DESTINATION_ANNOTATION)] = byte(KINDS.index(message.destination.kind))
+    if message.reply_to is not None:
+        annotations[symbol(REPLY_TO_ANNOTATION)] = byte(KINDS.index(message.reply_to.kind))
+    return annotations
+
+
+def _properties(message: Message, to: str, dialect: Dialect) -> list[object]:
+    content_type = CONTENT_TYPES.get(message.message_type)
+    user = message.properties.text(USER)
+    sequence = message.properties.value(GROUP_SEQUENCE)
+    if sequence is not None and not (isinstance(sequence, int) and fits(sequence, PropertyType.INT)):
+        raise ValueError(f"{GROUP_SEQUENCE} is a JMS int, not {sequence!r}")
+    return [
+        None if message.message_id is None else to_wire(message.message_id),
+        None if user is None else user.encode(),
+        to,
+        message.type,
+        None if message.reply_to is None else spell(message.reply_to, dialect),
+        None if message.correlation_id is None else to_wire(message.correlation_id),
+        None if content_type is None else symbol(content_type),
+        None,
+        timestamp(message.expiration) if message.expiration else None,
+        None if message.timestamp is None else timestamp(message.timestamp),
+        message.properties.text(GROUP),
+        None if sequence is None else uint(sequence & UINT),
+    ]
+
+
+def _body(message: Message) -> Pieces:
+    match message.message_type, message.body:
+        case _, None:
+            return [encode(Section.VALUE, None)]
+        case ((MessageType.BYTES | MessageType.OBJECT), (bytes() | memoryview()) as octets):
+            return [*encode_data(octets)]
+        case MessageType.TEXT, str() as text:
+            return [encode(Section.VALUE, text)]
+        case MessageType.MAP, Properties() as entries:
+            return [encode(Section.VALUE, {name: to_amqp(kind, value) for name, kind, value in entries})]
+        case MessageType.STREAM, tuple() as elements if not isinstance(elements, Properties):
+            return [encode(Section.SEQUENCE, [to_amqp(kind, value) for kind, value in elements])]
+    raise ValueError(f"the body of a message of type {message.message_type} cannot be {type(message.body).__name__}")
+
+
+# From AMQP
+
+
+def from_amqp_message(
+    octets: bytes | bytearray, dialect: Dialect = PLAIN, source: Destination | None = None
+) -> Arrived:
+    """Return the message that the octets carry; never raises for what they are.
+
+    Without the annotations of the JMS mapping the message type follows from the body: data is bytes, a string is text.
+    Properties whose type JMS does not have are dropped, so are content encoding, group of the reply, footer and all
+    annotations but those that the dialect has shown. What is no AMQP message, or has a body that JMS has no message
+    type for, is of type `unknown` with the octets as its body.
+
+    Args:
+        octets: all of the transfer.
+        dialect: of the broker.
+        source: where the link takes messages from; it stands in for what the message does not say.
+
+    Raises:
+        MemoryError: there is not enough for it.
+    """
+    try:
+        found = list(decode(octets))
+    except MalformedError:
+        return Arrived(Message(message_type=MessageType.UNKNOWN, body=bytes(octets), destination=source), 1)
+    return _arrived(found, dialect, source)
+
+
+def from_amqp_head(octets: bytes | bytearray, dialect: Dialect = PLAIN, source: Destination | None = None) -> Arrived:
+    """Return the message without its body, from the first octets that carry it; never raises for what they are.
+
+    What is cut off is as if it were not there. It takes next to no memory. For the rest see `from_amqp_message`.
+    """
+    found: list[Found] = []
+    with suppress(MalformedError):
+        found.extend(decode(octets, with_body=False))
+    head = [each for each in found if each.section not in BODIES]
+    declared = _row(MESSAGE_TYPES, _heads(head)[Section.MESSAGE_ANNOTATIONS].get(TYPE_ANNOTATION))
+    arrived = _arrived(head, dialect, source)
+    kind = MessageType.UNKNOWN if declared is None else declared
+    return arrived._replace(message=replace(arrived.message, message_type=kind, body=None))
+
+
+def _arrived(found: list[Found], dialect: Dialect, source: Destination | None) -> Arrived:
+    heads = _heads(found)
+    durable, priority, time_to_live, _, delivered = _fields(heads, Section.HEADER, 5)
+    stated = _fields(heads, Section.PROPERTIES, 12)
+    message_id, _, to, subject, reply_to, correlation_id, content_type, _, expiry, created, _, _ = stated
+    annotations, application = heads[Section.MESSAGE_ANNOTATIONS], heads[Section.APPLICATION_PROPERTIES]
+    declared = _row(MESSAGE_TYPES, annotations.get(TYPE_ANNOTATION))
+    message_type, body = _content(found, declared, _text(content_type))
+    count = _number(delivered, UINTS) or 0
+    timestamp_ms = _number(created, LONGS)
+    return Arrived(
+        Message(
+            message_type=message_type,
+            body=body,
+            properties=Properties(
+                (
+                    *_jms_properties(stated, application, dialect.id_property),
+                    *_shown(annotations, dialect.shown),
+                )
+            ),
+            destination=_destination(_text(to), annotations.get(DESTINATION_ANNOTATION), dialect, source),
+            message_id=_id_of_sender(application, dialect) or message_id_of(message_id),
+            correlation_id=correlation_id_of(correlation_id),
+            reply_to=_destination(_text(reply_to), annotations.get(REPLY_TO_ANNOTATION), dialect, None),
+            delivery_mode=DeliveryMode.PERSISTENT if durable is True else DeliveryMode.NON_PERSISTENT,
+            priority=DEFAULT_PRIORITY if (stated_priority := _integer(priority)) is None else stated_priority,
+            expiration=_expiration(_number(expiry, LONGS), _number(time_to_live, UINTS), timestamp_ms),
+            timestamp=timestamp_ms,
+            type=_text(subject),
+            redelivered=count > 0,
+        ),
+        count + 1,
+    )
+
+
+def _heads(found: Iterable[Found]) -> dict[Section, Any]:
+    """Return the first of each section of the head that is as it should be, a list or a map; empty if there is none."""
+    heads: dict[Section, Any] = {}
+    for section, value, _ in found:
+        if isinstance(value, SHAPES.get(section, ())):
+            heads.setdefault(section, value)
+    return {section: heads.get(section) or shape() for section, shape in SHAPES.items()}
+
+
+def _fields(heads: Mapping[Section, Any], section: Section, count: int) -> list[Any]:
+    """Return the first fields of a section that is a list; None stands for those that are not there."""
+    fields: list[Any] = heads[section][:count]
+    return fields + [None] * (count - len(fields))
+
+
+def _text(value: object) -> str | None:
+    """Return a string, or a symbol as one."""
+    return str(value) if isinstance(value, str) else None
+
+
+def _integer(value: object) -> int | None:
+    return int(value) if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _number(value: object, known: tuple[int, int]) -> int | None:
+    """Return a number, unless it is none that the field can have, whatever its type on the wire."""
+    number = _integer(value)
+    return None if number is None or not known[0] <= number <= known[1] else number
+
+
+def _row(table: tuple[Any, ...], number: object) -> Any:
+    return table[number] if isinstance(number, int) and 0 <= number < len(table) else None
+
+
+def _destination(
+    address: str | None, annotation: object, dialect: Dialect, otherwise: Destination | None
+) -> Destination | None:
+    if not address:
+        return otherwise
+    kind = _row(KINDS, annotation) or (otherwise.kind if otherwise is not None else None)
+    return read_address(address, kind, dialect)
+
+
+def _expiration(absolute: int | None, time_to_live: int | None, created: int | None) -> int | None:
+    """Return when the message expires: 0 for never, None where only the broker could say."""
+    if absolute is not None:
+        return absolute
+    if not time_to_live:
+        return 0
+    return None if created is None else created + time_to_live
+
+
+def _id_of_sender(application: Mapping[Any, Any], dialect: Dialect) -> str | None:
+    value = None if dialect.id_property is None else application.get(dialect.id_property)
+    return value if isinstance(value, str) and value.startswith(JMS_PREFIX) else None
+
+
+def _jms_properties(stated: list[Any], application: Mapping[Any, Any], hidden: str | None) -> Iterable[Property]:
+    for name, value in application.items():
+        typed = from_amqp(value)
+        if not isinstance(name, str) or name in IN_SECTIONS or name == hidden:
+            continue
+        if typed is not None and typed.type is not PropertyType.BYTES:
+            yield Property(name, *typed)
+    user, group, sequence = stated[1], _text(stated[10]), _number(stated[11], UINTS)
+    if isinstance(user, bytes):
+        yield Property(USER, PropertyType.STRING, user.decode("utf-8", "replace"))
+    if group is not None:
+        yield Property(GROUP, PropertyType.STRING, group)
+    if sequence is not None:
+        yield Property(GROUP_SEQUENCE, PropertyType.INT, sequence - ((UINT + 1) if sequence > UINT >> 1 else 0))
+
+
+def _shown(annotations: Mapping[Any, Any], prefix: str | None) -> Iterable[Property]:
+    for name, value in annotations.items():
+        typed = from_amqp(value) if prefix is not None and str(name).startswith(prefix) else None
+        if typed is not None and typed.type is not PropertyType.BYTES:
+            yield Property(f"{SHOWN_PREFIX}{name}", *typed)
+
+
+def _content(found: list[Found], declared: MessageType | None, content_type: str | None) -> tuple[MessageType, Body]:
+    bodies = [each for each in found if each.section in BODIES]
+    kind = bodies[0].section if bodies else Section.VALUE
+    if any(each.section is not kind for each in bodies):
+        return MessageType.UNKNOWN, b"".join(each.octets for each in bodies)
+    read = _READERS[kind]([each.value for each in bodies], declared, content_type)
+    return read or (MessageType.UNKNOWN, b"".join(each.octets for each in bodies))
+
+
+def _from_data(
+    values: list[Any], declared: MessageType | None, content_type: str | None
+) -> tuple[MessageType, Body] | None:
+    is_object = declared is MessageType.OBJECT or content_type == JAVA_OBJECT
+    if declared not in (None, MessageType.OBJECT, MessageType.BYTES):
+        return None
+    return MessageType.OBJECT if is_object else MessageType.BYTES, b"".join(values)
+
+
+def _from_sequence(
+    values: list[Any], declared: MessageType | None, content_type: str | None
+) -> tuple[MessageType, Body] | None:
+    elements = [from_amqp(each) for value in values if isinstance(value, list) for each in value]
+    if declared not in (None, MessageType.STREAM) or None in elements:
+        return None
+    return MessageType.STREAM, tuple(Element(*each) for each in elements if each is not None)
+
+
+def _from_value(
+    values: list[Any], declared: MessageType | None, content_type: str | None
+) -> tuple[MessageType, Body] | None:
+    value = values[0] if values else None
+    match value:
+        case None:
+            return declared or MessageType.MESSAGE, None
+        case str() if type(value) is str and declared in (None, MessageType.TEXT):
+            return MessageType.TEXT, value
+        case dict() if declared in (None, MessageType.MAP):
+            return _map_body(value)
+        case list():
+            return _from_sequence(values, declared, content_type)
+        case bytes():
+            return _from_data(values, declared, content_type)
+    return None
+
+
+def _map_body(value: Mapping[Any, Any]) -> tuple[MessageType, Body] | None:
+    entries = {name: from_amqp(each) for name, each in value.items()}
+    if not all(isinstance(name, str) for name in entries) or None in entries.values():
+        return None
+    return MessageType.MAP, Properties(Property(name, *each) for name, each in entries.items() if each is not None)
+
+
+_READERS: Final[
+    Mapping[Section, Callable[[list[Any], MessageType | None, str | None], tuple[MessageType, Body] | None]]
+] = {Section.DATA: _from_data, Section.SEQUENCE: _from_sequence, Section.VALUE: _from_value}

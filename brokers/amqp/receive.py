@@ -1,0 +1,343 @@
+"""Links that messages are received on: credit, octets to whole messages, and what becomes of each.
+
+The broker may send as many messages as there is credit, and gets credit back for each that is settled, so no more than
+`prefetch` are held. One that sends more breaks AMQP, and the connection off; one that does not read what it was told
+gets no credit until it has. proton's deliveries stay here, under the engine's lock; what leaves has only their number.
+
+Spec: AMQP 1.0 part 2, section 2.6.7 (flow control); part 3, section 3.4 (delivery state).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from queue import Empty, SimpleQueue
+from typing import Any, Final
+
+from proton import Condition, Described, Receiver, Sender, Session, Terminus, symbol, ulong
+from proton import Delivery as Transfer
+
+from brokers.adapter.consumer import Wishes
+from brokers.amqp.dialect import CAPABILITIES, Dialect, spell
+from brokers.amqp.engine import Engine, discard
+from brokers.amqp.outcomes import (
+    LINK_REDIRECT,
+    LINK_STOLEN,
+    TRANSACTIONAL,
+    TRANSFER_LIMIT,
+    RedirectedError,
+    StolenError,
+    says_gone,
+    text_of,
+)
+from brokers.amqp.send import OUTCOMES, put_symbols
+from brokers.errors import BrokerError, ConnectionLostError, NoAnswerError, NoDestinationError
+
+SELECTOR: Final = "apache.org:selector-filter:string"
+SELECTOR_CODE: Final = 0x0000_468C_0000_0004
+
+HEAD: Final = 65_536
+"""Octets that are kept of a message above the limit: what stands before its body, if that is not very long."""
+
+
+@dataclass(slots=True, eq=False)
+class Arrival:
+    """A message as it came, the link that it came by, and its number there. Who has read the octets lets them go.
+
+    Of one with more octets than the limit, `size`, or than there was memory for, only the first are here.
+    """
+
+    inlet: Inlet
+    number: int
+    octets: bytes | bytearray
+    size: int
+
+
+class Inlet:
+    """One receiving link, from attaching to detaching.
+
+    Attributes:
+        is_live: it was not ended. Changes with the engine's lock held, as all that is true of a link.
+        limit: octets of a message that is kept. The broker is not told: it would end the link over a larger one.
+    """
+
+    def __init__(self, engine: Engine, generation: int, wishes: Wishes, dialect: Dialect, limit: int) -> None:
+        self.engine = engine
+        self.generation = generation
+        self.is_live = False
+        self.dialect = dialect
+        self.wishes = wishes
+        self.limit = limit
+        self._is_let_in = False
+        self._link: Receiver | None = None
+        self._session: Session | None = None
+        self._numbers = count(1)
+        self._transfers: dict[int, Transfer] = {}
+        self._credit = 0
+        self._owed = 0
+        self._seen: set[int] = set()
+        self._buffer = bytearray()
+        self._size = 0  # of what came of the message, with what was dropped
+        self._receive: Callable[[Arrival], None] = lambda arrival: None
+        self._on_detach: Callable[[BrokerError], None] = lambda error: None
+        self._answers: SimpleQueue[BrokerError | None] = SimpleQueue()
+
+    def unsubscribe(self, timeout: float) -> None:
+        """Attach without credit and close the link, which ends its durable subscription; a detached one stays.
+
+        Raises:
+            BrokerError: the broker refused, or did not answer in time.
+
+        Spec: AMQP 1.0 part 2, section 2.6.4; as Qpid JMS does it.
+        """
+        self.attach(lambda arrival: None, lambda error: None, credit=0)(timeout)
+        with self.engine.working():
+            self.is_live = False
+            if self._link is not None:
+                self._link.close()
+        self.await_detached(timeout)
+
+    def attach(
+        self, receive: Callable[[Arrival], None], on_detach: Callable[[BrokerError], None], credit: int | None = None
+    ) -> Callable[[float], None]:
+        """Attach and give credit; return what waits so many seconds for the broker's answer.
+
+        It raises:
+            BrokerError: the broker refused, or did not answer in time.
+            ConnectionLostError: the connection has ended.
+        """
+        self._receive, self._on_detach = receive, on_detach
+        with self.engine.working():
+            session = self._session = self.engine.begin_session(self._session_ended)
+            durable = self.wishes.durable_name
+            receiver = session.receiver(self.engine.new_name() if durable is None else durable)
+            link = self._link = self.engine.look_after(receiver, self)
+            self._describe(link)
+            link.open()
+            self.engine.is_lazy |= self.wishes.lazy
+            self.is_live = True
+            self._give(self.wishes.prefetch if credit is None else credit)
+        return self._wait
+
+    def _describe(self, link: Receiver) -> None:
+        destination, selector = self.wishes.destination, self.wishes.selector
+        link.source.address = spell(destination, self.dialect)
+        put_symbols(link.source.capabilities, CAPABILITIES[destination.kind])
+        put_symbols(link.source.outcomes, *OUTCOMES)
+        if selector is not None:
+            link.source.filter.put_object({symbol(SELECTOR): Described(ulong(SELECTOR_CODE), selector)})
+        if self.wishes.durable_name is not None:
+            link.source.durability = Terminus.DELIVERIES
+            link.source.expiry_policy = Terminus.EXPIRE_NEVER
+
+    def _wait(self, timeout: float) -> None:
+        try:
+            error = self._answers.get(timeout=max(0.0, timeout))
+        except Empty:
+            with suppress(ConnectionLostError), self.engine.working():
+                self.detach()  # else it would hold what comes, should the answer be late
+            error = NoAnswerError(f"{self.engine} did not answer within {timeout:.1f} s")
+        if error is not None:
+            raise error
+
+    def is_holding(self, number: int) -> bool:
+        """Say whether a message is still this link's to settle. With the engine's lock held."""
+        return self.is_live and number in self._transfers and self.engine.is_up
+
+    def note_seen(self, number: int) -> None:
+        """Note that a message was handed on: if it goes back, that counts as a delivery."""
+        with self.engine.lock:
+            self._seen.add(number)
+
+    def settle(
+        self, number: int, state: int, *, error: Condition | None = None, transaction: bytes | None = None
+    ) -> None:
+        """Tell the broker what became of a message, and give it credit for another. With the engine's lock held."""
+        transfer: Any = self._transfers.pop(number, None)
+        if transfer is None or self._link is None:
+            return
+        self._seen.discard(number)
+        if transaction is not None:
+            transfer.local.data = [transaction, Described(ulong(state), [])]
+            transfer.update(TRANSACTIONAL)
+        else:
+            if error is not None:
+                transfer.local.condition = error
+            if state == Transfer.MODIFIED:
+                transfer.local.failed = True
+            transfer.update(state)
+        transfer.settle()
+        self._give(1)
+
+    def _give(self, credit: int) -> None:
+        """Let the broker send so many more, once it has read what there is for it to read."""
+        self._owed += credit
+        if self.is_held_up:
+            self.engine.wait(self)
+        else:
+            self.go_on()
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether the broker has to read before it gets credit; not for the window of what is sent, which may depend
+        on what is consumed."""
+        return self.engine.is_unread
+
+    def go_on(self) -> None:
+        """Give the credit that is owed."""
+        owed, self._owed = self._owed, 0
+        if owed and self.is_live and self._link is not None:
+            self._credit += owed
+            self._link.flow(owed)
+
+    def _spend(self) -> None:
+        """Note that one message more came.
+
+        Raises:
+            ConnectionFailedError: there was no credit for it.
+        """
+        self._credit -= 1
+        if self._credit < 0:
+            where = self.wishes.destination
+            self.engine.break_off(TRANSFER_LIMIT, f"the broker sent more messages from {where} than it had credit for")
+
+    def detach(self) -> None:
+        """Give back what is held, seen or not, and end link and session. With the engine's lock held.
+
+        ActiveMQ Classic forgets the count of what comes back when a link is detached, but not when a session ends.
+        """
+        if not self.is_live or self._link is None or self._session is None:
+            return
+        self.is_live = False
+        for number, transfer in self._transfers.items():
+            is_seen = number in self._seen
+            transfer.local.failed = is_seen
+            transfer.update(Transfer.MODIFIED if is_seen else Transfer.RELEASED)
+            transfer.settle()
+        self._transfers.clear()
+        if self.wishes.durable_name is not None:  # else it would end with the session
+            self._link.detach()
+        self._session.close()
+
+    def await_detached(self, timeout: float) -> None:
+        """Wait until the broker confirmed the end, at most so many seconds."""
+        with suppress(BrokerError):  # then it has ended anyway
+            self._wait(timeout)
+
+    # What the engine tells, with its lock held
+
+    def opened(self, link: Sender | Receiver) -> None:
+        """Tell who waits, unless the link is refused; then `closed` follows."""
+        if link.remote_source.type == Terminus.UNSPECIFIED or self._is_let_in:
+            return
+        if self.wishes.selector is not None and not self._has_filter(link):
+            self._answers.put(BrokerError(f"the broker takes no selector for {self.wishes.destination}"))
+            self.detach()
+            return
+        self._is_let_in = True
+        self._answers.put(None)
+
+    def _has_filter(self, link: Sender | Receiver) -> bool:
+        data = link.remote_source.filter
+        data.rewind()
+        if not data.next():
+            return False
+        found = data.get_object()
+        return isinstance(found, dict) and SELECTOR in found
+
+    def flowed(self, link: Sender | Receiver) -> None:
+        """Credit is ours to give."""
+
+    def delivered(self, delivery: Transfer) -> None:
+        """Collect the octets of a message, and hand it on once it is whole."""
+        link = self._link
+        if link is None or not (delivery.readable or delivery.aborted):
+            return
+        if not self.is_live:
+            if not delivery.partial:
+                delivery.update(Transfer.RELEASED)  # settled without a word it might count as taken
+            discard(delivery)
+            return
+        if delivery.aborted:
+            self._clear()
+            delivery.settle()
+            self._spend()
+            self._give(1)
+            return
+        if delivery.pending:
+            self._keep(link.recv(delivery.pending) or b"")
+        if delivery.partial:
+            return
+        octets, size, self._buffer, self._size = self._buffer, self._size, bytearray(), 0  # no copy: it may be large
+        link.advance()
+        self._take(delivery, octets, size)
+
+    def _keep(self, octets: bytes) -> None:
+        """Add to a message; above the limit, or where there is no memory for it, keep its head.
+
+        Raises:
+            MemoryError: there is none for the head either.
+        """
+        is_whole = len(self._buffer) == self._size
+        self._size += len(octets)
+        if is_whole and self._size <= self.limit:
+            with suppress(MemoryError):
+                self._buffer += octets
+                return
+        if is_whole and len(self._buffer) < HEAD:
+            self._buffer += octets[: HEAD - len(self._buffer)]
+        else:
+            del self._buffer[HEAD:]
+
+    def let_go(self) -> bool:
+        """Keep no more than the head of a message, for want of memory; False if there is no more."""
+        has_body = len(self._buffer) > HEAD
+        del self._buffer[HEAD:]
+        return has_body
+
+    def _clear(self) -> None:
+        self._buffer.clear()
+        self._size = 0
+
+    def _take(self, delivery: Transfer, octets: bytearray, size: int) -> None:
+        self._spend()
+        number = next(self._numbers)
+        self._transfers[number] = delivery
+        self.engine.later(partial(self._receive, Arrival(self, number, octets, size)))
+
+    def closed(self, link: Sender | Receiver | None, condition: Condition | None) -> None:
+        """Tell who waits for the link, or that it has ended by the broker's will."""
+        was_live, self.is_live = self.is_live, False
+        if self._session is not None:
+            self._session.close()
+        self._link = self._session = None
+        self._transfers.clear()
+        why = text_of(condition)
+        self._answers.put(_refused(f"cannot consume from {self.wishes.destination}: {why}", condition))
+        error = _refused(why, condition)
+        if was_live and self._is_let_in:  # else who attaches is told
+            self.engine.later(partial(self._on_detach, error))
+
+    def _session_ended(self, condition: Condition | None) -> None:
+        """Tell who waits, and let the link go with its session."""
+        self.engine.forget(self._link)
+        self.closed(None, condition)
+
+    def lost(self, error: BrokerError) -> None:
+        """Tell who waits."""
+        with self.engine.lock:
+            self.is_live = False
+            self._link = self._session = None
+            self._transfers.clear()
+        self._answers.put(error)
+
+
+def _refused(why: str, condition: Condition | None) -> BrokerError:
+    if condition is not None and condition.name == LINK_REDIRECT:
+        return RedirectedError(why, condition.info)
+    if condition is not None and condition.name == LINK_STOLEN:
+        return StolenError(why)
+    return NoDestinationError(why) if says_gone(condition) else BrokerError(why)

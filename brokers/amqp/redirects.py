@@ -1,0 +1,151 @@
+"""Other connections, to where a broker sends single links on: an `amqp:link:redirect`.
+
+The first connection stays, for all other links. Where it may lead is what `redirected` says: by the same transport, so
+never out of TLS, and only to hosts that are allowed.
+
+Spec: AMQP 1.0 part 2, 2.8.18; WebSocket binding 3.2 (WS-26, WS-27).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from threading import Lock
+from time import monotonic
+from typing import Any, Final, TypeAlias
+
+from brokers.amqp.endpoints import MAX_DETOURS, redirected
+from brokers.amqp.outcomes import RedirectedError
+from brokers.amqp.url import Login
+from brokers.connection import Connection, ConnectionState, SendResult
+from brokers.errors import BrokerError, DestinationGoneError, SendFailedError, UnsentError
+from brokers.message import Message
+
+MAX_ASKING: Final = 1000
+"""Places to answer to of which is remembered where they are."""
+
+Way: TypeAlias = Callable[[float], SendResult]
+"""Sends a message elsewhere within so many seconds, blocking; raises SendFailedError."""
+
+MAX_BRANCHES: Final = 10
+"""Places that the links of one connection are followed to."""
+
+
+class Branches:
+    """The connections that were made because of redirects; they last as long as the one that they branch off.
+
+    Args:
+        make: opens a connection.
+    """
+
+    def __init__(self, make: Callable[[Login], Connection]) -> None:
+        self._make = make
+        self._connecting = Lock()  # so that who is sent to the same place takes the same connection
+        self._lock = Lock()
+        self._made: dict[str, Connection] = {}
+        self._asking: OrderedDict[str, Connection] = OrderedDict()
+        self._is_closed = False
+
+    def to(self, login: Login, info: Any) -> tuple[Connection, str] | None:
+        """Return the connection to the place that a redirect names, and the address to use there.
+
+        None if it names no place or no address, leads to a host that is not allowed, or there were too many.
+
+        Args:
+            login: of the connection that was told so.
+            info: of the error.
+
+        Raises:
+            BrokerError: nobody lets us in there.
+        """
+        there = redirected(login, info)
+        address = info.get("address") if isinstance(info, dict) else None
+        if there is None or not isinstance(address, str) or there.hops > MAX_DETOURS:
+            return None
+        key = f"{there} {there.virtual_host} {there.path}"
+        with self._connecting:
+            found = self._find(key)
+            if found is None and self._has_room:
+                found = self._keep(key, self._make(there))
+            return None if found is None else (found, str(address))
+
+    def note_asked(self, message: Message, by: Connection) -> None:
+        """Remember by which of them a request came, for its answer; of the last thousand places to answer to."""
+        if message.reply_to is not None:
+            with self._lock:
+                key = f"{message.reply_to}"
+                self._asking[key] = by
+                self._asking.move_to_end(key)
+                while len(self._asking) > MAX_ASKING:
+                    self._asking.popitem(last=False)
+
+    def way_on(self, login: Login, message: Message, error: BrokerError | None) -> Way | None:
+        """Return what sends elsewhere a message that was refused; None if it belongs nowhere else.
+
+        Where it belongs a redirect says; for an answer to what is not there, it is where the request came from.
+
+        Args:
+            login: of the connection that refused it.
+            message: what was to be sent.
+            error: why it was refused; None if it was not.
+        """
+        if isinstance(error, RedirectedError):
+            return partial(self._send_to, login, message, error)
+        if isinstance(error, DestinationGoneError):
+            with self._lock:
+                asking = self._asking.get(f"{message.destination}")
+            return None if asking is None else partial(_send_by, asking, message, error)
+        return None
+
+    def _send_to(self, login: Login, message: Message, error: RedirectedError, timeout: float) -> SendResult:
+        assert message.destination is not None
+        try:
+            elsewhere = self.to(login, error.info)
+        except (BrokerError, TimeoutError) as failed:
+            raise SendFailedError(f"{error}; there: {failed or 'no answer in time'}") from failed
+        if elsewhere is None:
+            raise error
+        connection, address = elsewhere
+        return _send_by(
+            connection, replace(message, destination=replace(message.destination, address=address)), error, timeout
+        )
+
+    def close(self, until: float) -> None:
+        """Close them, before the monotonic clock shows `until`; one that is being made closes itself."""
+        with self._lock:
+            self._is_closed = True
+            made = list(self._made.values())
+        for each in made:
+            each.close(max(0.0, until - monotonic()))
+
+    @property
+    def _has_room(self) -> bool:
+        with self._lock:
+            return not self._is_closed and len(self._made) < MAX_BRANCHES
+
+    def _find(self, key: str) -> Connection | None:
+        with self._lock:
+            found = self._made.get(key)
+            if found is not None and found.state is ConnectionState.CLOSED:
+                del self._made[key]
+                return None
+            return found
+
+    def _keep(self, key: str, made: Connection) -> Connection | None:
+        with self._lock:
+            if not self._is_closed:
+                self._made[key] = made
+                return made
+        made.close(0.0)
+        return None
+
+
+def _send_by(connection: Connection, message: Message, error: SendFailedError, timeout: float) -> SendResult:
+    try:
+        return connection.send(message, timeout=timeout).result(timeout)
+    except (BrokerError, TimeoutError) as failed:
+        kind = DestinationGoneError if isinstance(failed, DestinationGoneError) else SendFailedError
+        is_known = failed.is_known if isinstance(failed, SendFailedError) else isinstance(failed, UnsentError)
+        raise kind(f"{error}; there: {failed or 'no answer in time'}", is_known=is_known) from failed

@@ -1,0 +1,278 @@
+"""Links that messages are sent on: the anonymous terminus where the broker has one, else a link for each destination.
+
+Every outcome finds the send that it is of: a rejected message by its delivery, a detached link by the tag that its
+error names. What waits for credit, or for the broker to read, waits here, and who sends more than that waits too.
+
+Spec: AMQP 1.0 part 2, section 2.6; anonymous terminus 2.2 and 2.3 (AT-05, AT-17 to AT-19).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from math import inf
+from threading import Condition as Signal
+from time import monotonic
+from typing import Any, Final, TypeAlias
+
+from proton import Condition, Data, Delivery, Receiver, Sender, Terminus, symbol
+
+from brokers.amqp.dialect import CAPABILITIES, Dialect, spell
+from brokers.amqp.engine import Engine, Link
+from brokers.amqp.outcomes import TRANSACTIONAL, failing_tag, failure_of, is_final, refusal, says_refused
+from brokers.errors import BrokerError, ConnectionLostError, NotSentError, SendFailedError, UnsentError
+from brokers.message import Destination
+
+Settle: TypeAlias = Callable[[BrokerError | None], None]
+"""Told once: None when the broker took the message, else why not. Called by the reading thread; it must not block."""
+
+OUTCOMES: Final = ("amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "amqp:modified:list")
+"""All that may become of a message: who does not list them may not be told. Spec: anonymous terminus 2.2.2."""
+
+MAX_WAITING: Final = 1000
+"""Messages that wait for the broker's credit on one link before who sends has to wait."""
+
+NOT_SENT: Final = "the broker did not read, or gave no credit, in time, so the message was not sent"
+
+MAX_LINKS: Final = 100
+"""Links to destinations that are kept without something to send; of more, the one used longest ago is closed."""
+
+
+@dataclass(slots=True, eq=False)
+class Posting:
+    """One message on its way.
+
+    Attributes:
+        octets: the whole AMQP message.
+        settle: told what became of it.
+        transaction: the id of the transaction that it belongs to.
+        when_sent: called once it is written or never will be; with the lock held.
+    """
+
+    octets: bytes
+    settle: Settle
+    transaction: bytes | None = None
+    when_sent: Callable[[], None] | None = None
+
+    def is_sent(self) -> None:
+        """Note that it was handed to proton, or failed before that."""
+        when_sent, self.when_sent = self.when_sent, None
+        if when_sent is not None:
+            when_sent()
+
+
+class Outbox(Link):
+    """One sending link, attached when there is something to send, and again if it was detached.
+
+    Args:
+        engine: the connection.
+        target: where to; None for the anonymous terminus.
+        tags: makes delivery tags, each once in the connection, so that an error that names one is understood.
+    """
+
+    def __init__(self, engine: Engine, target: Destination | None, dialect: Dialect, tags: count[int]) -> None:
+        self._engine = engine
+        self._target = target
+        self._dialect = dialect
+        self._tags = tags
+        self._link: Sender | None = None
+        self._is_open = False
+        self._has_sent = False
+        self._waiting: deque[Posting] = deque()
+        self._unsettled: dict[str, tuple[Delivery, Posting]] = {}
+        self._room = Signal(engine.lock)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is under way."""
+        return not self._waiting and not self._unsettled
+
+    def post(self, posting: Posting, *, until: float | None = None) -> None:
+        """Send, or have it wait for credit. With the engine's lock held.
+
+        Args:
+            posting: what to send.
+            until: what the monotonic clock shows when waiting ends, while too much waits before it; None, for the
+                reading thread, which makes the room: it waits among the others, however many they are.
+
+        Raises:
+            NotSentError: there was no room in time.
+        """
+        while until is not None and len(self._waiting) >= MAX_WAITING and self._engine.is_up:
+            left = until - monotonic()
+            if left <= 0 or not self._room.wait(None if left == inf else left):
+                raise NotSentError(f"{NOT_SENT}, nor were {MAX_WAITING} before it")
+        if not self._engine.is_up:
+            raise self._engine.lost()
+        if self._link is None:
+            self._attach()
+        self._waiting.append(posting)
+        self._send_waiting()
+
+    def has_waiting(self, posting: Posting) -> bool:
+        """Say whether the broker has to read, or to give credit, before it goes out. With the engine's lock held."""
+        return bool(self._waiting) and posting in self._waiting
+
+    def withdraw(self, posting: Posting) -> bool:
+        """Forget what still waits; False if it does not, as it was sent. With the engine's lock held."""
+        if posting not in self._waiting:
+            return False
+        self._waiting.remove(posting)
+        posting.is_sent()
+        self._room.notify_all()
+        return True
+
+    def give_up(self, posting: Posting) -> None:
+        """Send it no more, if that is still to be done, and say so."""
+        with self._engine.lock:
+            is_withdrawn = self.withdraw(posting)
+        if is_withdrawn:
+            posting.settle(NotSentError(NOT_SENT))
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether the broker has to read, or to open its window, before more is sent."""
+        return self._engine.is_behind
+
+    def go_on(self) -> None:
+        """Send what waited for the broker to read."""
+        self._send_waiting()
+
+    def close(self) -> None:
+        """Detach. With the engine's lock held."""
+        if self._link is not None:
+            self._link.close()
+
+    def _attach(self) -> None:
+        with self._engine.working() as session:
+            link = self._engine.look_after(session.sender(self._engine.new_name()), self)
+            put_symbols(link.source.outcomes, *OUTCOMES)
+            if self._target is not None:
+                link.target.address = spell(self._target, self._dialect)
+                put_symbols(link.target.capabilities, CAPABILITIES[self._target.kind])
+            link.open()
+        self._link, self._is_open, self._has_sent = link, False, False
+
+    def _send_waiting(self) -> None:
+        link = self._link
+        while link is not None and self._is_open and self._waiting and link.credit > 0:
+            if self.is_held_up:
+                self._engine.wait(self)
+                break
+            posting = self._waiting.popleft()
+            self._engine.note_sent(len(posting.octets))
+            tag = str(next(self._tags))
+            delivery: Any = link.delivery(tag)
+            if posting.transaction is not None:
+                delivery.local.data = [posting.transaction]
+                delivery.update(TRANSACTIONAL)
+            link.stream(posting.octets)
+            link.advance()
+            self._has_sent = True
+            self._unsettled[tag] = delivery, posting
+            posting.is_sent()
+        if len(self._waiting) < MAX_WAITING:
+            self._room.notify_all()
+
+    # What the engine tells, with its lock held
+
+    def opened(self, link: Sender | Receiver) -> None:
+        """Begin to send, unless the link is refused; then `closed` follows."""
+        self._is_open = link.remote_target.type != Terminus.UNSPECIFIED
+        self._send_waiting()
+
+    def flowed(self, link: Sender | Receiver) -> None:
+        """Send what waits."""
+        self._send_waiting()
+
+    def delivered(self, delivery: Delivery) -> None:
+        """Tell the sender of one message what became of it."""
+        if not is_final(delivery):
+            return
+        _, posting = self._unsettled.pop(delivery.tag, (None, None))
+        if posting is not None:
+            self._engine.later(partial(posting.settle, failure_of(delivery)))
+        delivery.settle()
+
+    def closed(self, link: Sender | Receiver, condition: Condition | None) -> None:
+        """Tell those whose messages were on the way, and attach again for those that were not."""
+        unsettled, self._unsettled = self._unsettled, {}
+        self._link, self._is_open = None, False
+        culprit = failing_tag(condition)
+        for tag, (_, posting) in unsettled.items():
+            error: BrokerError = refusal(condition, "the broker detached the link")
+            if culprit in unsettled and tag != culprit:
+                kind = ConnectionLostError if posting.transaction is None else SendFailedError
+                error = kind("the link was detached for another message; whether this one was taken is not known")
+            elif isinstance(error, SendFailedError) and tag != culprit:
+                error.is_known = len(unsettled) == 1 and says_refused(condition)
+            self._engine.later(partial(posting.settle, error))
+        if self._waiting and self._has_sent:
+            self._attach()
+            return
+        self._fail_waiting(refusal(condition, "the broker refused the link"))
+
+    def lost(self, error: BrokerError) -> None:
+        """Tell everybody that the connection has ended."""
+        with self._engine.lock:
+            written, unwritten = [posting for _, posting in self._unsettled.values()], list(self._waiting)
+            self._unsettled.clear()
+            self._waiting.clear()
+            self._link = None
+            self._room.notify_all()
+        for posting in written:
+            posting.settle(error)
+        for posting in unwritten:
+            posting.settle(UnsentError(f"{error}"))
+
+    def _fail_waiting(self, error: BrokerError) -> None:
+        waiting, self._waiting = list(self._waiting), deque()
+        for posting in waiting:
+            self._engine.later(partial(posting.settle, error))
+            posting.is_sent()
+        self._room.notify_all()
+
+
+class Outboxes:
+    """The sending links of a connection.
+
+    Args:
+        engine: the connection; if it offers the anonymous terminus one link does for all destinations.
+    """
+
+    def __init__(self, engine: Engine, dialect: Dialect) -> None:
+        self._engine = engine
+        self._dialect = dialect
+        self._tags = count(1)
+        self._relay = Outbox(engine, None, dialect, self._tags) if engine.offers_relay else None
+        self._outboxes: OrderedDict[Destination, Outbox] = OrderedDict()
+
+    def to(self, destination: Destination) -> Outbox:
+        """Return the link to a destination. With the engine's lock held."""
+        if self._relay is not None:
+            return self._relay
+        outbox = self._outboxes.pop(destination, None)
+        if outbox is None:
+            outbox = Outbox(self._engine, destination, self._dialect, self._tags)
+            self._make_room()
+        self._outboxes[destination] = outbox
+        return outbox
+
+    def _make_room(self) -> None:
+        if len(self._outboxes) < MAX_LINKS:
+            return
+        oldest = next((key for key, outbox in self._outboxes.items() if outbox.is_idle), None)
+        if oldest is not None:
+            self._outboxes.pop(oldest).close()
+
+
+def put_symbols(data: Data, *names: str) -> None:
+    """Put an array of symbols into a field of a terminus."""
+    data.put_array(False, Data.SYMBOL)
+    data.enter()
+    for name in names:
+        data.put_symbol(symbol(name))
+    data.exit()

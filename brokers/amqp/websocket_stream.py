@@ -1,0 +1,168 @@
+"""AMQP in WebSocket messages, of either side: one frame a message, and closing; without I/O.
+
+What is written suits every edition: each header and each frame is a binary message of its own. What is read is a stream
+of octets, because real brokers join and cut as they like; only the draft of 2014 (`csprd01`) forbids that, and is held
+to it when asked for.
+
+Spec: AMQP WebSocket Binding 1.0; RFC 6455. The requirements WS-01 to WS-41 are in `docs/conformance-amqp.md`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import ClassVar, Final, NoReturn
+
+from websockets.frames import CloseCode, Frame, Opcode
+from websockets.protocol import Protocol, State
+
+from brokers.amqp.sasl import HEADER_SIZE
+from brokers.amqp.url import Binding
+from brokers.errors import ConnectionFailedError
+
+MAX_MESSAGE: Final = 1 << 20
+"""Octets of a WebSocket message; AMQP frames are smaller, but some brokers put several into one."""
+
+FRAGMENT: Final = 1 << 15
+"""Octets of a WebSocket frame that we send: Artemis ends the connection at one of more than 64 KiB."""
+
+SIGN: Final = b"AMQP"
+SIZE: Final = 4
+SMALLEST_FRAME: Final = 8
+
+
+def units(octets: bytes) -> Iterator[bytes]:
+    """Cut AMQP's octets into headers and frames; what is incomplete comes last, as it is."""
+    view = memoryview(octets)
+    while view:
+        head = bytes(view[:SIZE])
+        size = HEADER_SIZE if head == SIGN else int.from_bytes(head, "big")
+        if len(view) < SIZE or len(view) < size or size < SMALLEST_FRAME:
+            yield bytes(view)
+            return
+        yield bytes(view[:size])
+        view = view[size:]
+
+
+def is_unit(octets: bytes) -> bool:
+    """Say whether octets are one header or one frame. Spec: csprd01 2.2 to 2.4 (WS-14, WS-15, WS-18, WS-21)."""
+    if octets[:SIZE] == SIGN:
+        return len(octets) == HEADER_SIZE
+    return len(octets) >= SMALLEST_FRAME and int.from_bytes(octets[:SIZE], "big") == len(octets)
+
+
+class WebSocketStream(ABC):
+    """One end of a WebSocket.
+
+    Args:
+        name: of the other end, for errors.
+        binding: the edition of the reader.
+    """
+
+    has_leave: ClassVar = True
+    _socket: Protocol
+
+    def __init__(self, name: str, binding: Binding | None) -> None:
+        self.is_open = False
+        self.is_over = False
+        self._name = name
+        self._binding = binding
+        self._message = bytearray()
+        self._rest = b""
+        self._out = bytearray()
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Have written what comes first."""
+
+    @abstractmethod
+    def _check_handshake(self, event: object) -> bool:
+        """Look at an event of the handshake; False if it is of none."""
+
+    @abstractmethod
+    def _handshake_failed(self, error: Exception) -> NoReturn:
+        """Say why there is no WebSocket."""
+
+    def receive(self, octets: bytes) -> bytes:
+        """Take what was read, and return what of it is AMQP's.
+
+        Raises:
+            ConnectionFailedError: no WebSocket, not the sub-protocol asked for, or something that AMQP never sends.
+            DetourError: the server wants us to come in another way.
+        """
+        if not octets:
+            self._socket.receive_eof()
+        elif not self._socket.eof_sent:
+            self._socket.receive_data(octets)
+        events = self._socket.events_received()
+        self._collect()  # answers to pings, too
+        if self._socket.handshake_exc is not None:
+            self._handshake_failed(self._socket.handshake_exc)
+        amqp = b"".join(self._take(event) for event in events)
+        if self._socket.close_rcvd is None and self._socket.parser_exc is not None:
+            raise ConnectionFailedError(f"{self._name}: {self._socket.parser_exc}")
+        return amqp
+
+    def send(self, octets: bytes) -> None:
+        """Write each header and each frame as a message of its own. Spec: 2.2 to 2.4 (WS-13 to WS-21)."""
+        self._rest += octets
+        if not self.is_open:
+            return
+        for unit in units(self._rest):
+            if not is_unit(unit):
+                self._rest = unit
+                return
+            if self._socket.state is State.OPEN:
+                self._send_message(unit)
+                self._collect()
+        self._rest = b""
+
+    @property
+    def waiting(self) -> int:
+        """How many octets are to be written."""
+        return len(self._out)
+
+    def take(self) -> bytes:
+        """Return what is to be written."""
+        self._collect()
+        out, self._out = bytes(self._out), bytearray()
+        return out
+
+    def end(self) -> None:
+        """Close the WebSocket, after AMQP was closed. Spec: 4 (WS-28, WS-29)."""
+        if self._socket.state is State.OPEN:
+            self._socket.send_close(CloseCode.NORMAL_CLOSURE)
+
+    def _collect(self) -> None:
+        for octets in self._socket.data_to_send():
+            self._out += octets
+
+    def _send_message(self, unit: bytes) -> None:
+        """Write one message, in as many WebSocket frames as it takes. Spec: 2.4 (WS-22)."""
+        self._socket.send_binary(unit[:FRAGMENT], fin=len(unit) <= FRAGMENT)
+        for begin in range(FRAGMENT, len(unit), FRAGMENT):
+            self._socket.send_continuation(unit[begin : begin + FRAGMENT], fin=begin + FRAGMENT >= len(unit))
+
+    def _take(self, event: object) -> bytes:
+        if self._check_handshake(event):
+            return b""
+        if not isinstance(event, Frame) or event.opcode in (Opcode.PING, Opcode.PONG):
+            return b""
+        if event.opcode is Opcode.CLOSE:
+            self.is_over = True
+            return b""
+        if event.opcode is Opcode.TEXT:
+            self._fail(CloseCode.UNSUPPORTED_DATA, "a text message, and AMQP is binary")
+        if self._binding is not Binding.CSPRD01:
+            return bytes(event.data)
+        self._message += event.data
+        if not event.fin:
+            return b""
+        message, self._message = bytes(self._message), bytearray()
+        if not is_unit(message):
+            self._fail(CloseCode.PROTOCOL_ERROR, f"a message of {len(message)} octets that is not one AMQP frame")
+        return message
+
+    def _fail(self, code: CloseCode, why: str) -> NoReturn:
+        self._socket.fail(code, why)
+        raise ConnectionFailedError(f"{self._name} sent {why}")

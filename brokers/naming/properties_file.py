@@ -1,0 +1,179 @@
+"""Files of names: Java properties files, read as Java's `Properties.load` reads them, and TOML.
+
+Only a file that the caller names is read, and no more of it than a limit allows. Properties files are read in linear
+time. A library was tried: it took the square of the size for continued lines, and differed in corners (a lone
+backslash).
+
+Deviation: half of a surrogate pair in a properties file is refused, as no broker could be sent it; Java keeps it.
+
+Deviation: a properties file that begins with UTF-8's byte order mark is read as UTF-8; Java would make the mark a
+part of the first key.
+
+Spec: java.util.Properties, load(Reader) and load(InputStream).
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+import tomllib
+from collections.abc import Iterator
+from os import PathLike
+from pathlib import Path
+from typing import Any, Final
+
+from brokers.naming.errors import NamingError
+
+MAX_SIZE: Final = 1 << 20
+"""Octets or characters of one file."""
+
+_BLANKS: Final = " \t\f"
+_LINE_END: Final = re.compile(r"\r\n|\r|\n")
+_KEY: Final = re.compile(r"(?:[^\\ \t\f:=]|\\.)*", re.DOTALL)
+_SEPARATOR: Final = re.compile(r"[ \t\f]*[:=]?[ \t\f]*")
+_ESCAPE: Final = re.compile(r"\\(u[0-9A-Fa-f]{4}|.)", re.DOTALL)
+_SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
+_CONTROLS: Final = {"t": "\t", "n": "\n", "f": "\f", "r": "\r"}
+
+
+def read_properties(content: bytes | str) -> dict[str, str]:
+    """Read key-value pairs; of a repeated key the last counts.
+
+    Args:
+        content: octets are ISO-8859-1, as Java has it, or UTF-8 if they begin with its byte order mark.
+
+    Raises:
+        NamingError: a bad escape, with its line; more than MAX_SIZE; UTF-16.
+    """
+    if len(content) > MAX_SIZE:
+        raise NamingError(f"the properties hold {len(content)} octets; at most {MAX_SIZE} are read")
+    text = content if isinstance(content, str) else _decode(content)
+    entries: dict[str, str] = {}
+    for number, line in _logical_lines(text):
+        found = _KEY.match(line)
+        assert found is not None  # it matches the empty string too
+        separator = _SEPARATOR.match(line, found.end())
+        assert separator is not None
+        entries[_unescape(found.group(), number)] = _unescape(line[separator.end() :], number)
+    return entries
+
+
+def _decode(octets: bytes) -> str:
+    if octets.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise NamingError("the properties are UTF-16; Java reads ISO-8859-1, with \\uXXXX for all else")
+    if not octets.startswith(codecs.BOM_UTF8):
+        return octets.decode("iso-8859-1")
+    try:
+        return octets.decode("utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        raise NamingError(f"the properties begin as UTF-8, but octet {error.start} is none") from None
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Join continued lines, and leave out comments and blank lines; a line goes with the number of its last part."""
+    lines = _LINE_END.split(text)
+    last = len(lines)
+    if text.endswith(("\n", "\r")) and not text.endswith("\r\n"):
+        last -= 1  # Java looks for more after a line's end only when it has two characters
+    parts: list[str] = []
+    for number, line in enumerate(lines, 1):
+        line = line.lstrip(_BLANKS)
+        begins = not any(parts)  # a lone backslash begins nothing yet: a comment may still follow
+        if begins and (not line or line[0] in "#!"):
+            continue
+        continued = (len(line) - len(line.rstrip("\\"))) % 2 == 1
+        parts.append(line[:-1] if continued else line)
+        if not continued or number >= last:
+            yield number, "".join(parts)
+            parts = []
+        elif begins and not parts[-1]:
+            parts = []  # so that a file of lone backslashes takes no more than a look each
+
+
+def _unescape(text: str, number: int) -> str:
+    if "\\" not in text:
+        return _joined(text, number)
+
+    def replacement(found: re.Match[str]) -> str:
+        escape = found.group(1)
+        if len(escape) == 5:
+            return chr(int(escape[1:], 16))
+        if escape == "u":
+            raise NamingError(f"line {number}: \\u is followed by four hexadecimal digits")
+        return _CONTROLS.get(escape, escape)
+
+    return _joined(_ESCAPE.sub(replacement, text), number)
+
+
+def _joined(text: str, number: int) -> str:
+    """Join surrogate pairs: Java's strings are UTF-16."""
+    if not _SURROGATE.search(text):
+        return text
+    try:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+    except UnicodeDecodeError:
+        raise NamingError(f"line {number}: half of a surrogate pair is no character") from None
+
+
+MAX_TOML: Final = 1 << 17
+"""Octets or characters of one file."""
+
+MAX_TOML_LINE: Final = 512
+"""Characters: Python's reader takes the square of the number of keys in a line, as in `a.a.a.a`."""
+
+TABLES: Final = ("queues", "topics", "connection_factories", "allowed_brokers")
+
+
+def content_of(path: str | PathLike[str] | None, text: bytes | str | None, limit: int) -> bytes | str:
+    """Return the text, or the octets of the file.
+
+    Raises:
+        NamingError: both or none are given, it is no regular file, or it holds more than `limit` octets.
+        OSError: the file cannot be read.
+    """
+    if (path is None) == (text is None):
+        raise NamingError("give either the path of a file, or its text as text=…")
+    if path is None:
+        assert text is not None
+        return text
+    if Path(path).exists() and not Path(path).is_file():
+        raise NamingError(f"{str(path)!r} is no file")
+    with Path(path).open("rb") as file:
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise NamingError(f"{str(path)!r} holds more than the {limit} octets that are read")
+    return content
+
+
+def read_toml(content: bytes | str) -> dict[str, Any]:
+    """Read the tables of names: `[queues]`, `[topics]`, `[connection_factories]`, `[allowed_brokers]`.
+
+    Raises:
+        NamingError: not TOML, another table, or a value that is no string.
+    """
+    tables = _parse_toml(content)
+    for name, table in tables.items():
+        if name not in TABLES:
+            raise NamingError(f"there is no table {name[:200]!r}; accepted are: {', '.join(TABLES)}")
+        values = table.values() if isinstance(table, dict) else table
+        if not (isinstance(table, dict) or (isinstance(table, list) and name == "allowed_brokers")):
+            raise NamingError(f"{name} is no table of names and strings")
+        if not all(isinstance(value, str) for value in values):
+            raise NamingError(f"the values in {name} are strings, all of them")
+    return tables
+
+
+def _parse_toml(content: bytes | str) -> dict[str, Any]:
+    if len(content) > MAX_TOML:
+        raise NamingError(f"the TOML holds {len(content)} octets; at most {MAX_TOML} are read")
+    try:
+        text = content if isinstance(content, str) else content.decode("utf-8")
+        if max(map(len, text.splitlines()), default=0) > MAX_TOML_LINE:
+            raise NamingError(f"a line of the TOML is longer than {MAX_TOML_LINE} characters")
+        return tomllib.loads(text)
+    except UnicodeDecodeError as error:
+        raise NamingError(f"the TOML is not UTF-8 at octet {error.start}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise NamingError(f"no TOML: {error}") from None
+    except RecursionError:
+        raise NamingError("the TOML is nested too deeply") from None

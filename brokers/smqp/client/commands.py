@@ -1,0 +1,161 @@
+"""What a client can ask and arrange with one command each.
+
+Spec: SMQP 4.1.2 to 4.1.7, 4.1.9, 4.1.13, 4.1.15.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+from brokers.smqp.protocol.commands import Command, Kind
+from brokers.smqp.protocol.ids import EVERY, Ranges, parse_ranges
+from brokers.smqp.protocol.messages import Content
+from brokers.smqp.protocol.replies import ProtocolError, Reply
+from brokers.smqp.protocol.words import parse_keywords
+
+
+class Listed(NamedTuple):
+    """A topic, and what it leads to if it is virtual."""
+
+    topic: str
+    target: str | None
+
+
+class Found(NamedTuple):
+    """A topic, and its keywords."""
+
+    topic: str
+    keywords: tuple[str, ...]
+
+
+def number_in(reply: Reply, place: int = 0) -> int:
+    """Return a number that the data of a reply begin with; `place` is how many words stand before it.
+
+    Raises:
+        ProtocolError: there is none.
+    """
+    words = " ".join(reply.data[:1]).split()[place : place + 1]
+    try:
+        return int(words[0])
+    except (IndexError, ValueError):
+        said = " ".join(reply.lines)[:80]
+        raise ProtocolError(f"the server's answer has no number where one is expected; seen: {said!r}") from None
+
+
+class Questions(ABC):
+    """The commands that have nothing but an answer. Each raises RefusedError for any other code than 200."""
+
+    @abstractmethod
+    def ask(self, command: Command, content: bytes = b"") -> Reply:
+        """Send a command and return its reply."""
+
+    @abstractmethod
+    def fetch(self, command: Command) -> list[Content]:
+        """Send a GET MESSAGE and return the messages."""
+
+    def noop(self) -> None:
+        """See that the server answers."""
+        self.ask(Command(kind=Kind.NOOP))
+
+    # Counting and listing
+
+    def count_topics(self, topic: str) -> int:
+        """Count the topics directly below one, or all that a wildcard covers."""
+        return self._number(Kind.COUNT_TOPIC, topic)
+
+    def count_messages(self, topic: str) -> int:
+        """Count the messages that a topic, or its Trash, holds now."""
+        return self._number(Kind.COUNT_MESSAGE, topic)
+
+    def count_subscribers(self, topic: str) -> int:
+        """Count who is subscribed to the messages of a topic."""
+        return self._number(Kind.COUNT_SUBSCRIBERS, topic)
+
+    def list_topics(self, topic: str = "/") -> list[Listed]:
+        """List the topics directly below one."""
+        lines = self.ask(Command(kind=Kind.LIST_TOPIC, topic=topic)).data
+        return [
+            Listed(name.strip(), target.strip() or None) for name, _, target in (line.partition(">") for line in lines)
+        ]
+
+    def list_messages(self, topic: str) -> Ranges:
+        """List the numbers of the messages that a topic, or its Trash, holds now."""
+        data = self.ask(Command(kind=Kind.LIST_MESSAGE, topic=topic)).data
+        return parse_ranges(",".join(data)) if data else ()
+
+    def find_topics(self, topic: str, *keywords: str) -> list[Found]:
+        """Find topics that have any of the keywords, in whole or in part; without keywords the topic itself."""
+        lines = self.ask(Command(kind=Kind.FIND_TOPIC, topic=topic, keywords=keywords or None)).data
+        split = (line.partition(" (") for line in lines)
+        return [Found(name, parse_keywords(words.rstrip(")"))) for name, _, words in split]
+
+    def keywords(self, topic: str) -> tuple[str, ...]:
+        """Return the keywords of a topic."""
+        return parse_keywords(",".join(self.ask(Command(kind=Kind.GET_TOPIC_KEYWORDS, topic=topic)).data))
+
+    def messages(self, topic: str, numbers: Ranges = EVERY) -> list[Content]:
+        """Return messages that a topic, or its Trash, holds, whoever had them before."""
+        return self.fetch(Command(kind=Kind.GET_MESSAGE, topic=topic, messages=numbers))
+
+    def message(self, topic: str, smuid: int) -> Content:
+        """Return one message that a topic, or its Trash, holds."""
+        found = self.messages(topic, ((smuid, smuid),))
+        if not found:
+            raise ProtocolError(f"one message is the answer for one that was asked for, {smuid}; seen: none")
+        return found[0]
+
+    def _number(self, kind: Kind, topic: str) -> int:
+        return number_in(self.ask(Command(kind=kind, topic=topic)))
+
+    # Topics
+
+    def create_topic(self, topic: str, *, keywords: tuple[str, ...] = (), target: str | None = None) -> None:
+        """Create a topic; with a target a virtual one that leads to it."""
+        self.ask(Command(kind=Kind.CREATE_TOPIC, topic=topic, keywords=keywords or None, target=target))
+
+    def remove_topic(self, topic: str) -> int:
+        """Remove a topic, once its messages were delivered; return how many still are to be."""
+        return number_in(self.ask(Command(kind=Kind.REMOVE_TOPIC, topic=topic)))
+
+    def rename_topic(self, topic: str, new: str) -> None:
+        """Give a topic another name."""
+        self.ask(Command(kind=Kind.SET_TOPIC_NAME, topic=topic, target=new))
+
+    def set_keywords(self, topic: str, *keywords: str) -> None:
+        """Replace the keywords of a topic."""
+        self.ask(Command(kind=Kind.SET_TOPIC_KEYWORD, topic=topic, keywords=keywords))
+
+    def republish(self, topic: str, smuid: int) -> None:
+        """Have a message sent again that is in Trash, to all who are subscribed now."""
+        self.ask(Command(kind=Kind.REPUBLISH_MESSAGE, topic=topic, smuid=smuid))
+
+    def remove_message(self, topic: str, smuid: int) -> None:
+        """Remove a message; only servers have the command whose dialect does."""
+        self.ask(Command(kind=Kind.REMOVE_MESSAGE, topic=topic, smuid=smuid))
+
+    # One's own account
+
+    def set_name(self, name: str) -> None:
+        """Set the name of the account's owner."""
+        self.ask(Command(kind=Kind.SET_LOGIN_NAME, value=name))
+
+    def set_email(self, email: str) -> None:
+        """Set the mail address of the account's owner."""
+        self.ask(Command(kind=Kind.SET_LOGIN_EMAIL, value=email))
+
+    def set_address(self, address: str) -> None:
+        """Set the postal address of the account's owner."""
+        self.ask(Command(kind=Kind.SET_LOGIN_ADDRESS, value=address))
+
+    def set_phone(self, phone: str) -> None:
+        """Set the telephone number of the account's owner."""
+        self.ask(Command(kind=Kind.SET_LOGIN_PHONE, value=phone))
+
+    def suspend(self) -> None:
+        """Ask for no messages until `resume`."""
+        self.ask(Command(kind=Kind.SET_NOTIFY_SUSPEND))
+
+    def resume(self) -> None:
+        """Ask for messages again."""
+        self.ask(Command(kind=Kind.SET_NOTIFY_RESUME))

@@ -1,0 +1,521 @@
+"""The command connection of a client: a command out, its reply in; made anew when lost, tried when silent.
+
+A single connection is for one thread at a time; the one that a client keeps is thread-safe. Notifications come over
+a connection of their own, see `listener.py`.
+
+Spec: SMQP 4, 4.1, 4.1.1; 4.1.6.5.1 (the client listens before it says where).
+"""
+
+from __future__ import annotations
+
+import logging
+import selectors
+import socket
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from math import inf
+from threading import TIMEOUT_MAX, Event, RLock, current_thread
+from time import monotonic
+from types import TracebackType
+from typing import Final, NamedTuple, Self, TypeAlias, TypeVar
+
+from brokers.errors import (
+    BrokerError,
+    ClosedError,
+    ConnectionFailedError,
+    ConnectionLostError,
+    NotSentError,
+    UnsentError,
+)
+from brokers.smqp.client.commands import Questions, number_in
+from brokers.smqp.client.listener import Hearer, Listener
+from brokers.smqp.client.options import ClientOptions
+from brokers.smqp.protocol.commands import Command, Kind, format_command
+from brokers.smqp.protocol.dialect import Dialect
+from brokers.smqp.protocol.dialogue import ReplyReader, parse_banner
+from brokers.smqp.protocol.ids import Timeout, parse_timeout
+from brokers.smqp.protocol.messages import Attributes, Content, Limits, parse_line
+from brokers.smqp.protocol.replies import MEANINGS, Code, ProtocolError, RefusedError, Reply
+from brokers.smqp.protocol.topics import covers_all_of, fold
+from brokers.threads.thread import Thread
+
+RECEIVE: Final = 64 * 1024
+
+LEAST: Final = 0.001
+"""Seconds: a socket's time-out of nothing would mean not to wait at all."""
+
+T = TypeVar("T")
+
+
+Secure: TypeAlias = Callable[[socket.socket], socket.socket]
+"""Makes TLS on a connected socket, as its client, and returns what to speak over."""
+
+
+class Address(NamedTuple):
+    """Where a server is, and how to reach it; `secure` is None for SMQP without TLS."""
+
+    host: str
+    port: int
+    secure: Secure | None
+
+
+def secured_by(tls: ssl.SSLContext, host: str) -> Secure:
+    """Make TLS with a context, for a server of that name."""
+    return partial(tls.wrap_socket, server_hostname=host)
+
+
+class Welcome(NamedTuple):
+    """What the answer to a login tells.
+
+    Attributes:
+        topic: the account's login topic.
+        guid: of this login.
+        context: the server's own name, empty where it does not tell it.
+        timeout: how long messages stay that do not say so; `has_timeout` says whether the server told it.
+        has_timeout: see `timeout`.
+    """
+
+    topic: str
+    guid: str
+    context: str
+    timeout: Timeout
+    has_timeout: bool
+
+
+class CommandLine:
+    """One connection to a server.
+
+    Args:
+        address: of the server.
+        timeout: seconds that connecting, and each reply, may take.
+        dialect: how to read and write.
+        limits: what a line and a message may have.
+
+    Raises:
+        ConnectionFailedError: nobody is there, or no server of SMQP 1, or it is not available.
+    """
+
+    def __init__(self, address: Address, timeout: float, dialect: Dialect, limits: Limits) -> None:
+        self._dialect = dialect
+        self._timeout = timeout
+        self._reader = ReplyReader(limits, dialect)
+        self._socket = _connected(address, timeout)
+        try:
+            self.own_address: str = self._socket.getsockname()[0]
+            self.server_address: str = self._socket.getpeername()[0]  # there is none where it has ended already
+            banner = parse_banner(self._until(self._reader.line))
+        except (ProtocolError, ConnectionLostError, OSError) as error:
+            self.close()
+            raise ConnectionFailedError(f"{address.host}:{address.port}: {error}") from error
+        if not banner.is_available:
+            self.close()
+            raise ConnectionFailedError(f"{address.host}:{address.port} says that it is not available")
+
+    def login(self, account: str, password: str) -> Welcome:
+        """Log in with the method CLEAR.
+
+        Raises:
+            ConnectionFailedError: the server refused it.
+        """
+        try:
+            self.ask(Command(kind=Kind.LOGIN, account=account, method="CLEAR", version="1.0"))
+            reply = self.ask(Command(kind=Kind.PASSWORD, account=account, password=password))
+        except RefusedError as error:
+            raise ConnectionFailedError(f"the login of {account!r} was refused: {error}") from error
+        return self._welcome(reply)
+
+    def _welcome(self, reply: Reply) -> Welcome:
+        attributes = Attributes(parse_line(line) for line in reply.data if ":" in line)
+        if not (attributes.text("Topic") and attributes.text("Guid")) and not self._dialect.bare_login:
+            raise ConnectionFailedError("the server answers a login without Topic and Guid")
+        timeout = attributes.value("Timeout")
+        words = reply.lines[0].split()
+        context = words[words.index("SMQP/1.0") + 1] if "SMQP/1.0" in words[:-1] else ""
+        return Welcome(
+            attributes.text("Topic"),
+            attributes.text("Guid"),
+            context,
+            None if timeout is None else parse_timeout(timeout),
+            timeout is not None,
+        )
+
+    def ask(self, command: Command, content: bytes = b"", until: float = inf) -> Reply:
+        """Send a command, with its message if it has one; return the reply, which is 200.
+
+        Each of both gets what time is left until the monotonic clock shows `until`, and no more than it ever does.
+
+        Raises:
+            RefusedError: another code was the answer.
+            ConnectionLostError: whether the server carried it out is not known; the connection is of no more use.
+        """
+        reply = self.exchange(command, content, until)
+        if not reply.is_success:
+            raise RefusedError(reply.code, f"{command.kind}: {' '.join(reply.lines) or MEANINGS[reply.code]}")
+        return reply
+
+    def exchange(self, command: Command, content: bytes = b"", until: float = inf) -> Reply:
+        """Send a command; return the reply, whatever it is."""
+        octets = format_command(command, self._dialect) + content
+        try:
+            self._limit(until)
+            self._socket.sendall(octets)
+            self._limit(until)
+        except OSError as error:
+            raise self._lost(error) from error
+        reply = self._until(self._reader.reply)
+        if until != inf:
+            self._socket.settimeout(self._timeout)
+        return reply
+
+    def _limit(self, until: float) -> None:
+        if until != inf:
+            self._socket.settimeout(min(self._timeout, max(LEAST, until - monotonic())))
+
+    def content(self) -> Content:
+        """Return a message that follows a reply."""
+        return self._until(self._reader.content)
+
+    def quit(self, within: float) -> None:
+        """Log out; wait up to `within` seconds for the answer.
+
+        Raises:
+            ConnectionLostError: there was none.
+        """
+        with suppress(OSError):
+            self._socket.settimeout(within)
+        self.exchange(Command(kind=Kind.QUIT))
+
+    def close(self) -> None:
+        """Close the connection, also one that another thread waits on. Idempotent."""
+        with suppress(OSError, ValueError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def has_something(self) -> bool:
+        """Say whether there is something to read, or the connection has ended."""
+        try:
+            with selectors.DefaultSelector() as selector:
+                selector.register(self._socket, selectors.EVENT_READ)
+                return bool(selector.select(0))
+        except (OSError, ValueError):
+            return True
+
+    def _until(self, take: Callable[[], T | None]) -> T:
+        try:
+            while (taken := take()) is None:
+                data = self._socket.recv(RECEIVE)
+                if not data:
+                    raise ConnectionResetError("the server closed the connection")
+                self._reader.feed(data)
+        except (OSError, ProtocolError) as error:
+            raise self._lost(error) from error
+        return taken
+
+    def _lost(self, error: Exception) -> ConnectionLostError:
+        self.close()
+        return ConnectionLostError(f"the connection to the server was lost: {error}")
+
+
+def _connected(address: Address, timeout: float) -> socket.socket:
+    try:
+        plain = socket.create_connection((address.host, address.port), timeout)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if address.secure is None:
+            return plain
+        try:
+            return address.secure(plain)
+        except BaseException:
+            plain.close()
+            raise
+    except OSError as error:  # ssl.SSLError is one
+        raise ConnectionFailedError(f"no server of SMQP at {address.host}:{address.port}: {error}") from error
+
+
+log = logging.getLogger(__name__)
+
+GLANCE: Final = 0.5
+"""Seconds between two looks whether the connection has ended."""
+GRACE: Final = 2.0
+"""Seconds for which closing waits for each that may be busy with a server that does not answer."""
+
+
+class KeptConnection(Questions):
+    """A login that is renewed, and where the server notifies. Thread-safe.
+
+    Args:
+        address: of the server.
+        account: to log in to.
+        password: of the account.
+        options: how it is set up.
+        hearer: takes the notifications; without one there is no listener, and nothing can be subscribed to.
+        takes_login_topic: subscribe to the account's login topic (SM-077).
+
+    Raises:
+        ConnectionFailedError: nobody is there, or the login was refused.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        account: str,
+        password: str,
+        options: ClientOptions,
+        hearer: Hearer | None,
+        *,
+        takes_login_topic: bool,
+    ) -> None:
+        self.options = options
+        self.account = account
+        self.password = password
+        self.generation = 0
+        self.lock = RLock()
+        self._address = address
+        self._hearer = hearer
+        self._takes_login_topic = takes_login_topic
+        self._subscriptions: dict[str, Command] = {}
+        self._listener: Listener | None = None
+        self._closing = Event()
+        self._is_lost = Event()
+        self._wake = Event()
+        self._watchers: list[Callable[[bool], None]] = []
+        self._check: Callable[[], None] | None = None
+        try:
+            self._line, self.welcome = self._connect()
+        except BaseException:
+            self._close_listener()
+            raise
+        self._keeper = Thread(target=self._keep, name=f"smqp client {account}", daemon=True)
+        self._keeper.start()
+
+    def _connect(self) -> tuple[CommandLine, Welcome]:
+        """Connect, log in, say where to notify, and subscribe again."""
+        options = self.options
+        line = CommandLine(self._address, options.timeout, options.dialect, options.limits)
+        try:
+            welcome = line.login(self.account, self.password)
+            if self._hearer is not None:
+                self._listener = self._listener or self._listen(line, self._hearer)
+                self._listener.is_connected.clear()
+                line.ask(Command(kind=Kind.SET_NOTIFY_PORT, port=self._listener.port))
+                if not self._listener.is_connected.wait(options.timeout):
+                    why = f"it has not connected to port {self._listener.port} within {options.timeout:g} s"
+                    raise ConnectionFailedError(f"the server cannot notify this client: {why}")
+            if self._takes_login_topic and welcome.topic:
+                line.ask(Command(kind=Kind.SUBSCRIBE_MESSAGE, topic=welcome.topic))
+            for command in list(self._subscriptions.values()):
+                _again(line, command)
+        except (BrokerError, OSError) as error:
+            line.close()
+            if isinstance(error, ConnectionFailedError):
+                raise
+            raise ConnectionFailedError(f"the server cannot notify this client: {error}") from error
+        self.generation += 1
+        return line, welcome
+
+    def _listen(self, line: CommandLine, hearer: Hearer) -> Listener:
+        options = self.options
+        return Listener(
+            options.notify_host or line.own_address,
+            options.notify_port,
+            line.server_address,
+            hearer,
+            secure=self._secured,
+            dialect=options.dialect,
+            limits=options.limits,
+            ack_timeout=options.ack_timeout,
+            on_end=self._wake.set,  # where one connection ended, the other may have too
+        )
+
+    def _secured(self, connection: socket.socket) -> socket.socket:
+        return connection if self._address.secure is None else self._address.secure(connection)
+
+    def ask(self, command: Command, content: bytes = b"", until: float = inf) -> Reply:
+        """Send a command; return the reply, which is 200.
+
+        Raises:
+            NotSentError: others were busy here until the monotonic clock showed `until`.
+            RefusedError: another code was the answer.
+            UnsentError: the connection is lost; nothing was sent.
+            ConnectionLostError: it was lost meanwhile; whether the command was carried out is not known. So it is where
+                the answer did not come before `until`.
+            ClosedError: after `close`.
+        """
+        if not self.lock.acquire(timeout=min(TIMEOUT_MAX, max(0.0, until - monotonic()))):
+            raise NotSentError("the server has not answered what was asked before, so this was not sent in time")
+        try:
+            line = self._usable()
+            try:
+                return line.ask(command, content, until)
+            except ConnectionLostError:
+                self._lose()
+                raise
+        finally:
+            self.lock.release()
+
+    def fetch(self, command: Command) -> list[Content]:
+        """Send a GET MESSAGE; return the messages."""
+        with self.lock:
+            line = self._usable()
+            try:
+                reply = line.ask(command)
+                return [line.content() for _ in range(number_in(reply) if reply.data else 1)]
+            except ConnectionLostError:
+                self._lose()
+                raise
+            except ProtocolError as error:  # where the next reply begins is not known
+                line.close()
+                self._lose()
+                raise ConnectionLostError(f"the connection to the server was given up: {error}") from error
+
+    def _usable(self) -> CommandLine:
+        if self._closing.is_set():
+            raise ClosedError("the client was closed")
+        if self._is_lost.is_set():
+            raise UnsentError("the connection is lost, and not made anew yet")
+        return self._line
+
+    def _lose(self) -> None:
+        if not self._is_lost.is_set():
+            self._is_lost.set()
+            self._wake.set()
+            self._tell_watchers(False)
+
+    def _keep(self) -> None:
+        """Look whether the connection is there, and make it anew when it was lost, until the client is closed."""
+        tried = checked = monotonic()
+        while not self._closing.is_set():
+            self._wake.wait(min(GLANCE, self.options.keepalive, self.options.check))
+            is_called, now = self._wake.is_set(), monotonic()
+            self._wake.clear()
+            try:
+                if self._is_lost.is_set():
+                    self._renew()
+                    checked = -inf
+                elif self._check is not None and now - checked > self.options.check:
+                    tried = checked = now
+                    self._check()
+                elif is_called or now - tried > self.options.keepalive or self._has_ended():
+                    tried = now
+                    self.noop()
+            except BrokerError as error:
+                log.info("the server does not answer: %s", error)
+            except Exception:  # this thread is the only one that renews
+                log.exception("the connection to the server could not be looked after")
+
+    def _has_ended(self) -> bool:
+        """Say whether something comes that nobody asked for, which is the end of the connection."""
+        if not self.lock.acquire(blocking=False):
+            return False  # it is in use
+        try:
+            return self._line.has_something()
+        finally:
+            self.lock.release()
+
+    def _renew(self) -> None:
+        if self.options.renew is None:
+            return
+        pause, longest = self.options.renew
+        while not self._closing.is_set():
+            try:
+                line, welcome = self._connect()
+            except BrokerError as error:
+                log.info("not connected yet: %s", error)
+                self._closing.wait(pause)
+                pause = min(longest, pause * 2)
+                continue
+            with self.lock:
+                self._line, self.welcome = line, welcome
+                self._is_lost.clear()
+                if self._closing.is_set():
+                    line.close()
+                    return
+            self._tell_watchers(True)
+            return
+
+    def watch(self, on_state: Callable[[bool], None]) -> None:
+        """Call `on_state` when the connection was lost, with False, and when it was made anew, with True."""
+        self._watchers.append(on_state)
+
+    def check_with(self, check: Callable[[], None]) -> None:
+        """Have `check` called every so often, and after the connection was made anew; it may ask, and raise."""
+        self._check = check
+
+    def _tell_watchers(self, is_connected: bool) -> None:
+        for watcher in self._watchers:
+            try:
+                watcher(is_connected)
+            except Exception:
+                log.exception("a watcher of the connection failed")
+
+    def close(self) -> None:
+        """Log out; subscriptions stay (SM-181). Idempotent; a server that does not answer is not waited for long."""
+        if self._closing.is_set():
+            return
+        self._closing.set()
+        self._wake.set()
+        self._quit()
+        self._line.close()  # a command that another thread waits with fails now
+        if self._keeper is not current_thread():
+            self._keeper.join(GRACE)  # where it connects anew just now, it sees soon that nobody wants that
+        self._close_listener()
+
+    def _quit(self) -> None:
+        if not self.lock.acquire(timeout=GRACE):
+            return  # a server that leaves a command unanswered does not answer QUIT either
+        try:
+            if not self._is_lost.is_set():
+                self._line.quit(min(GRACE, self.options.timeout))
+        except BrokerError as error:
+            log.debug("the server did not answer QUIT: %s", error)
+        finally:
+            self.lock.release()
+
+    def _close_listener(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # Subscriptions, which a new connection has again
+
+    def subscribed(self, command: Command) -> list[str]:
+        """Subscribe, now and with each new connection; return the topics of the answer."""
+        topics = [line.rpartition(" ")[2] for line in self.ask(command).data]
+        self._subscriptions[f"{command.kind} {command.topic}"] = command
+        return topics
+
+    def unsubscribed(self, kind: Kind, subscribed: Kind, topic: str) -> list[str]:
+        """End a subscription; return the topics of the answer."""
+        gone, itself = fold(topic), subscribed is Kind.SUBSCRIBE_TOPIC
+        self._forget(subscribed, lambda own: covers_all_of(gone, own, itself=itself))
+        topics = [line.rpartition(" ")[2] for line in self.ask(Command(kind=kind, topic=topic)).data]
+        # A wildcard that has lost a part belongs to the account; to subscribe to it again would bring the part back.
+        self._forget(subscribed, lambda own: covers_all_of(own, gone, itself=itself))
+        return topics
+
+    def _forget(self, kind: Kind, is_meant: Callable[[str], bool]) -> None:
+        """Subscribe no more to some with a new connection."""
+        for key, each in list(self._subscriptions.items()):
+            if each.kind is kind and is_meant(fold(each.topic)):
+                self._subscriptions.pop(key, None)
+
+    def unsubscribe_all(self) -> list[str]:
+        """End all subscriptions of the account, of every kind; return what they were."""
+        self._subscriptions.clear()
+        return list(self.ask(Command(kind=Kind.UNSUBSCRIBE_ALL)).data)
+
+
+def _again(line: CommandLine, command: Command) -> None:
+    try:
+        line.ask(command)
+    except RefusedError as error:
+        if error.code is not Code.NOT_FOUND:
+            log.warning("a subscription could not be renewed: %s", error)

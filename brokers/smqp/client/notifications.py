@@ -1,0 +1,326 @@
+"""What a client does with notifications: keeps messages, and hands messages and news over to callbacks.
+
+Callbacks run on a thread of their own, one at a time and in order. Receipts and replies are told apart from other
+messages. What nobody in this program has subscribed to yet waits: a subscription of an earlier run delivers at once
+after login.
+
+Spec: SMQP 4.1.8 (receipts and replies come by the login topic), 4.1.12.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import sqlite3
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from threading import Lock, current_thread
+from time import monotonic
+from typing import Any, Final, TypeVar
+
+from brokers.smqp.client.inbox import (
+    DefaultTimeout,
+    Goodbye,
+    Inbox,
+    InboxState,
+    Received,
+    SubscriberCount,
+    Told,
+    TopicChange,
+)
+from brokers.smqp.client.options import ClientOptions
+from brokers.smqp.protocol.commands import Command, Kind, Notice
+from brokers.smqp.protocol.dialect import Dialect
+from brokers.smqp.protocol.dialogue import CommandReader, Heard
+from brokers.smqp.protocol.messages import Content, Limits
+from brokers.smqp.protocol.topics import covers, fold
+from brokers.threads.thread import Thread
+from brokers.threads.timer import Deadlines
+
+log = logging.getLogger(__name__)
+
+OnMessage = Callable[[Received], None]
+PAUSE_SECONDS: Final = 1.0
+"""Before what the inbox could not do is tried again."""
+
+CALLBACK_FAILED: Final = "a callback failed for %s"
+
+
+class Handing:
+    """The way from the inbox to callbacks.
+
+    A message is taken out of the inbox when its callback returned, or raised, which is logged. If the program ends
+    within a callback, the message is handed over again by the next program with the same inbox.
+    """
+
+    def __init__(self, inbox: Inbox, dialect: Dialect, limits: Limits) -> None:
+        self._inbox = inbox
+        self._dialect = dialect
+        self._limits = limits
+        self._lock = Lock()
+        self._registered: dict[str, OnMessage] = {}
+        self._callbacks: dict[str, OnMessage] = {}  # of them, those whose turn has come
+        self._unclaimed: list[str] = []
+        self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._deadlines = Deadlines("smqp inbox")
+        self._thread = Thread(target=self._run, name="smqp callbacks", daemon=True)
+        for smuid in inbox.waiting(InboxState.READY):
+            self.message(smuid)
+        self._thread.start()
+
+    def register(self, pattern: str, on_message: OnMessage) -> None:
+        """Hand over what a pattern covers, also what has waited for that, and that first."""
+        with self._lock:
+            self._registered[fold(pattern)] = on_message
+        self._tasks.put(partial(self._begin, fold(pattern), on_message))
+
+    def unregister(self, pattern: str) -> None:
+        """Hand over no more of what a pattern covers."""
+        with self._lock:
+            for known in (self._registered, self._callbacks):
+                for each in [each for each in known if covers(fold(pattern), each)]:
+                    del known[each]
+
+    def message(self, smuid: str) -> None:
+        """Hand over a message of the inbox soon."""
+        self._tasks.put(partial(self._give, smuid))
+
+    def call(self, function: Callable[[], None]) -> None:
+        """Call a function soon, in its turn."""
+        self._tasks.put(function)
+
+    def close(self) -> None:
+        """Hand over what came before, then nothing more, and close the inbox; a callback does not wait for that."""
+        self._deadlines.close()
+        self._tasks.put(None)
+        if current_thread() is not self._thread:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            try:
+                task()
+            except Exception:
+                log.exception(CALLBACK_FAILED, "a notification")
+        self._inbox.close()  # not before: a callback that closes the client has taken its message
+
+    def _begin(self, pattern: str, on_message: OnMessage) -> None:
+        """Hand over what has waited, in order: what came before this has had its turn, what came later has it next."""
+        with self._lock:
+            if self._registered.get(pattern) is on_message:
+                self._callbacks[pattern] = on_message
+        unclaimed, self._unclaimed = self._unclaimed, []
+        for smuid in unclaimed:
+            self._give(smuid)
+
+    def _give(self, smuid: str) -> None:
+        try:
+            found = self._inbox.read(smuid)
+        except sqlite3.Error as error:  # as on a disk that is full or fails
+            self._try_later(partial(self._give, smuid), error)
+            return
+        if found is None:
+            return
+        topic, octets = found
+        on_message = self._claimed(smuid, topic)
+        if on_message is None:
+            return
+        try:
+            on_message(Received(topic, read_content(octets, self._dialect, self._limits)))
+        except Exception:
+            log.exception(CALLBACK_FAILED, smuid)
+        self._note_given(smuid)
+
+    def _note_given(self, smuid: str) -> None:
+        try:
+            self._inbox.given(smuid)
+        except sqlite3.Error as error:  # until it is noted, another program would hand the message over again
+            self._try_later(partial(self._note_given, smuid), error)
+
+    def _try_later(self, task: Callable[[], None], error: sqlite3.Error) -> None:
+        log.warning("the inbox cannot be used, which is tried again in %g s: %s", PAUSE_SECONDS, error)
+        self._deadlines.call_at(monotonic() + PAUSE_SECONDS, partial(self._tasks.put, task))
+
+    def _claimed(self, smuid: str, topic: str) -> OnMessage | None:
+        """Find the callback of the most exact pattern; without one the message waits."""
+        folded = fold(topic[topic.find("/") :])
+        with self._lock:
+            matching = [each for each in self._callbacks if covers(each, folded)]
+            if not matching:
+                # The context of another server may itself have slashes.
+                matching = [each for each in self._callbacks if fold(topic).endswith(each)]
+            if matching:
+                return self._callbacks[max(matching, key=lambda each: (each == folded, len(each)))]
+        self._unclaimed.append(smuid)
+        return None
+
+
+def read_content(octets: bytes, dialect: Dialect, limits: Limits) -> Content:
+    """Read a message as it was kept."""
+    reader = CommandReader(limits, dialect)
+    assert reader.begin(str(Kind.PUBLISH_MESSAGE) + " /kept 1") is None
+    reader.feed(octets)
+    heard = reader.next()
+    assert heard is not None
+    assert heard.content is not None
+    return heard.content
+
+
+T = TypeVar("T", bound=Told)
+
+EXPECTED: Final = 100_000
+"""Receipts and replies that may be waited for; the oldest is given up for one more."""
+
+
+class Hearing:
+    """Takes notifications for a client: a `Hearer`."""
+
+    def __init__(self, inbox: Inbox, options: ClientOptions) -> None:
+        self._inbox = inbox
+        self._handing = Handing(inbox, options.dialect, options.limits)
+        self._in_doubt = options.in_doubt
+        self._deadlines = Deadlines("smqp in doubt")
+        self._lock = Lock()
+        self._own_topic = ""
+        self._on_own: OnMessage | None = None
+        self._callbacks: dict[type, Callable[[Any], None]] = {}
+        self._receipts: OrderedDict[str, Future[Received]] = OrderedDict()
+        self._replies: OrderedDict[str, Future[Received]] = OrderedDict()
+        for smuid in inbox.waiting(InboxState.HELD):
+            self._doubt(smuid)
+
+    # What the client asks for
+
+    def own_topic(self, topic: str) -> None:
+        """Take receipts and replies from the login topic."""
+        self._own_topic = topic
+        self._handing.register(topic, self._on_login_topic)
+
+    def register(self, pattern: str, on_message: OnMessage) -> None:
+        """Hand over what a pattern covers; of the login topic, what is no receipt or reply that was asked for."""
+        if fold(pattern) == fold(self._own_topic):
+            self._on_own = on_message
+        else:
+            self._handing.register(pattern, on_message)
+
+    def unregister(self, pattern: str) -> None:
+        """Hand over no more of what a pattern covers."""
+        self._handing.unregister(pattern)
+
+    def on(self, what: type[T], callback: Callable[[T], None]) -> None:
+        """Call back with each notification of a type."""
+        self._callbacks[what] = callback
+
+    def expect(
+        self, cmuid: str, *, receipt: bool, reply: bool
+    ) -> tuple[Future[Received] | None, Future[Received] | None]:
+        """Make the futures of a message that asks for a receipt or a reply."""
+        with self._lock:
+            return (
+                _expect(self._receipts, cmuid) if receipt else None,
+                _expect(self._replies, cmuid) if reply else None,
+            )
+
+    def forget(self, cmuid: str) -> None:
+        """Expect nothing for a message that was not published."""
+        with self._lock:
+            self._receipts.pop(cmuid, None)
+            self._replies.pop(cmuid, None)
+
+    def close(self) -> None:
+        """End, once what came before was handed over; what nobody took stays in the inbox."""
+        self._deadlines.close()
+        self._handing.close()
+        with self._lock:
+            left = [*self._receipts.values(), *self._replies.values()]
+        for future in left:
+            future.cancel()
+
+    # What the listener hears
+
+    def take(self, heard: Heard) -> bool:
+        """Keep a message, before it is acknowledged."""
+        assert heard.command is not None
+        assert heard.content is not None
+        self._inbox.hold(_smuid(heard), heard.command.topic, heard.content.written())
+        return True
+
+    def confirmed(self, heard: Heard) -> None:
+        """Hand a message over, if that was not done before.
+
+        What is in doubt of the same topic goes first: the server sends a topic's messages in their order, so it knows
+        that those were taken. If it does not, as a message with priority overtook them, they are known when they come.
+        """
+        assert heard.command is not None
+        for smuid in self._inbox.doubtful(heard.command.topic, _smuid(heard)):
+            self._trust(smuid)
+        if self._inbox.confirm(_smuid(heard)):
+            self._handing.message(_smuid(heard))
+
+    def doubted(self, heard: Heard) -> None:
+        """Wait whether a message comes again; if not, hand it over."""
+        self._doubt(_smuid(heard))
+
+    def _doubt(self, smuid: str) -> None:
+        self._deadlines.call_at(monotonic() + self._in_doubt, partial(self._trust, smuid))
+
+    def _trust(self, smuid: str) -> None:
+        if self._inbox.trust(smuid):
+            self._handing.message(smuid)
+
+    def notice(self, heard: Heard) -> None:
+        """Call back with what was told, if somebody wants to know."""
+        told = told_of(heard)
+        callback = None if told is None else self._callbacks.get(type(told))
+        if callback is not None:
+            self._handing.call(partial(callback, told))
+
+    def ended(self) -> None:
+        """Nothing waits."""
+
+    def _on_login_topic(self, received: Received) -> None:
+        attributes = received.attributes
+        for expected, name in ((self._receipts, "X-Receipt-Cmuid"), (self._replies, "X-In-Reply-To-Cmuid")):
+            with self._lock:
+                future = expected.pop(attributes.text(name), None)
+            if future is not None:
+                if future.set_running_or_notify_cancel():
+                    future.set_result(received)
+                return
+        if self._on_own is not None:
+            self._on_own(received)
+        else:
+            log.info("nobody expected %s on the login topic", received.smuid)
+
+
+def told_of(heard: Heard) -> Told | None:
+    """Say what a notification that is no message tells; None for what it should not be."""
+    command: Command | None = heard.command
+    assert command is not None
+    if command.kind is Notice.TOPIC:
+        action, _, value = heard.attributes.text("Action").partition(" ")
+        return TopicChange(command.topic, ACTIONS.get(action.upper(), action.upper()), value)
+    if command.kind is Notice.SUBSCRIBERS:
+        count = heard.attributes.text("Count")
+        return SubscriberCount(command.topic, int(count)) if count.isascii() and count.isdecimal() else None
+    if command.kind is Notice.SERVER_TIMEOUT:
+        return DefaultTimeout(command.timeout)
+    return Goodbye(command.timeout)
+
+
+ACTIONS: Final = {"ADD": "ADDED", "REN": "RENAME", "DEL": "DELETED", "KEY": "KEYWORDS"}
+
+
+def _smuid(heard: Heard) -> str:
+    assert heard.content is not None
+    return heard.content.attributes.text("Smuid")
+
+
+def _expect(expected: OrderedDict[str, Future[Received]], cmuid: str) -> Future[Received]:
+    future: Future[Received] = Future()
+    expected[cmuid] = future
+    while len(expected) > EXPECTED:
+        expected.popitem(last=False)[1].cancel()
+    return future

@@ -1,0 +1,423 @@
+"""The commands: one table of their words and arguments, from which they are read and written. No I/O.
+
+Each argument has a function that reads it from a line and one that writes it. What commands do belongs in the
+server.
+
+Spec: SMQP 4.1 (commands, abbreviations), 4.1.1 to 4.1.16, 4.1.12 (NOTIFY, which the server sends); SMQP 7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeAlias, Union
+
+from brokers.smqp.protocol.dialect import STRICT, Dialect
+from brokers.smqp.protocol.ids import (
+    Ranges,
+    Timeout,
+    format_date,
+    format_ranges,
+    format_timeout,
+    parse_date,
+    parse_number,
+    parse_ranges,
+    parse_smuid_argument,
+    parse_timeout,
+)
+from brokers.smqp.protocol.replies import Code, RefusedError
+from brokers.smqp.protocol.topics import parse_topic
+from brokers.smqp.protocol.words import Scanner, bad, format_keywords, quoted
+
+Fields = Mapping[str, Any]
+
+
+class Argument(NamedTuple):
+    """One argument: `read` takes it from a line as fields of a `Command`, `write` gives its text, or '' for none."""
+
+    read: Callable[[Scanner, Dialect], Fields]
+    write: Callable[[Command, Dialect], str]
+
+
+def _read_word(field: str, what: str, special: bool, scanner: Scanner, dialect: Dialect) -> Fields:
+    return {field: scanner.word(what, special=special)}
+
+
+def _write_word(field: str, command: Command, dialect: Dialect) -> str:
+    return quoted(getattr(command, field))
+
+
+def _word(field: str, what: str, *, special: bool = False) -> Argument:
+    return Argument(partial(_read_word, field, what, special), partial(_write_word, field))
+
+
+def _read_method(scanner: Scanner, dialect: Dialect) -> Fields:
+    method, slash, version = scanner.word("the authentication method").partition("/")
+    if not (method and slash and version):
+        raise bad("an authentication method is a name, a slash and a version, as CLEAR/1.0")
+    return {"method": method.upper(), "version": version}
+
+
+def _write_method(command: Command, dialect: Dialect) -> str:
+    return f"{command.method}/{command.version}"
+
+
+def _topic(field: str, *, root: bool = False, wildcard: bool = False, everything: bool = False) -> Argument:
+    def read(scanner: Scanner, dialect: Dialect) -> Fields:
+        text = scanner.word("a topic")
+        return {field: parse_topic(text, dialect, root=root, wildcard=wildcard, everything=everything)}
+
+    return Argument(read, lambda command, dialect: getattr(command, field))
+
+
+def _read_published(scanner: Scanner, dialect: Dialect) -> Fields:
+    """Read a topic, before which the context of another server may stand; which is which the message's Smuid says."""
+    text = scanner.word("a topic")
+    if text.startswith("/"):
+        parse_topic(text, dialect)
+    elif "/" not in text:
+        raise bad(f"a topic begins with '/': {text[:80]!r}")
+    return {"topic": text}
+
+
+def _read_keywords(scanner: Scanner, dialect: Dialect) -> Fields:
+    if scanner.is_at_end:
+        raise bad("keywords are missing; none is written ()")
+    return {"keywords": scanner.keywords()}
+
+
+def _read_optional_keywords(scanner: Scanner, dialect: Dialect) -> Fields:
+    return {} if scanner.peek() in ("", ">") else {"keywords": scanner.keywords()}
+
+
+def _write_keywords(command: Command, dialect: Dialect) -> str:
+    return "" if command.keywords is None else format_keywords(command.keywords)
+
+
+def _read_target(scanner: Scanner, dialect: Dialect) -> Fields:
+    if scanner.peek() != ">":
+        return {}
+    sign = scanner.plain_word()
+    text = sign[1:] or scanner.word("the topic that a virtual one leads to")
+    return {"target": parse_topic(text, dialect)}
+
+
+def _write_target(command: Command, dialect: Dialect) -> str:
+    return "" if command.target is None else f"> {command.target}"
+
+
+def _read_smuid(scanner: Scanner, dialect: Dialect) -> Fields:
+    return {"smuid": parse_smuid_argument(scanner.word("a smuid"))}
+
+
+def _read_messages(scanner: Scanner, dialect: Dialect) -> Fields:
+    return {"messages": parse_ranges(scanner.rest().replace(" ", ""))}
+
+
+def _read_since(scanner: Scanner, dialect: Dialect) -> Fields:
+    return {} if scanner.is_at_end else {"since": parse_date(scanner.word("a date"), dialect)}
+
+
+def _write_since(command: Command, dialect: Dialect) -> str:
+    return "" if command.since is None else format_date(command.since, dialect)
+
+
+def _read_port(scanner: Scanner, dialect: Dialect) -> Fields:
+    port = parse_number(scanner.word("a port"), "a port")
+    if not 0 < port < 65536:
+        raise bad(f"a port is a number from 1 to 65535: {port}")
+    return {"port": port}
+
+
+def _read_value(scanner: Scanner, dialect: Dialect) -> Fields:
+    value = scanner.rest()
+    if not value:
+        raise bad("a value is missing")
+    return {"value": value}
+
+
+def _write_value(command: Command, dialect: Dialect) -> str:
+    if not command.value.startswith('"'):
+        return command.value
+    escaped = command.value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _read_timeout(scanner: Scanner, dialect: Dialect) -> Fields:
+    return {"timeout": parse_timeout(scanner.word("a timeout"))}
+
+
+def _read_optional_timeout(scanner: Scanner, dialect: Dialect) -> Fields:
+    return {} if scanner.is_at_end else _read_timeout(scanner, dialect)
+
+
+def _write_timeout(command: Command, dialect: Dialect) -> str:
+    return format_timeout(command.timeout)
+
+
+def _write_optional_timeout(command: Command, dialect: Dialect) -> str:
+    return format_timeout(command.timeout) if command.timeout else ""
+
+
+ACCOUNT: Final = _word("account", "an account")
+PASSWORD: Final = _word("password", "a password", special=True)
+CMUID: Final = _word("cmuid", "a cmuid")
+METHOD: Final = Argument(_read_method, _write_method)
+TOPIC: Final = _topic("topic")
+NEW_TOPIC: Final = _topic("target")
+LISTED: Final = _topic("topic", root=True)
+COUNTED: Final = _topic("topic", root=True, wildcard=True)
+SUBSCRIBED: Final = _topic("topic", wildcard=True)
+UNSUBSCRIBED: Final = _topic("topic", wildcard=True, everything=True)
+PUBLISHED: Final = Argument(_read_published, lambda command, dialect: command.topic)
+KEYWORDS: Final = Argument(_read_keywords, _write_keywords)
+OPTIONAL_KEYWORDS: Final = Argument(_read_optional_keywords, _write_keywords)
+TARGET: Final = Argument(_read_target, _write_target)
+SMUID: Final = Argument(_read_smuid, lambda command, dialect: str(command.smuid))
+MESSAGES: Final = Argument(_read_messages, lambda command, dialect: format_ranges(command.messages))
+SINCE: Final = Argument(_read_since, _write_since)
+PORT: Final = Argument(_read_port, lambda command, dialect: str(command.port))
+VALUE: Final = Argument(_read_value, _write_value)
+TIMEOUT: Final = Argument(_read_timeout, _write_timeout)
+OPTIONAL_TIMEOUT: Final = Argument(_read_optional_timeout, _write_optional_timeout)
+
+
+class Kind(StrEnum):
+    """Every command, by the words that it is written with."""
+
+    LOGIN = "LOGIN"
+    PASSWORD = "PASS"  # noqa: S105 - a word of the protocol
+    COUNT_TOPIC = "COUNT TOPIC"
+    COUNT_MESSAGE = "COUNT MESSAGE"
+    COUNT_SUBSCRIBERS = "COUNT SUB"
+    LIST_TOPIC = "LIST TOPIC"
+    LIST_MESSAGE = "LIST MESSAGE"
+    CREATE_TOPIC = "CREATE TOPIC"
+    REMOVE_TOPIC = "REMOVE TOPIC"
+    REMOVE_MESSAGE = "REMOVE MESSAGE"
+    SET_TOPIC_NAME = "SET TOPIC NAME"
+    SET_TOPIC_KEYWORD = "SET TOPIC KEYWORD"
+    SET_LOGIN_PASSWORD = "SET LOGIN PASSWORD"  # noqa: S105 - a word of the protocol
+    SET_LOGIN_NAME = "SET LOGIN NAME"
+    SET_LOGIN_EMAIL = "SET LOGIN EMAIL"
+    SET_LOGIN_ADDRESS = "SET LOGIN ADDRESS"
+    SET_LOGIN_PHONE = "SET LOGIN PHONE"
+    SET_NOTIFY_PORT = "SET NOTIFY PORT"
+    SET_NOTIFY_SUSPEND = "SET NOTIFY SUSPEND"
+    SET_NOTIFY_RESUME = "SET NOTIFY RESUME"
+    FIND_TOPIC = "FIND TOPIC"
+    PUBLISH_MESSAGE = "PUB MESSAGE"
+    PUBLISH_REPLY = "PUB REPLY"
+    REPUBLISH_MESSAGE = "REPUB MESSAGE"
+    SUBSCRIBE_MESSAGE = "SUB MESSAGE"
+    SUBSCRIBE_TOPIC = "SUB TOPIC"
+    SUBSCRIBE_SUBSCRIBER = "SUB SUB"
+    SUBSCRIBE_SERVER_TIMEOUT = "SUB SERVER TIMEOUT"
+    UNSUBSCRIBE_MESSAGE = "UNSUB MESSAGE"
+    UNSUBSCRIBE_TOPIC = "UNSUB TOPIC"
+    UNSUBSCRIBE_SUBSCRIBER = "UNSUB SUB"
+    UNSUBSCRIBE_SERVER_TIMEOUT = "UNSUB SERVER TIMEOUT"
+    UNSUBSCRIBE_ALL = "UNSUB *"
+    GET_MESSAGE = "GET MESSAGE"
+    GET_TOPIC_KEYWORDS = "GET TOPIC KEYWORDS"
+    NOOP = "NOOP"
+    QUIT = "QUIT"
+
+
+class Notice(StrEnum):
+    """Every notification, by the words that it is written with."""
+
+    MESSAGE = "NOTIFY MESSAGE"
+    TOPIC = "NOTIFY TOPIC"
+    SUBSCRIBERS = "NOTIFY SUB"
+    SERVER_TIMEOUT = "NOTIFY SERVER TIMEOUT"
+    SERVER_BYE = "NOTIFY SERVER BYE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """One command or notification; what its kind has no argument for is as it is by default."""
+
+    kind: Kind | Notice
+    topic: str = ""
+    target: str | None = None
+    account: str = ""
+    password: str = ""
+    method: str = ""
+    version: str = ""
+    keywords: tuple[str, ...] | None = None
+    cmuid: str = ""
+    smuid: int = 0
+    messages: Ranges = ()
+    since: datetime | None = None
+    port: int = 0
+    value: str = ""
+    timeout: Timeout = 0.0
+
+
+class Form(NamedTuple):
+    """How a command is spelled: for each word its spellings, with the one to write first; then arguments."""
+
+    words: tuple[str, ...]
+    arguments: tuple[Argument, ...] = ()
+
+
+MESSAGE: Final = "MESSAGE|MESS|MESSAGES"
+TOPIC_WORD: Final = "TOPIC|TOPICS"
+SUBSCRIBER: Final = "SUB|SUBSCRIBERS|SUBSCRIBER"
+SUBSCRIBE: Final = "SUB|SUBSCRIBE"
+UNSUBSCRIBE: Final = "UNSUB|UNSUBSCRIBE"
+PUBLISH: Final = "PUB|PUBLISH"
+SERVER: Final = "SERVER|SERV"
+
+COMMANDS: Final[Mapping[Kind, Form]] = {
+    Kind.LOGIN: Form(("LOGIN",), (ACCOUNT, METHOD)),
+    Kind.PASSWORD: Form(("PASS|PASSWORD",), (ACCOUNT, PASSWORD)),
+    Kind.COUNT_TOPIC: Form(("COUNT", TOPIC_WORD), (COUNTED,)),
+    Kind.COUNT_MESSAGE: Form(("COUNT", MESSAGE), (COUNTED,)),
+    Kind.COUNT_SUBSCRIBERS: Form(("COUNT", SUBSCRIBER), (COUNTED,)),
+    Kind.LIST_TOPIC: Form(("LIST", TOPIC_WORD), (LISTED,)),
+    Kind.LIST_MESSAGE: Form(("LIST", MESSAGE), (TOPIC,)),
+    Kind.CREATE_TOPIC: Form(("CREATE", TOPIC_WORD), (TOPIC, OPTIONAL_KEYWORDS, TARGET)),
+    Kind.REMOVE_TOPIC: Form(("REMOVE|REM", TOPIC_WORD), (TOPIC,)),
+    Kind.REMOVE_MESSAGE: Form(("REMOVE|REM", MESSAGE), (TOPIC, SMUID)),
+    Kind.SET_TOPIC_NAME: Form(("SET", TOPIC_WORD, "NAME"), (TOPIC, NEW_TOPIC)),
+    Kind.SET_TOPIC_KEYWORD: Form(("SET", TOPIC_WORD, "KEYWORD|KEYWORDS"), (TOPIC, KEYWORDS)),
+    Kind.SET_LOGIN_PASSWORD: Form(("SET", "LOGIN", "PASSWORD|PASS"), (METHOD,)),
+    Kind.SET_LOGIN_NAME: Form(("SET", "LOGIN", "NAME"), (VALUE,)),
+    Kind.SET_LOGIN_EMAIL: Form(("SET", "LOGIN", "EMAIL"), (VALUE,)),
+    Kind.SET_LOGIN_ADDRESS: Form(("SET", "LOGIN", "ADDRESS"), (VALUE,)),
+    Kind.SET_LOGIN_PHONE: Form(("SET", "LOGIN", "PHONE"), (VALUE,)),
+    Kind.SET_NOTIFY_PORT: Form(("SET", "NOTIFY", "PORT"), (PORT,)),
+    Kind.SET_NOTIFY_SUSPEND: Form(("SET", "NOTIFY", "SUSPEND|SUS")),
+    Kind.SET_NOTIFY_RESUME: Form(("SET", "NOTIFY", "RESUME|RES")),
+    Kind.FIND_TOPIC: Form(("FIND", TOPIC_WORD), (COUNTED, OPTIONAL_KEYWORDS)),
+    Kind.PUBLISH_MESSAGE: Form((PUBLISH, MESSAGE), (PUBLISHED, CMUID)),
+    Kind.PUBLISH_REPLY: Form((PUBLISH, "REPLY"), (PUBLISHED, CMUID)),
+    Kind.REPUBLISH_MESSAGE: Form(("REPUB|REPUBLISH", MESSAGE), (TOPIC, SMUID)),
+    Kind.SUBSCRIBE_MESSAGE: Form((SUBSCRIBE, MESSAGE), (SUBSCRIBED, SINCE)),
+    Kind.SUBSCRIBE_TOPIC: Form((SUBSCRIBE, TOPIC_WORD), (SUBSCRIBED,)),
+    Kind.SUBSCRIBE_SUBSCRIBER: Form((SUBSCRIBE, SUBSCRIBER), (SUBSCRIBED,)),
+    Kind.SUBSCRIBE_SERVER_TIMEOUT: Form((SUBSCRIBE, SERVER, "TIMEOUT")),
+    Kind.UNSUBSCRIBE_MESSAGE: Form((UNSUBSCRIBE, MESSAGE), (UNSUBSCRIBED,)),
+    Kind.UNSUBSCRIBE_TOPIC: Form((UNSUBSCRIBE, TOPIC_WORD), (UNSUBSCRIBED,)),
+    Kind.UNSUBSCRIBE_SUBSCRIBER: Form((UNSUBSCRIBE, SUBSCRIBER), (UNSUBSCRIBED,)),
+    Kind.UNSUBSCRIBE_SERVER_TIMEOUT: Form((UNSUBSCRIBE, SERVER, "TIMEOUT")),
+    Kind.UNSUBSCRIBE_ALL: Form((UNSUBSCRIBE, "*")),
+    Kind.GET_MESSAGE: Form(("GET", MESSAGE), (TOPIC, MESSAGES)),
+    Kind.GET_TOPIC_KEYWORDS: Form(("GET", TOPIC_WORD, "KEYWORDS|KEY|KEYWORD"), (TOPIC,)),
+    Kind.NOOP: Form(("NOOP",)),
+    Kind.QUIT: Form(("QUIT",)),
+}
+
+NOTICES: Final[Mapping[Notice, tuple[Form, ...]]] = {
+    Notice.MESSAGE: (Form(("NOTIFY", MESSAGE), (PUBLISHED,)),),
+    Notice.TOPIC: (Form(("NOTIFY", TOPIC_WORD), (TOPIC,)),),
+    Notice.SUBSCRIBERS: (Form(("NOTIFY", SUBSCRIBER), (TOPIC,)),),
+    Notice.SERVER_TIMEOUT: (Form(("NOTIFY", SERVER, "TIMEOUT"), (TIMEOUT,)),),
+    Notice.SERVER_BYE: (
+        Form(("NOTIFY", SERVER, "BYE"), (OPTIONAL_TIMEOUT,)),
+        Form(("NOTIFY", "BYE"), (OPTIONAL_TIMEOUT,)),
+    ),
+}
+"""The first form is written; the second is only in examples of the draft, and read."""
+
+WITH_MESSAGE: Final[frozenset[Kind | Notice]] = frozenset({Kind.PUBLISH_MESSAGE, Kind.PUBLISH_REPLY, Notice.MESSAGE})
+"""After these a message follows on the wire, also if the command itself is refused."""
+
+WITH_ATTRIBUTES: Final[frozenset[Kind | Notice]] = frozenset({Notice.TOPIC, Notice.SUBSCRIBERS})
+"""After these a block of attributes follows, up to an empty line."""
+
+Branch: TypeAlias = dict[str, Union["Branch", tuple[Kind | Notice, Form]]]
+
+
+def _tree(forms: list[tuple[Kind | Notice, Form]]) -> Branch:
+    """Arrange commands by their words, in every spelling."""
+    tree: Branch = {}
+    for kind, form in forms:
+        branches = [tree]
+        for place, spellings in enumerate(form.words):
+            last = place == len(form.words) - 1
+            below: list[Branch] = []
+            for branch in branches:
+                for spelling in spellings.split("|"):
+                    if last:
+                        branch[spelling] = (kind, form)
+                    else:
+                        found = branch.setdefault(spelling, {})
+                        assert isinstance(found, dict)
+                        below.append(found)
+            branches = below
+    return tree
+
+
+FROM_CLIENTS: Final = _tree(list(COMMANDS.items()))
+FROM_SERVERS: Final = _tree([(notice, form) for notice, forms in NOTICES.items() for form in forms])
+
+
+class BadCommandError(RefusedError):
+    """A line that is no command; `kind` is set where its words were understood and an argument was not."""
+
+    def __init__(self, error: RefusedError, kind: Kind | Notice) -> None:
+        super().__init__(error.code, error.why)
+        self.kind = kind
+
+
+def parse_command(line: str, dialect: Dialect = STRICT, *, tree: Branch = FROM_CLIENTS) -> Command:
+    """Read a line.
+
+    Raises:
+        BadCommandError: 400 for arguments.
+        RefusedError: 501 for a verb or resource that does not exist, 400 for a resource that is missing.
+    """
+    scanner = Scanner(line)
+    kind, form = _find(scanner, tree)
+    if kind is Kind.REMOVE_MESSAGE and not dialect.remove_message:
+        raise RefusedError(Code.NOT_IMPLEMENTED, "REMOVE MESSAGE is of later revisions; the dialect does not have it")
+    fields: dict[str, Any] = {}
+    try:
+        for argument in form.arguments:
+            fields.update(argument.read(scanner, dialect))
+        if kind is Kind.CREATE_TOPIC and fields.get("keywords") is None:  # some examples put them last
+            fields.update(OPTIONAL_KEYWORDS.read(scanner, dialect))
+        scanner.end()
+    except RefusedError as error:
+        raise BadCommandError(error, kind) from None
+    return Command(kind=kind, **fields)
+
+
+def _find(scanner: Scanner, branch: Branch) -> tuple[Kind | Notice, Form]:
+    while True:
+        word = scanner.plain_word()
+        if not word:
+            raise bad(f"a word is missing; known are {', '.join(sorted(branch))}")
+        found = branch.get(word.upper())
+        if found is None:
+            why = f"{word[:80]!r} is not known; known are {', '.join(sorted(branch))}, and no other abbreviations"
+            raise RefusedError(Code.NOT_IMPLEMENTED, why)
+        if isinstance(found, tuple):
+            return found
+        branch = found
+
+
+def format_command(command: Command, dialect: Dialect = STRICT) -> bytes:
+    """Write a command, and the empty line after it where that is customary.
+
+    Raises:
+        ValueError: an argument that no line carries.
+    """
+    kind = command.kind
+    form = COMMANDS[kind] if isinstance(kind, Kind) else NOTICES[kind][0]
+    parts = [*kind.split(), *(argument.write(command, dialect) for argument in form.arguments)]
+    line = " ".join(part for part in parts if part)
+    if "\r" in line or "\n" in line:
+        raise ValueError("an argument of a command has a line break")
+    return f"{line}\r\n{'' if kind in BARE else EMPTY}".encode()
+
+
+EMPTY: Final = "\r\n"
+BARE: Final[frozenset[Kind | Notice]] = WITH_MESSAGE | WITH_ATTRIBUTES | {Kind.LOGIN, Kind.PASSWORD}
+"""After these no empty line is customary: nothing, or what belongs to them, follows."""

@@ -1,0 +1,82 @@
+"""Octets as they arrive, taken out again as lines and as blocks; never more is kept than was asked for. No I/O."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from brokers.smqp.protocol.dialect import STRICT, Dialect
+
+MAX_LINE: Final = 8 * 1024
+"""Octets of a line, without its end."""
+
+
+class TooLongError(ValueError):
+    """A line that is longer than lines may be; it was passed over, to its end."""
+
+
+class Octets:
+    """A buffer that is filled at its end and emptied at its beginning.
+
+    Args:
+        dialect: says whether LF alone ends a line.
+        max_line: octets that a line may have.
+    """
+
+    def __init__(self, dialect: Dialect = STRICT, max_line: int = MAX_LINE) -> None:
+        self._end = b"\n" if dialect.bare_line_feeds else b"\r\n"
+        self._max_line = max_line
+        self._held = bytearray()
+        self._at = 0
+        self._searched = 0
+        self._is_skipping = False
+
+    def __len__(self) -> int:
+        """Count the octets that were not taken out."""
+        return len(self._held) - self._at
+
+    def feed(self, data: bytes) -> None:
+        """Add octets."""
+        self._let_go()
+        self._held += data
+
+    def _let_go(self) -> None:
+        """Free what was taken out."""
+        if self._at:
+            del self._held[: self._at]
+            self._searched = max(0, self._searched - self._at)
+            self._at = 0
+
+    def line(self) -> bytes | None:
+        """Take a line without its end; None if it is not whole yet.
+
+        Raises:
+            TooLongError: it was too long; its end was found, and the next line can be taken.
+        """
+        found = self._held.find(self._end, max(self._at, self._searched - 1))
+        if found < 0:
+            self._searched = len(self._held)
+            if len(self) > self._max_line + len(self._end):
+                self._is_skipping = True
+                del self._held[: len(self._held) - 1]  # the last octet may be the first of the line's end
+                self._at = self._searched = 0
+            self._let_go()
+            return None
+        line = bytes(memoryview(self._held)[self._at : found]) if not self._is_skipping else b""
+        too_long = self._is_skipping or found - self._at > self._max_line
+        self._at = self._searched = found + len(self._end)
+        self._is_skipping = False
+        if too_long:
+            raise TooLongError(f"a line has up to {self._max_line} octets")
+        return line.removesuffix(b"\r") if self._end == b"\n" else line
+
+    def some(self, limit: int) -> bytes:
+        """Take what is there, up to `limit` octets."""
+        taken = bytes(memoryview(self._held)[self._at : self._at + limit])
+        self._at += len(taken)
+        if self._at == len(self._held):
+            self._let_go()
+        return taken
+
+    def peek(self) -> bytes:
+        """Show the next octet; empty if there is none."""
+        return bytes(self._held[self._at : self._at + 1])

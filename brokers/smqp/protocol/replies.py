@@ -1,0 +1,215 @@
+"""Reply codes as one table, replies read and written, and the errors that SMQP knows. No I/O.
+
+The errors are part of the tree of `brokers.errors`.
+
+Spec: SMQP Appendix A (codes, replies of several lines), and the code lists of sections 4.1.1 to 4.1.16.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from typing import Final
+
+from brokers.errors import BrokerError
+
+
+class Code(IntEnum):
+    """Every reply code that may be sent or received; no other is ever made up (SM-022)."""
+
+    OK = 200
+    ACKNOWLEDGED = 310
+    BAD_REQUEST = 400
+    UNAUTHORIZED = 401
+    UNUSED = 402
+    FORBIDDEN = 403
+    NOT_FOUND = 404
+    NOT_ALLOWED = 405
+    NOT_ACCEPTABLE = 406
+    PROXY_AUTHENTICATION = 407
+    TIMED_OUT = 408
+    CONFLICT = 409
+    LENGTH_REQUIRED = 410
+    ENTITY_TOO_LARGE = 413
+    RESOURCE_TOO_LARGE = 414
+    UNSUPPORTED_MEDIA = 415
+    SERVER_ERROR = 500
+    NOT_IMPLEMENTED = 501
+    BAD_GATEWAY = 502
+    UNAVAILABLE = 503
+    WRONG_VERSION = 505
+    MAXIMUM_EXCEEDED = 510
+
+
+MEANINGS: Final[Mapping[Code, str]] = {
+    Code.OK: "OK",
+    Code.ACKNOWLEDGED: "ACK",
+    Code.BAD_REQUEST: "Bad request",
+    Code.UNAUTHORIZED: "Unauthorized",
+    Code.UNUSED: "Unused",
+    Code.FORBIDDEN: "Forbidden",
+    Code.NOT_FOUND: "Not found",
+    Code.NOT_ALLOWED: "Not allowed",
+    Code.NOT_ACCEPTABLE: "Not acceptable",
+    Code.PROXY_AUTHENTICATION: "Proxy authentication required",
+    Code.TIMED_OUT: "Request timeout",
+    Code.CONFLICT: "Conflict",
+    Code.LENGTH_REQUIRED: "Length required",
+    Code.ENTITY_TOO_LARGE: "Entity too large",
+    Code.RESOURCE_TOO_LARGE: "Resource too large",
+    Code.UNSUPPORTED_MEDIA: "Unsupported media type",
+    Code.SERVER_ERROR: "Internal server error",
+    Code.NOT_IMPLEMENTED: "Not implemented",
+    Code.BAD_GATEWAY: "Bad gateway",
+    Code.UNAVAILABLE: "Service unavailable",
+    Code.WRONG_VERSION: "SMQP version not supported",
+    Code.MAXIMUM_EXCEEDED: "Maximum quantity exceeded",
+}
+"""What is written after the code. A reader goes by the code alone (SM-021)."""
+
+NEVER_SENT: Final = frozenset({Code.UNUSED, Code.PROXY_AUTHENTICATION, Code.WRONG_VERSION})
+
+AGAIN: Final = frozenset({Code.TIMED_OUT, Code.UNAVAILABLE})
+"""The only codes after which trying the same again helps.
+
+Deviation: Appendix A calls every 4yz code a reason to try again, but took most of them from HTTP, where they are not.
+"""
+
+
+class ReplyForm(StrEnum):
+    """What follows a reply on the wire."""
+
+    PLAIN = "an empty line"
+    BARE = "nothing"
+
+
+class Mood(StrEnum):
+    """What a code's first digit says."""
+
+    PRELIMINARY = "1"
+    COMPLETED = "2"
+    INTERMEDIATE = "3"
+    TRANSIENT = "4"
+    PERMANENT = "5"
+
+
+def mood(code: Code) -> Mood:
+    """Tell success from failure by the first digit."""
+    return Mood(str(int(code))[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One reply: its code, and the texts of its lines in order, the last one included."""
+
+    code: Code
+    lines: tuple[str, ...]
+
+    @property
+    def is_success(self) -> bool:
+        """Whether it is 200."""
+        return self.code is Code.OK
+
+    @property
+    def data(self) -> tuple[str, ...]:
+        """The lines after the first, where a reply has several: counts, topics, attributes."""
+        return self.lines[1:]
+
+
+def plain(code: Code) -> Reply:
+    """Make the reply of one line that a code has."""
+    return Reply(code, (MEANINGS[code],))
+
+
+def listing(lines: tuple[str, ...], first: str = "OK") -> Reply:
+    """Make the reply 200 with lines of data; without any it is the plain one."""
+    return Reply(Code.OK, (first, *lines))
+
+
+def format_reply(reply: Reply, form: ReplyForm = ReplyForm.PLAIN) -> bytes:
+    """Write a reply: `code-text` for every line but the last, `code text` for that."""
+    code = int(reply.code)
+    *before, last = reply.lines
+    lines = [f"{code}-{text}\r\n" for text in before]
+    lines.append(f"{code} {last}\r\n" if last else f"{code} \r\n")
+    if form is ReplyForm.PLAIN:
+        lines.append("\r\n")
+    return "".join(lines).encode()
+
+
+LINE: Final = re.compile(r"([0-9]{3})(?:([ -])(.*))?", re.DOTALL)
+
+
+class WrongReplyError(ValueError):
+    """A line that is no line of a reply, or not of this one."""
+
+
+class ReplyLines:
+    """Gathers the lines of one reply after the other."""
+
+    MAX_LINES: Final = 100_000
+
+    def __init__(self) -> None:
+        self._code: Code | None = None
+        self._lines: list[str] = []
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether a reply has not begun, so that an empty line may be passed over."""
+        return self._code is None
+
+    def add(self, line: str) -> Reply | None:
+        """Take a line; return the reply once it is whole.
+
+        A line of nothing but a code is a last line too.
+
+        Raises:
+            WrongReplyError: no reply line, a code that SMQP has not, or another code than the lines before.
+        """
+        found = LINE.fullmatch(line)
+        if found is None:
+            raise WrongReplyError(f"a reply line begins with three digits, then a space or '-'; seen: {line[:80]!r}")
+        number, separator, text = found.groups()
+        try:
+            code = Code(int(number))
+        except ValueError:
+            raise WrongReplyError(f"SMQP has no reply code {number}") from None
+        if self._code not in (None, code):
+            raise WrongReplyError(f"the lines of one reply have one code; seen {number} after {int(self._code or 0)}")
+        if len(self._lines) >= self.MAX_LINES:
+            raise WrongReplyError(f"a reply of more than {self.MAX_LINES} lines")
+        self._code = code
+        self._lines.append((text or "").rstrip(" \t"))
+        if separator == "-":
+            return None
+        reply = Reply(code, tuple(self._lines))
+        self._code, self._lines = None, []
+        return reply
+
+
+class RefusedError(BrokerError):
+    """A line, a command or a message was refused.
+
+    `code` is what the server says then, `why` what people read: its log, and if `is_told` the client.
+    """
+
+    def __init__(self, code: Code, why: str, *, is_told: bool = False) -> None:
+        super().__init__(f"{int(code)} {MEANINGS[code]}: {why}")
+        self.code = code
+        self.why = why
+        self.is_told = is_told
+
+    @property
+    def reply(self) -> Reply:
+        """What the client is told."""
+        return Reply(self.code, (f"{MEANINGS[self.code]}: {self.why}",)) if self.is_told else plain(self.code)
+
+
+class ProtocolError(BrokerError):
+    """The peer sent what is not SMQP; the connection cannot go on."""
+
+
+class StoreError(BrokerError):
+    """A file that a server or a client keeps things in cannot be used."""

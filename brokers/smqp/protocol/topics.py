@@ -1,0 +1,168 @@
+"""Topics and wildcards: which are well formed, which of them is below which, which a wildcard covers. No I/O.
+
+Spec: SMQP 2.2, 2.2.1, 4.1.2, 4.1.10.1, 7. The texts contradict each other on what a topic may hold; a segment here is a
+letter and then letters, digits, `_` and `-`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from brokers.smqp.protocol.dialect import STRICT, Dialect
+from brokers.smqp.protocol.replies import Code, RefusedError
+
+ROOT: Final = "/"
+ANY: Final = "*"
+TRASH: Final = "Trash"
+TRASH_FOLDED: Final = "trash"
+ASCII_SEGMENT: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+UNICODE_SEGMENT: Final = re.compile(r"[^\W\d_][\w-]*")
+
+
+def parse_topic(
+    text: str, dialect: Dialect = STRICT, *, root: bool = False, wildcard: bool = False, everything: bool = False
+) -> str:
+    """Check a topic and return it as it is spelled.
+
+    Args:
+        text: as it stands in a command.
+        dialect: which letters there are.
+        root: `/` is a topic here.
+        wildcard: `*` may stand for a segment here.
+        everything: `*` may stand alone here.
+
+    Raises:
+        RefusedError: 400.
+    """
+    if text == ROOT and root:
+        return text
+    if text == ANY and everything:
+        return text
+    segment = UNICODE_SEGMENT if dialect.unicode_topics else ASCII_SEGMENT
+    parts = text.split("/")
+    if parts[0] or len(parts) < 2:
+        raise RefusedError(Code.BAD_REQUEST, f"a topic begins with '/': {text[:80]!r}")
+    for part in parts[1:]:
+        if not (segment.fullmatch(part) or (wildcard and part == ANY)):
+            why = f"a part of a topic is a letter, then letters, digits, '_' and '-': {part[:80]!r}"
+            raise RefusedError(Code.BAD_REQUEST, why)
+    return text
+
+
+def fold(topic: str) -> str:
+    """Spell a topic so that it equals those that differ in case only."""
+    return topic.casefold()
+
+
+def parent(topic: str) -> str:
+    """Name the topic above; `/` for one of the first level."""
+    return topic.rpartition("/")[0] or ROOT
+
+
+def parents(topic: str) -> list[str]:
+    """Name the topics above, from the first level down."""
+    parts = topic.split("/")[1:-1]
+    return ["/" + "/".join(parts[: number + 1]) for number in range(len(parts))]
+
+
+def is_below(topic: str, above: str) -> bool:
+    """Say whether a folded topic is somewhere below another; all are below `/`."""
+    return topic.startswith(above if above == ROOT else above + "/")
+
+
+def child(above: str, name: str) -> str:
+    """Name a topic below another."""
+    return f"/{name}" if above == ROOT else f"{above}/{name}"
+
+
+def split_trash(topic: str) -> tuple[str, bool]:
+    """Tell whether a topic is the Trash of another, and return that other."""
+    head, _, last = topic.rpartition("/")
+    return (head, True) if fold(last) == TRASH_FOLDED and head else (topic, False)
+
+
+def has_trash(topic: str) -> bool:
+    """Say whether the reserved name stands anywhere in a topic."""
+    return TRASH_FOLDED in fold(topic).split("/")
+
+
+def is_wildcard(topic: str) -> bool:
+    """Say whether it stands for several topics."""
+    return ANY in topic.split("/")
+
+
+def base(pattern: str) -> str:
+    """Name the topic that the wildcard is below: what stands before its first `*`."""
+    if pattern == ANY:
+        return ROOT
+    before = pattern.split("/")
+    return "/".join(before[: before.index(ANY)]) or ROOT if ANY in before else pattern
+
+
+def covers(pattern: str, topic: str, *, itself: bool = False) -> bool:
+    """Say whether a folded pattern covers a folded topic.
+
+    A last `*` is one or more levels, one within exactly one; alone it is everything.
+
+    Args:
+        pattern: with or without wildcards.
+        topic: without.
+        itself: `/a/*` covers `/a` too, as in subscriptions to topics.
+    """
+    if pattern in (topic, ANY):
+        return True
+    wanted, seen = pattern.split("/"), topic.split("/")
+    if ANY not in wanted:
+        return False
+    if wanted[-1] == ANY:
+        wanted = wanted[:-1]
+        if not (len(seen) > len(wanted) or (itself and len(seen) == len(wanted))):
+            return False
+        seen = seen[: len(wanted)]
+    return len(wanted) == len(seen) and all(left in (ANY, right) for left, right in zip(wanted, seen, strict=True))
+
+
+def covers_all_of(wide: str, narrow: str, *, itself: bool = False) -> bool:
+    """Say whether everything that the folded pattern `narrow` covers, `wide` covers too."""
+    if wide in (narrow, ANY):
+        return True
+    if narrow == ANY:
+        return False
+    if not narrow.endswith("/*"):
+        return covers(wide, narrow, itself=itself)
+    if not wide.endswith("/*"):
+        return False
+    return covers(wide, narrow.removesuffix("/*") if itself else narrow, itself=itself)
+
+
+def moved(pattern: str, old: str, new: str) -> str | None:
+    """Say what becomes of a pattern when the topic `old` is renamed `new`, both as spelled; None if nothing."""
+    if fold(pattern) == fold(old):
+        return new
+    if not is_below(fold(pattern), fold(old)):
+        return None
+    return "/".join([new, *pattern.split("/")[old.count("/") + 1 :]])
+
+
+def segment_for(name: str) -> str:
+    """Make one segment of any text: itself if it is one in lower case, else with `_` and hex for other octets.
+
+    Different texts have different segments.
+    """
+    out = [
+        chr(octet) if chr(octet) in "abcdefghijklmnopqrstuvwxyz0123456789-" else f"_{octet:02x}"
+        for octet in name.encode()
+    ]
+    text = "".join(out)
+    return text if text[:1].isalpha() else f"x__{text}"
+
+
+def name_of_segment(segment: str) -> str:
+    """Undo `segment_for`; what it did not make is returned as it is."""
+    try:
+        return re.sub(
+            rb"_([0-9a-f]{2})", lambda found: bytes([int(found[1], 16)]), segment.removeprefix("x__").encode()
+        ).decode()
+    except UnicodeDecodeError:
+        return segment

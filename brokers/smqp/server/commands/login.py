@@ -1,0 +1,137 @@
+"""LOGIN and PASS, and SET LOGIN.
+
+Spec: SMQP 4.1.1, 4.1.6.3; of the methods CLEAR alone.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final
+
+from brokers.smqp.protocol.commands import Kind
+from brokers.smqp.protocol.dialogue import Heard
+from brokers.smqp.protocol.ids import format_date, format_timeout
+from brokers.smqp.protocol.replies import Code, RefusedError, ReplyForm, listing, plain
+from brokers.smqp.server.accounts import Account, Password
+from brokers.smqp.server.actions import Check, Hash
+from brokers.smqp.server.core import Core
+from brokers.smqp.server.session import Answer, Session, Stage
+
+CLEAR: Final = "CLEAR"
+OWN_FIELDS: Final = {
+    Kind.SET_LOGIN_NAME: "NAME",
+    Kind.SET_LOGIN_EMAIL: "EMAIL",
+    Kind.SET_LOGIN_ADDRESS: "ADDRESS",
+    Kind.SET_LOGIN_PHONE: "PHONE",
+}
+OK: Final = Answer(plain(Code.OK))
+
+
+def need_method(method: str) -> None:
+    """See that an authentication method is there.
+
+    Raises:
+        RefusedError: 405.
+    """
+    if method != CLEAR:
+        raise RefusedError(Code.NOT_ALLOWED, f"of the authentication methods there is CLEAR, not {method}")
+
+
+def login(core: Core, session: Session, heard: Heard) -> Answer:
+    """Take the name of an account; its password is to follow."""
+    assert heard.command is not None
+    if session.stage not in (Stage.STRANGER, Stage.NAMED):
+        raise RefusedError(Code.NOT_ALLOWED, "this connection is logged in")
+    session.stage = Stage.STRANGER
+    need_method(heard.command.method)
+    if core.accounts.find(heard.command.account) is None and not core.options.hide_accounts:
+        raise RefusedError(Code.NOT_FOUND, f"there is no account {heard.command.account}")
+    session.claimed = heard.command.account
+    session.stage = Stage.NAMED
+    return Answer(plain(Code.OK), ReplyForm.BARE)
+
+
+def password(core: Core, session: Session, heard: Heard) -> Answer | None:
+    """Take a password: of a login, the old one to be changed, or the new one."""
+    assert heard.command is not None
+    if session.stage in (Stage.STRANGER, Stage.READY):
+        raise RefusedError(Code.BAD_REQUEST, "PASS follows LOGIN, or SET LOGIN PASSWORD")
+    if heard.command.account.casefold() != session.claimed.casefold():
+        return checked(core, session, is_right=False)
+    session.is_busy = True
+    if session.stage is Stage.NEW_PASSWORD:
+        core.do(Hash(session.number, heard.command.password))
+    else:
+        account = core.accounts.find(session.claimed)
+        stored = None if account is None else core.accounts.password(account.number)
+        core.do(Check(session.number, heard.command.password, stored, session.address, session.claimed))
+    return None
+
+
+def checked(core: Core, session: Session, *, is_right: bool) -> Answer:
+    """Go on once it is known whether a password was right."""
+    if session.stage is Stage.NEW_PASSWORD:
+        session.stage = Stage.READY
+        raise RefusedError(Code.UNAUTHORIZED, "PASS is for another account than SET LOGIN PASSWORD")
+    if session.stage is Stage.OLD_PASSWORD:
+        session.stage = Stage.NEW_PASSWORD if is_right else Stage.READY
+    account = core.accounts.find(session.claimed)
+    if not is_right or account is None:
+        if session.stage is Stage.NAMED:
+            session.stage = Stage.STRANGER
+        session.failures += 1
+        raise RefusedError(Code.UNAUTHORIZED, "the password is not that of the account")
+    return _enter(core, session, account) if session.stage is Stage.NAMED else OK
+
+
+def unseen(session: Session) -> Answer:
+    """Refuse a password that was not compared, as too many were wrong.
+
+    Raises:
+        RefusedError: 503.
+    """
+    session.stage = Stage.STRANGER if session.stage is Stage.NAMED else Stage.READY
+    session.failures += 1
+    raise RefusedError(Code.UNAVAILABLE, "too many wrong passwords came from there; try again later", is_told=True)
+
+
+def hashed(core: Core, session: Session, new: Password) -> Answer:
+    """Keep a new password."""
+    session.stage = Stage.READY
+    core.accounts.set_password(session.owner.number, new)
+    return OK
+
+
+def _enter(core: Core, session: Session, account: Account) -> Answer:
+    session.stage = Stage.STRANGER
+    if len(core.sessions_of(account.number)) >= core.options.max_logins:
+        raise RefusedError(Code.FORBIDDEN, f"{account.name} is logged in {core.options.max_logins} times already")
+    session.account = account
+    session.guid = core.accounts.next_guid(account)
+    session.stage = Stage.READY
+    session.reader.takes_messages = True
+    session.failures = 0
+    core.enter(session)
+    lines = [f"Topic: {core.directory.get(account.topic).path}"]
+    if core.options.announces_timeout:
+        lines.append(f"Timeout: {format_timeout(core.options.default_timeout)}")
+    now = datetime.fromtimestamp(core.clock(), UTC)
+    lines += [f"Time: {format_date(now, core.options.dialect)}", f"Guid: {session.guid}"]
+    return Answer(listing(tuple(lines), f"OK SMQP/1.0 {core.options.context}"))
+
+
+def set_password(core: Core, session: Session, heard: Heard) -> Answer:
+    """Ask for the old password, then for the new one."""
+    assert heard.command is not None
+    need_method(heard.command.method)
+    session.claimed = session.owner.name
+    session.stage = Stage.OLD_PASSWORD
+    return OK
+
+
+def set_own(core: Core, session: Session, heard: Heard) -> Answer:
+    """Set the name, address or so of the account's owner."""
+    assert heard.command is not None
+    assert isinstance(heard.command.kind, Kind)
+    core.accounts.set_field(session.owner.number, OWN_FIELDS[heard.command.kind], heard.command.value)
+    return OK

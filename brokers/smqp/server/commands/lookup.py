@@ -1,0 +1,93 @@
+"""What commands look for: topics that are there, and rights to them. Each refuses with the code that the draft has.
+
+Spec: SMQP 2.2.1 (Trash), 4.1.2 to 4.1.13, 6.
+"""
+
+from __future__ import annotations
+
+from brokers.smqp.protocol.replies import Code, RefusedError
+from brokers.smqp.protocol.topics import has_trash
+from brokers.smqp.server.core import Core
+from brokers.smqp.server.rights import Right
+from brokers.smqp.server.session import Session
+from brokers.smqp.server.topics import Topic
+
+
+def find_topic(core: Core, path: str) -> Topic:
+    """Return a topic.
+
+    Raises:
+        RefusedError: 404.
+    """
+    topic = core.directory.find(path)
+    if topic is None:
+        raise RefusedError(Code.NOT_FOUND, f"there is no topic {path}")
+    return topic
+
+
+def find_lasting(core: Core, path: str) -> Topic:
+    """Return a topic that is not being removed.
+
+    Raises:
+        RefusedError: 404.
+    """
+    topic = find_topic(core, path)
+    if core.directory.actual(topic).is_removing:
+        raise RefusedError(Code.NOT_FOUND, f"the topic {path} is being removed")
+    return topic
+
+
+def is_visible(core: Core, session: Session, topic: Topic) -> bool:
+    """Say whether a login is shown a topic: one where it may do something, and no other session's temporary one."""
+    return core.may_see(session, topic.path)
+
+
+def need(core: Core, session: Session, path: str, right: Right) -> None:
+    """See that a login has a right at a path.
+
+    Raises:
+        RefusedError: 401.
+    """
+    if right not in core.rights.of(session.owner, path):
+        raise RefusedError(Code.UNAUTHORIZED, f"{session.owner.name} has not the right {right.name} at {path}")
+
+
+def refuse_temporary(core: Core, *paths: str) -> None:
+    """Refuse what cannot be done with temporary topics: they keep their name, their owner, and are led to by none.
+
+    Raises:
+        RefusedError: 405.
+    """
+    for path in paths:
+        if core.directory.owner(path) is not None or core.becomes_temporary(path):
+            raise RefusedError(Code.NOT_ALLOWED, f"{path} is temporary")
+
+
+def need_own(core: Core, session: Session, path: str) -> None:
+    """See that a temporary topic is the login's own.
+
+    Raises:
+        RefusedError: 401.
+    """
+    if core.directory.owner(path) is not None:
+        need(core, session, path, Right.SUBSCRIBE)
+
+
+def refuse_trash(path: str) -> None:
+    """Refuse what cannot be done with Trash.
+
+    Raises:
+        RefusedError: 405.
+    """
+    if has_trash(path):
+        raise RefusedError(Code.NOT_ALLOWED, "Trash is the server's")
+
+
+def need_ordinary(topic: Topic) -> None:
+    """See that a topic is no login topic, nor above one.
+
+    Raises:
+        RefusedError: 405.
+    """
+    if topic.is_login:
+        raise RefusedError(Code.NOT_ALLOWED, f"{topic.path} belongs to accounts")

@@ -1,0 +1,212 @@
+"""PUBLISH and REPUBLISH.
+
+Spec: SMQP 2.3 (messages of other servers), 4.1.8, 4.1.9.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from brokers.smqp.protocol.commands import Command
+from brokers.smqp.protocol.dialogue import Heard
+from brokers.smqp.protocol.ids import Cmuid, Smuid, parse_cmuid, parse_smuid, parse_timeout
+from brokers.smqp.protocol.messages import END, Attribute, Attributes, Content, written_sections
+from brokers.smqp.protocol.replies import Code, RefusedError, listing, plain
+from brokers.smqp.protocol.topics import parse_topic
+from brokers.smqp.protocol.words import bad
+from brokers.smqp.server.accounts import Account
+from brokers.smqp.server.commands.lookup import find_lasting, find_topic, need, need_own, refuse_trash
+from brokers.smqp.server.core import Core
+from brokers.smqp.server.messages import KEPT, State, Stored
+from brokers.smqp.server.rights import Right
+from brokers.smqp.server.session import Answer, Session
+from brokers.smqp.server.topics import FOREVER, Topic
+
+OK: Final = Answer(plain(Code.OK))
+WRITTEN_APART: Final = ("Created", "Smuid", "Cmuid", "Topic")
+"""Attributes that are written first, by the server; the others follow as they came."""
+
+
+def publish(core: Core, session: Session, heard: Heard) -> Answer:
+    """Take a message for a topic; it is kept before the answer leaves."""
+    command, content = _read(heard)
+    origin, path = _origin(core, session, command, content)
+    refuse_trash(path)
+    topic = core.directory.actual(find_lasting(core, path))
+    need(core, session, path, Right.PUBLISH)
+    depth = int(content.attributes.text("Depth") or 0)
+    if depth and origin is None:
+        need(core, session, path, Right.REMOTE)
+    elif depth and Right.REMOTE not in core.rights.of(session.owner, path):
+        depth = 0  # what a peer passes on ends here, if the peer may not go further
+    known = _known(core, session, command, origin)
+    if known is not None:
+        return _taken(command, known)
+    _check(core, topic, content)
+    cmuid = str(Cmuid(session.owner.name, session.guid, command.cmuid))
+    if origin is not None:
+        cmuid = str(parse_cmuid(content.attributes.text("Cmuid")))
+    message = _stored(core, session, command, content, topic, depth=depth, cmuid=cmuid, origin=origin)
+    _require_room(core, topic, message)
+    smuid = core.publish(message)
+    if origin is not None:
+        core.messages.remember_origin(str(origin), smuid, core.clock())
+    return _taken(command, smuid)
+
+
+def _read(heard: Heard) -> tuple[Command, Content]:
+    assert heard.command is not None
+    assert heard.content is not None
+    if heard.content.attributes.value("Created") is None:
+        raise bad("a message has the attribute Created")
+    return heard.command, heard.content
+
+
+def _origin(core: Core, session: Session, command: Command, content: Content) -> tuple[Smuid | None, str]:
+    """Tell a message of another server, which names itself before the topic, from one of one's own client."""
+    attributes = content.attributes
+    if attributes.value("Smuid") is None and attributes.value("Cmuid") is None:
+        return None, parse_topic(command.topic, core.options.dialect)
+    if not session.owner.is_peer:
+        raise bad("Smuid and Cmuid are the server's to set; only the account of another server passes them on")
+    origin = parse_smuid(attributes.text("Smuid"))
+    parse_cmuid(attributes.text("Cmuid"))
+    path = command.topic.removeprefix(origin.host)
+    return origin, parse_topic(path, core.options.dialect)
+
+
+def _known(core: Core, session: Session, command: Command, origin: Smuid | None) -> int | None:
+    """Find a message that was taken before: in this session by its cmuid, of another server by its Smuid."""
+    if origin is None:
+        return core.messages.find(session.owner.number, session.guid, command.cmuid)
+    if origin.host == core.options.context:
+        return origin.number
+    return core.messages.known_origin(str(origin))
+
+
+def _check(core: Core, topic: Topic, content: Content) -> None:
+    if topic.max_message is not None and content.size > topic.max_message:
+        raise RefusedError(Code.ENTITY_TOO_LARGE, f"a message of {topic.path} has up to {topic.max_message} octets")
+    allowed = core.options.media_types
+    for section in content.sections if allowed is not None else ():
+        if section.content_type.partition(";")[0].strip().lower() not in (allowed or ()):
+            raise RefusedError(Code.UNSUPPORTED_MEDIA, f"{section.content_type} is not taken here")
+
+
+def _require_room(core: Core, topic: Topic, message: Stored) -> None:
+    max_octets = core.options.max_octets if topic.max_octets is None else topic.max_octets
+    for name, limit, count, more in (
+        ("max_messages", topic.max_messages, core.messages.count, 1),
+        ("max_octets", max_octets, core.messages.octets, message.size),
+    ):
+        held = 0 if limit is None else count(topic.number)
+        if limit is not None and held + more > limit:
+            said = f"{topic.path} is full: {name} is {limit}, there are {held} and {more} more were to come"
+            raise RefusedError(Code.RESOURCE_TOO_LARGE, said, is_told=True)
+
+
+def _stored(
+    core: Core,
+    session: Session,
+    command: Command,
+    content: Content,
+    topic: Topic,
+    *,
+    depth: int = 0,
+    cmuid: str,
+    origin: Smuid | None = None,
+    first: Attributes = Attributes(),  # noqa: B008 - a tuple, which nothing changes
+) -> Stored:
+    attributes = content.attributes
+    header = Attributes((*first, *attributes.without(*WRITTEN_APART))).written()
+    body = written_sections(content.sections) + END
+    return Stored(
+        topic=topic.number,
+        account=None if origin is not None else session.owner.number,
+        guid=None if origin is not None else session.guid,
+        uid=command.cmuid,
+        cmuid=cmuid,
+        origin=None if origin is None else str(origin),
+        created=attributes.text("Created"),
+        header=header,
+        body=body,
+        size=len(header) + len(body),
+        received=core.clock(),
+        priority=int(attributes.text("Priority") or core.options.default_priority),
+        timeout=_timeout(core, topic, attributes),
+        depth=depth,
+        receipt=attributes.flag("Receipt"),
+        sequenced=attributes.value("Sequence") is not None,
+    )
+
+
+def _timeout(core: Core, topic: Topic, attributes: Attributes) -> float:
+    """Say how long a message stays: as it says itself, else its topic, else the server."""
+    text = attributes.value("Timeout")
+    if text is not None:
+        timeout = parse_timeout(text)
+        return FOREVER if timeout is None else timeout
+    if topic.timeout is not None:
+        return topic.timeout
+    return FOREVER if core.options.default_timeout is None else core.options.default_timeout
+
+
+def _taken(command: Command, smuid: int) -> Answer:
+    return Answer(listing((f"{command.cmuid} {smuid}",)))
+
+
+def reply(core: Core, session: Session, heard: Heard) -> Answer:
+    """Take a reply to a message; it goes to the login topic of who published that, and nowhere else."""
+    command, content = _read(heard)
+    attributes = content.attributes
+    if attributes.value("Smuid") is None or attributes.value("Cmuid") is None:
+        raise bad("a reply has the Smuid and the Cmuid of what it replies to")
+    asked, of = parse_smuid(attributes.text("Smuid")), parse_cmuid(attributes.text("Cmuid"))
+    path = command.topic.removeprefix(asked.host)
+    refuse_trash(path)
+    asked_at = core.directory.actual(find_topic(core, parse_topic(path, core.options.dialect)))
+    need(core, session, path, Right.REPLY)
+    known = _known(core, session, command, None)
+    if known is not None:
+        return _taken(command, known)
+    publisher = _publisher(core, asked_at, asked, of)
+    topic = core.directory.get(publisher.topic)
+    _check(core, topic, content)
+    first = Attributes([Attribute("X-In-Reply-To-Smuid", str(asked)), Attribute("X-In-Reply-To-Cmuid", str(of))])
+    cmuid = str(Cmuid(session.owner.name, session.guid, command.cmuid))
+    message = _stored(core, session, command, content, topic, cmuid=cmuid, first=first)
+    _require_room(core, topic, message)
+    return _taken(command, core.publish(message))
+
+
+def _publisher(core: Core, topic: Topic, asked: Smuid, of: Cmuid) -> Account:
+    """Return whose message is replied to: it is looked up, as the right to reply is one to replies to what is there.
+
+    Raises:
+        RefusedError: 404.
+    """
+    message = core.messages.get(asked.number) if asked.host == core.options.context else None
+    account = None if message is None or message.account is None else core.accounts.get(message.account)
+    if message is None or account is None or (message.topic, message.cmuid) != (topic.number, str(of)):
+        raise RefusedError(Code.NOT_FOUND, f"{topic.path} has no message {asked} that an account published as {of}")
+    return account
+
+
+def republish(core: Core, session: Session, heard: Heard) -> Answer:
+    """Take a message out of Trash, and send it to all who are subscribed now."""
+    assert heard.command is not None
+    command = heard.command
+    refuse_trash(command.topic)
+    topic = core.directory.actual(find_lasting(core, command.topic))
+    need(core, session, command.topic, Right.PUBLISH)
+    need_own(core, session, topic.path)
+    message = core.messages.get(command.smuid)
+    if message is None or message.topic != topic.number:
+        raise RefusedError(Code.NOT_ACCEPTABLE, f"{topic.path} has no message {command.smuid}")
+    if message.state in KEPT:
+        raise RefusedError(Code.NOT_ACCEPTABLE, f"message {command.smuid} is not in {State.TRASH.name.title()} yet")
+    if message.sequenced:
+        raise RefusedError(Code.NOT_ACCEPTABLE, "a message with a Sequence cannot be published again")
+    _require_room(core, topic, message)
+    core.republish(message)
+    return OK

@@ -1,0 +1,71 @@
+"""SET NOTIFY, NOOP and QUIT.
+
+Spec: SMQP 4.1.6.5, 4.1.15, 4.1.16.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import Final
+
+from brokers.smqp.protocol.dialogue import Heard
+from brokers.smqp.protocol.replies import Code, RefusedError, plain
+from brokers.smqp.server.core import Core
+from brokers.smqp.server.session import Answer, Session
+
+log = logging.getLogger(__name__)
+
+OK: Final = Answer(plain(Code.OK))
+
+
+def port(core: Core, session: Session, heard: Heard) -> Answer | None:
+    """Connect to the port where the client listens now.
+
+    Deviation: unless told otherwise the answer is 200 whatever becomes of that, and comes at once: a client could find
+    out otherwise what listens on a machine that it is not allowed to connect to.
+    """
+    assert heard.command is not None
+    wanted, options = heard.command.port, core.options
+    if wanted not in options.client_ports and wanted != options.client_port:
+        raise RefusedError(Code.FORBIDDEN, f"clients are not notified at port {wanted}")
+    if session.missed_ports >= options.max_failures:
+        raise RefusedError(Code.FORBIDDEN, f"{session.missed_ports} ports were tried, and no message was taken there")
+    session.missed_ports += 1  # until a message is taken
+    if options.hide_ports:
+        session.channel.set_port(wanted, partial(_log, session, wanted))
+        return OK
+    session.is_busy = True
+    session.channel.set_port(wanted, partial(_tried, session, wanted))
+    return None
+
+
+def _tried(session: Session, wanted: int, code: Code) -> None:
+    """Answer; who has ports tried at which nobody is, is not helped to find out about more."""
+    if code is Code.OK:
+        session.missed_ports = 0
+    _log(session, wanted, code)
+    session.finish(Answer(plain(code)))
+
+
+def _log(session: Session, wanted: int, code: Code) -> None:
+    if code is not Code.OK:
+        log.warning("%s is not notified at port %d of %s: %s", session.owner.name, wanted, session.address, code.name)
+
+
+def suspend(core: Core, session: Session, heard: Heard) -> Answer:
+    """Send no messages until RESUME."""
+    session.channel.is_suspended = True
+    return OK
+
+
+def resume(core: Core, session: Session, heard: Heard) -> Answer:
+    """Send messages again; without SUSPEND before, that changes nothing."""
+    session.channel.is_suspended = False
+    core.wake(session)
+    return OK
+
+
+def noop(core: Core, session: Session, heard: Heard) -> Answer:
+    """Do nothing, and say so; QUIT too, after which the connection ends."""
+    return OK

@@ -1,0 +1,179 @@
+"""SUBSCRIBE and UNSUBSCRIBE.
+
+Spec: SMQP 4.1.10, 4.1.11.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from brokers.smqp.protocol.commands import Command, Kind
+from brokers.smqp.protocol.dialogue import Heard
+from brokers.smqp.protocol.replies import Code, RefusedError, listing, plain
+from brokers.smqp.protocol.topics import ANY, ROOT, base, covers_all_of, fold, is_wildcard
+from brokers.smqp.server.commands.lookup import find_lasting, find_topic, is_visible, need, refuse_trash
+from brokers.smqp.server.core import Core
+from brokers.smqp.server.rights import Resource, Right
+from brokers.smqp.server.session import Answer, Session
+from brokers.smqp.server.topics import Topic, TopicKind
+
+OK: Final = Answer(plain(Code.OK))
+RESOURCES: Final[Mapping[Kind, Resource]] = {
+    Kind.SUBSCRIBE_MESSAGE: Resource.MESSAGE,
+    Kind.SUBSCRIBE_TOPIC: Resource.TOPIC,
+    Kind.SUBSCRIBE_SUBSCRIBER: Resource.SUBSCRIBER,
+    Kind.UNSUBSCRIBE_MESSAGE: Resource.MESSAGE,
+    Kind.UNSUBSCRIBE_TOPIC: Resource.TOPIC,
+    Kind.UNSUBSCRIBE_SUBSCRIBER: Resource.SUBSCRIBER,
+}
+
+
+def subscribe(core: Core, session: Session, heard: Heard) -> Answer:
+    """Subscribe to a topic, or to all that a wildcard covers, now and in future; list those that are there now."""
+    command, resource = _read(heard)
+    refuse_trash(command.topic)
+    if resource is Resource.MESSAGE and command.topic == f"{ROOT}{ANY}":
+        raise RefusedError(Code.MAXIMUM_EXCEEDED, "messages of all topics there are cannot be subscribed to")
+    topics = _subscribable(core, session, command.topic, resource)
+    session.channel.is_wanted = True
+    core.wake(session)
+    if resource is Resource.MESSAGE and _lasts_as_session(core, command.topic):
+        actual = [core.directory.actual(topic) for topic in topics]
+        with core.announce.counting(actual):
+            session.interests[fold(command.topic)] = command.topic
+    else:
+        _keep(core, session, command, resource, topics)
+    return Answer(listing(tuple(topic.path for topic in topics)))
+
+
+def _read(heard: Heard) -> tuple[Command, Resource]:
+    assert heard.command is not None
+    assert isinstance(heard.command.kind, Kind)
+    return heard.command, RESOURCES[heard.command.kind]
+
+
+def _subscribable(core: Core, session: Session, pattern: str, resource: Resource) -> list[Topic]:
+    """List the topics that a pattern covers and the login may subscribe to.
+
+    Raises:
+        RefusedError: 404 or 401.
+    """
+    if not is_wildcard(pattern):
+        topic = find_lasting(core, pattern)
+        need(core, session, topic.path, Right.SUBSCRIBE)
+        return [topic]
+    below = base(pattern)
+    if below != ROOT:
+        find_topic(core, below)
+    found = [
+        topic
+        for topic in core.directory.matching(pattern, below, itself=resource is Resource.TOPIC)
+        if not topic.is_removing
+        and is_visible(core, session, topic)
+        and core.rights.allows(session.owner, topic, Right.SUBSCRIBE)
+    ]
+    if not found:
+        need(core, session, below, Right.SUBSCRIBE)
+    return found
+
+
+def _lasts_as_session(core: Core, pattern: str) -> bool:
+    topic = core.directory.find(base(pattern))
+    return topic is not None and core.directory.actual(topic).kind is not TopicKind.TOPIC
+
+
+def _keep(core: Core, session: Session, command: Command, resource: Resource, topics: list[Topic]) -> None:
+    account = session.owner.number
+    if core.subscriptions.count(account) >= core.options.max_subscriptions:
+        raise RefusedError(
+            Code.RESOURCE_TOO_LARGE, f"an account has up to {core.options.max_subscriptions} subscriptions"
+        )
+    since = None if command.since is None else command.since.timestamp()
+    if resource is not Resource.MESSAGE:
+        core.subscriptions.add(account, resource, command.topic, None)
+        return
+    lasting = [topic for topic in topics if core.directory.actual(topic).kind is TopicKind.TOPIC]
+    with core.announce.counting([core.directory.actual(topic) for topic in lasting]):
+        core.subscriptions.add(account, resource, command.topic, since)
+    for topic in lasting:
+        number = core.directory.actual(topic).number
+        if since is not None:
+            for smuid in core.deliveries.withdraw(number, account, before=since):
+                core.settle(smuid)
+        core.deliveries.add_retained(
+            number, account, session.number, topic.path, since, first_priority=core.options.ignores_priority
+        )
+
+
+def subscribe_timeout(core: Core, session: Session, heard: Heard) -> Answer:
+    """Tell the session of changes of the default timeout, while it lasts."""
+    session.wants_timeout = True
+    session.channel.is_wanted = True
+    core.wake(session)
+    return OK
+
+
+def unsubscribe_timeout(core: Core, session: Session, heard: Heard) -> Answer:
+    """Tell it no more."""
+    if not session.wants_timeout:
+        raise RefusedError(Code.NOT_FOUND, "not subscribed to SERVER TIMEOUT")
+    session.wants_timeout = False
+    return OK
+
+
+def unsubscribe(core: Core, session: Session, heard: Heard) -> Answer:
+    """End the subscriptions that a topic or wildcard covers; list the topics that are not subscribed to any more."""
+    command, resource = _read(heard)
+    found = _end(core, session, resource, command.topic)
+    if found is None:
+        raise RefusedError(Code.NOT_FOUND, f"not subscribed to {resource} {command.topic}")
+    return Answer(listing(tuple(found)))
+
+
+def unsubscribe_all(core: Core, session: Session, heard: Heard) -> Answer:
+    """End all subscriptions, of every kind."""
+    ended = [_end(core, session, resource, ANY) for resource in Resource]
+    lines = [line for each in ended for line in each or ()]
+    if session.wants_timeout:
+        session.wants_timeout = False
+        lines.append("SERVER TIMEOUT")
+    elif all(each is None for each in ended):
+        raise RefusedError(Code.NOT_FOUND, "not subscribed to anything")
+    return Answer(listing(tuple(lines)))
+
+
+def _end(core: Core, session: Session, resource: Resource, pattern: str) -> list[str] | None:
+    """End what a pattern covers; None if that was nothing, else the lines that say what it was."""
+    account = session.owner.number
+    itself = resource is Resource.TOPIC
+    below = core.directory.matching(pattern, base(pattern), itself=itself)
+    topics = [topic for topic in below if _is_subscribed(core, session, resource, topic)]
+    own = [each for each in session.interests if covers_all_of(fold(pattern), each)]
+    with core.announce.counting({core.directory.actual(topic).number: topic for topic in topics}.values()):
+        removed = core.subscriptions.remove(account, resource, pattern)
+        if resource is Resource.MESSAGE:
+            for each in own:
+                del session.interests[each]
+            removed = removed or bool(own)
+    if not removed:
+        return None
+    ended = [topic for topic in topics if not _is_subscribed(core, session, resource, topic)]
+    if resource is Resource.MESSAGE:
+        for topic in ended:
+            _withdraw(core, account, core.directory.actual(topic))
+    return [f"{resource} {topic.path}" for topic in ended]
+
+
+def _is_subscribed(core: Core, session: Session, resource: Resource, topic: Topic) -> bool:
+    if core.subscriptions.wanted(resource, session.owner.number, topic.folded) is not None:
+        return resource is not Resource.MESSAGE or core.directory.actual(topic).kind is TopicKind.TOPIC
+    return resource is Resource.MESSAGE and session.is_interested(topic.folded)
+
+
+def _withdraw(core: Core, account: int, topic: Topic) -> None:
+    """Drop what still waits for an account that is not subscribed under another name either."""
+    if topic.kind is TopicKind.TOPIC and all(each.account != account for each in core.recipients(topic)):
+        for smuid in core.deliveries.withdraw(topic.number, account):
+            core.settle(smuid)
+        core.finish_removal(topic)

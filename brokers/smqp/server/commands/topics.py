@@ -1,0 +1,233 @@
+"""CREATE, REMOVE and SET TOPIC.
+
+Spec: SMQP 4.1.4, 4.2.5 (sic), 4.1.6.1.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from brokers.smqp.protocol.commands import Command
+from brokers.smqp.protocol.dialogue import Heard
+from brokers.smqp.protocol.replies import Code, RefusedError, listing, plain
+from brokers.smqp.protocol.topics import ROOT, fold, is_below, parent
+from brokers.smqp.protocol.words import format_keywords
+from brokers.smqp.server.commands.lookup import (
+    find_lasting,
+    find_topic,
+    need,
+    need_ordinary,
+    need_own,
+    refuse_temporary,
+    refuse_trash,
+)
+from brokers.smqp.server.core import Core
+from brokers.smqp.server.messages import KEPT
+from brokers.smqp.server.rights import Right
+from brokers.smqp.server.session import Answer, Session
+from brokers.smqp.server.topics import Owner, Topic, TopicKind, all_paths
+
+OK: Final = Answer(plain(Code.OK))
+
+
+def create(core: Core, session: Session, heard: Heard) -> Answer:
+    """Create a topic, or a virtual one that leads to another; parents that are not there are created too."""
+    command = _command(heard)
+    refuse_trash(command.topic)
+    need(core, session, command.topic, Right.TOPICS)
+    target = None if command.target is None else _target(core, session, command)
+    if core.directory.find(command.topic) is not None:
+        raise RefusedError(Code.CONFLICT, f"there is a topic {command.topic}")
+    if core.becomes_temporary(command.topic):
+        _make_temporary(core, session, command)
+    else:
+        make_path(core, command.topic, target=target, keywords=command.keywords or ())
+    return OK
+
+
+def _make_temporary(core: Core, session: Session, command: Command) -> None:
+    """Create a topic that is the session's own, before anybody is told of it."""
+    refuse_temporary(core, *([] if command.target is None else [command.topic]))
+    core.directory.owners[fold(command.topic)] = Owner(session.owner.number, session.number)
+    try:
+        topic = make_path(core, command.topic, keywords=command.keywords or ())
+    except BaseException:
+        del core.directory.owners[fold(command.topic)]
+        raise
+    session.temporaries.append(topic.number)
+
+
+def _target(core: Core, session: Session, command: Command) -> int:
+    """Find what a virtual topic is to lead to."""
+    assert command.target is not None
+    refuse_trash(command.target)
+    refuse_temporary(core, command.target)
+    if fold(command.target) == fold(command.topic):
+        raise RefusedError(Code.CONFLICT, "a virtual topic leads to another than itself")
+    target = find_lasting(core, command.target)
+    if target.target is not None:
+        raise RefusedError(Code.NOT_ALLOWED, f"{target.path} is virtual itself")
+    need_ordinary(target)
+    if core.rights.of(session.owner, target.path) is Right.NONE:
+        raise RefusedError(Code.UNAUTHORIZED, f"{session.owner.name} may do nothing with {target.path}")
+    return target.number
+
+
+def make_path(
+    core: Core,
+    path: str,
+    *,
+    target: int | None = None,
+    keywords: tuple[str, ...] = (),
+    kind: TopicKind | None = None,
+    is_login: bool = False,
+) -> Topic:
+    """Create a topic and those above it that are not there; each has its parent's kind.
+
+    Raises:
+        RefusedError: 405 below virtual or login topics, 414 for too many children, or topics.
+    """
+    above, missing = _found_above(core, path)
+    if missing:
+        _check_parent(core, above, more=len(missing), is_login=is_login)
+    for each in missing:
+        is_last = fold(each) == fold(path)
+        spelled = each if above is None else f"{above.path}/{each.rpartition('/')[2]}"
+        above = core.directory.add(
+            spelled,
+            kind or (TopicKind.TOPIC if above is None else above.kind),
+            target=target if is_last else None,
+            keywords=keywords if is_last else (),
+            is_login=is_login,
+        )
+        core.announce.topic(core.announce.listeners(spelled), spelled, "ADDED")
+    assert above is not None
+    return above
+
+
+def _found_above(core: Core, path: str) -> tuple[Topic | None, list[str]]:
+    """Return the last topic on a path that is there, and the paths of those that are not."""
+    above, missing = None, list[str]()
+    for each in all_paths(path):
+        topic = core.directory.find(each)
+        if topic is None:
+            missing.append(each)
+        else:
+            above = topic
+    return above, missing
+
+
+def _check_parent(core: Core, above: Topic | None, *, more: int = 1, is_login: bool) -> None:
+    """See that there is room for so many more topics, the first of which is directly below one, or below none."""
+    if above is not None and above.target is not None:
+        raise RefusedError(Code.NOT_ALLOWED, f"{above.path} is virtual, and has no topics below it")
+    if above is not None and above.is_login and not is_login:
+        raise RefusedError(Code.NOT_ALLOWED, f"what is below {above.path} belongs to accounts")
+    if above is not None and core.directory.owner(above.path) is not None:
+        raise RefusedError(Code.NOT_ALLOWED, f"{above.path} is temporary, and has no topics below it")
+    if above is not None and above.is_removing:
+        raise RefusedError(Code.NOT_FOUND, f"{above.path} is being removed")
+    if len(core.directory) + more > core.options.max_topics and not is_login:
+        raise RefusedError(Code.RESOURCE_TOO_LARGE, f"this server has up to {core.options.max_topics} topics")
+    children = core.directory.children(ROOT if above is None else above.path)
+    if len(children) >= core.options.max_children:
+        raise RefusedError(Code.RESOURCE_TOO_LARGE, f"a topic has up to {core.options.max_children} directly below it")
+
+
+def _need_of_clients(core: Core, session: Session, *topics: Topic) -> None:
+    """See that topics are none that only the operator can make, since they are of another kind than those above them.
+
+    Raises:
+        RefusedError: 405.
+    """
+    for topic in topics:
+        above = core.directory.find(parent(topic.path))
+        if topic.kind is not (TopicKind.TOPIC if above is None else above.kind) and not session.owner.is_admin:
+            raise RefusedError(Code.NOT_ALLOWED, f"{topic.path} is the operator's, who alone can make it again")
+
+
+def remove(core: Core, session: Session, heard: Heard) -> Answer:
+    """Remove a topic, once the last of its messages was delivered; until then nothing new is published to it."""
+    command = _command(heard)
+    refuse_trash(command.topic)
+    topic = find_lasting(core, command.topic) if _is_actual(core, command.topic) else find_topic(core, command.topic)
+    need(core, session, topic.path, Right.TOPICS)
+    need_ordinary(topic)
+    _need_of_clients(core, session, topic)
+    if core.directory.children(topic.path) or core.directory.links(topic):
+        raise RefusedError(Code.CONFLICT, f"there are topics below {topic.path}, or virtual ones that lead to it")
+    pending = 0 if topic.target is not None else core.deliveries.pending_messages(topic.number)
+    core.finish_removal(core.directory.change(topic, is_removing=True))
+    return Answer(listing((f"{pending} messages pending",)))
+
+
+def _is_actual(core: Core, path: str) -> bool:
+    topic = core.directory.find(path)
+    return topic is None or topic.target is None
+
+
+def rename(core: Core, session: Session, heard: Heard) -> Answer:
+    """Give a topic, and all below it, another path; messages, subscriptions and links go with it."""
+    command = _command(heard)
+    assert command.target is not None
+    refuse_trash(command.topic)
+    refuse_trash(command.target)
+    topic = find_lasting(core, command.topic)
+    need(core, session, topic.path, Right.TOPICS)
+    need(core, session, command.target, Right.TOPICS)
+    need_ordinary(topic)
+    refuse_temporary(core, topic.path, command.target)
+    if core.directory.find(command.target) is not None or is_below(fold(command.target), topic.folded):
+        raise RefusedError(Code.CONFLICT, f"{command.target} is there, or below what it is to replace")
+    old = topic.path
+    moving = [topic, *core.directory.below(old)]
+    _need_of_clients(core, session, *moving)
+    path = _place(core, command.target)
+    listeners = core.announce.listeners(old)
+    core.directory.rename(topic, path)
+    core.subscriptions.follow(old, path)
+    core.deliveries.rename([(path + each.path[len(old) :], each.path) for each in moving])
+    core.announce.topic(listeners, old, f"RENAME {path}")
+    return OK
+
+
+def _place(core: Core, path: str) -> str:
+    """Make the parents of a path; return it as it is spelled below them."""
+    found, missing = _found_above(core, path)
+    _check_parent(core, found, more=len(missing), is_login=False)
+    if parent(path) == ROOT:
+        return path
+    above = make_path(core, parent(path))
+    return f"{above.path}/{path.rpartition('/')[2]}"
+
+
+def set_keywords(core: Core, session: Session, heard: Heard) -> Answer:
+    """Replace the keywords of a topic."""
+    command = _command(heard)
+    refuse_trash(command.topic)
+    topic = find_lasting(core, command.topic)
+    need(core, session, topic.path, Right.TOPICS)
+    need_ordinary(topic)
+    keywords = command.keywords or ()
+    core.directory.change(topic, keywords=keywords)
+    core.announce.topic(core.announce.listeners(topic.path), topic.path, f"KEYWORDS {format_keywords(keywords)}")
+    return OK
+
+
+def remove_message(core: Core, session: Session, heard: Heard) -> Answer:
+    """Remove one message, as state messages need it; the command is of later revisions."""
+    command = _command(heard)
+    refuse_trash(command.topic)
+    topic = core.directory.actual(find_lasting(core, command.topic))
+    need(core, session, topic.path, Right.PUBLISH)
+    need_own(core, session, topic.path)
+    message = core.messages.get(command.smuid)
+    if message is None or message.topic != topic.number or message.state not in KEPT:
+        raise RefusedError(Code.NOT_ACCEPTABLE, f"{topic.path} has no message {command.smuid}")
+    core.throw_away(message.smuid)
+    return OK
+
+
+def _command(heard: Heard) -> Command:
+    assert heard.command is not None
+    return heard.command

@@ -1,0 +1,252 @@
+"""The topics of a server, in memory as in its file.
+
+Spec: SMQP 2.2 (hierarchy, virtual topics, keywords), 2.2.2 (login topics).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+from brokers.smqp.protocol.topics import ROOT, child, covers, fold, parent
+from brokers.smqp.server.database import Database
+
+FOREVER: Final = -1.0
+"""How a timeout that never ends is stored; no value is one that is not set."""
+
+
+class TopicKind(StrEnum):
+    """Who gets the messages of a topic. The draft has only the first; clients cannot see or change it.
+
+    TOPIC: every subscribed account, also when it was away. SESSION: every session that subscribed, while it lasts.
+    QUEUE: one of the sessions that subscribed; the message stays until one has taken it.
+    """
+
+    TOPIC = "topic"
+    SESSION = "session"
+    QUEUE = "queue"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """One topic; a parameter that is None is the server's default.
+
+    Attributes:
+        number: its own, in the store.
+        path: as it was created.
+        folded: the same without case.
+        target: of a virtual topic, the number of the actual one.
+        keywords: as they were set.
+        is_removing: it takes no more messages, and goes when the last was delivered.
+        is_login: it is, or is above, a login topic.
+        kind: who gets its messages.
+        timeout: of its messages that have none, seconds; -1 for ever.
+        retry_timeout: seconds until a message is sent again.
+        max_retries: for one message to one client.
+        max_messages: that it may hold.
+        max_message: octets of one.
+        max_octets: of all its messages together.
+    """
+
+    number: int
+    path: str
+    folded: str
+    target: int | None
+    keywords: tuple[str, ...]
+    is_removing: bool
+    is_login: bool
+    kind: TopicKind
+    timeout: float | None = None
+    retry_timeout: float | None = None
+    max_retries: int | None = None
+    max_messages: int | None = None
+    max_message: int | None = None
+    max_octets: int | None = None
+
+
+class Owner(NamedTuple):
+    """Whose a temporary topic is: of an account, and of the session that created it."""
+
+    account: int
+    session: int
+
+
+TOPIC_COLUMNS: Final = tuple("id" if each.name == "number" else each.name for each in fields(Topic))
+PARAMETERS: Final = ("timeout", "retry_timeout", "max_retries", "max_messages", "max_message", "max_octets", "kind")
+"""What an administrator may set of a topic (SM-242)."""
+
+
+class Directory:
+    """The topics.
+
+    Attributes:
+        version: counts their changes.
+        owners: of the temporary ones, by path without case. They are in no file, as they end with their sessions.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.version = 0
+        self.owners: dict[str, Owner] = {}
+        self._by_path: dict[str, Topic] = {}
+        self._by_number: dict[int, Topic] = {}
+        self._children: dict[str, set[str]] = {}
+        self._links: dict[int, set[str]] = {}
+        self.reload()
+
+    def reload(self) -> None:
+        """Read all from the file again, as after what was written was undone."""
+        self.version += 1
+        for index in (self._by_path, self._by_number, self._children, self._links):
+            index.clear()
+        for row in self._database.rows(f"SELECT {', '.join(TOPIC_COLUMNS)} FROM topics"):  # noqa: S608 - names of columns
+            self._index(_topic(row))
+
+    # Looking
+
+    def __len__(self) -> int:
+        return len(self._by_number)
+
+    def find(self, path: str) -> Topic | None:
+        """Find a topic by its path, in any case; virtual ones too."""
+        return self._by_path.get(fold(path))
+
+    def owner(self, path: str) -> Owner | None:
+        """Say whose a temporary topic is; None for any other."""
+        return self.owners.get(fold(path))
+
+    def get(self, number: int) -> Topic:
+        """Return a topic by its number."""
+        return self._by_number[number]
+
+    def has(self, number: int) -> bool:
+        """Say whether a topic is there still."""
+        return number in self._by_number
+
+    def actual(self, topic: Topic) -> Topic:
+        """Return what a virtual topic leads to, or the topic itself."""
+        return topic if topic.target is None else self._by_number[topic.target]
+
+    def children(self, path: str) -> list[Topic]:
+        """List the topics directly below, by path."""
+        return [self._by_path[each] for each in sorted(self._children.get(fold(path), ()))]
+
+    def below(self, path: str) -> list[Topic]:
+        """List the topics below at any depth, by path."""
+        return list(self._walk(fold(path)))
+
+    def _walk(self, folded: str) -> Iterator[Topic]:
+        for each in sorted(self._children.get(folded, ())):
+            yield self._by_path[each]
+            yield from self._walk(each)
+
+    def matching(self, pattern: str, base: str, *, itself: bool = False) -> list[Topic]:
+        """List the topics that a pattern covers, all of which are at or below `base`."""
+        folded = fold(pattern)
+        found = [each for each in self._walk(fold(base)) if covers(folded, each.folded, itself=itself)]
+        first = self.find(base)
+        if first is not None and covers(folded, first.folded, itself=itself):
+            found.insert(0, first)
+        return found
+
+    def links(self, topic: Topic) -> list[Topic]:
+        """List the virtual topics that lead to one."""
+        return [self._by_path[each] for each in sorted(self._links.get(topic.number, ()))]
+
+    def all_of(self, kind: TopicKind) -> list[Topic]:
+        """List the topics of a kind."""
+        return [topic for topic in self._by_number.values() if topic.kind is kind]
+
+    # Changing
+
+    def add(self, path: str, kind: TopicKind, **values: Any) -> Topic:
+        """Add a topic; its parent is there."""
+        topic = Topic(
+            number=0,
+            path=path,
+            folded=fold(path),
+            kind=kind,
+            target=values.pop("target", None),
+            keywords=values.pop("keywords", ()),
+            is_login=values.pop("is_login", False),
+            is_removing=False,
+            **values,
+        )
+        row = _row(topic)[1:]
+        columns, marks = ", ".join(TOPIC_COLUMNS[1:]), ", ".join("?" * len(row))
+        number = self._database.insert(f"INSERT INTO topics ({columns}) VALUES ({marks})", *row)  # noqa: S608 - names of columns
+        topic = replace(topic, number=number)
+        self._index(topic)
+        self.version += 1
+        return topic
+
+    def change(self, topic: Topic, **values: Any) -> Topic:
+        """Change what a topic is, but for its path."""
+        return self._put(topic, replace(topic, **values))
+
+    def remove(self, topic: Topic) -> None:
+        """Remove a topic that has no children and no links to it."""
+        self._database.execute("DELETE FROM topics WHERE id = ?", topic.number)
+        self._unindex(topic)
+        self.owners.pop(topic.folded, None)
+        self.version += 1
+
+    def rename(self, topic: Topic, path: str) -> Topic:
+        """Move a topic and all below it to another path."""
+        moving = [topic, *self.below(topic.path)]
+        for each in moving:
+            self._unindex(each)
+        for each in moving:
+            new = path + each.path[len(topic.path) :]
+            moved = replace(each, path=new, folded=fold(new))
+            self._write(moved)
+            self._index(moved)
+        self.version += 1
+        return self._by_number[topic.number]
+
+    def _put(self, old: Topic, new: Topic) -> Topic:
+        self._write(new)
+        self._unindex(old)
+        self._index(new)
+        self.version += 1
+        return new
+
+    def _write(self, topic: Topic) -> None:
+        assignments = ", ".join(f"{column} = ?" for column in TOPIC_COLUMNS[1:])
+        number, *row = _row(topic)
+        self._database.execute(f"UPDATE topics SET {assignments} WHERE id = ?", *row, number)  # noqa: S608 - as above
+
+    def _index(self, topic: Topic) -> None:
+        self._by_path[topic.folded] = self._by_number[topic.number] = topic
+        self._children.setdefault(parent(topic.folded), set()).add(topic.folded)
+        if topic.target is not None:
+            self._links.setdefault(topic.target, set()).add(topic.folded)
+
+    def _unindex(self, topic: Topic) -> None:
+        del self._by_path[topic.folded], self._by_number[topic.number]
+        self._children[parent(topic.folded)].discard(topic.folded)
+        if topic.target is not None:
+            self._links[topic.target].discard(topic.folded)
+
+
+def _row(topic: Topic) -> list[Any]:
+    values = {each.name: getattr(topic, each.name) for each in fields(Topic)}
+    return list((values | {"keywords": ",".join(topic.keywords)}).values())
+
+
+def _topic(row: tuple[Any, ...]) -> Topic:
+    values = dict(zip((each.name for each in fields(Topic)), row, strict=True))
+    values["keywords"] = tuple(word for word in values["keywords"].split(",") if word)
+    values["kind"] = TopicKind(values["kind"])
+    values["is_removing"], values["is_login"] = bool(values["is_removing"]), bool(values["is_login"])
+    return Topic(**values)
+
+
+def all_paths(path: str) -> Iterator[str]:
+    """Name a topic and those above it, from the first level down, without `/`."""
+    above = ROOT
+    for part in path.split("/")[1:]:
+        above = child(above, part)
+        yield above

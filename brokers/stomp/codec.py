@@ -1,0 +1,318 @@
+"""From octets to frames: cutting them into whole frames, and reading those that come by the thousand. No I/O.
+
+Cutting takes time that grows with the length and no faster. stomp.py cuts too, but begins anew with each piece that
+holds a NUL, and copies what it holds for each frame: a message of 40 MiB with NULs in it took five seconds. So
+stomp.py is given whole frames, one at a time. The cutter reads no header but the one that says how long the body is.
+What it holds has a limit: the octets of a frame above it are let go as they come, and of the frame there is only
+what says which message it is.
+
+Reading takes a fifth of the time that stomp.py takes, to the same effect. It reads what brokers send and nothing
+else: anything out of the ordinary is left to stomp.py, which reads every frame.
+
+Spec: STOMP 1.2, augmented BNF; content-length; size limits; value encoding; repeated header entries.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Final, NamedTuple, TypeAlias
+
+from brokers.errors import ConnectionLostError
+from brokers.message import MAX_MESSAGE_OCTETS, TOO_LARGE
+from brokers.stomp.dialect import MESSAGE_HEADERS
+
+HEAD_ENDS: Final = re.compile(rb"\n\r?\n")
+"""The end of the headers."""
+
+LENGTH: Final = re.compile(rb"\ncontent-length:[ \t]*([0-9]+)[ \t]*\r?\n")
+DIGITS: Final = 12
+"""That a length has at most."""
+NUL: Final = 0
+ENDS_OF_LINES: Final = b"\r\n"
+LONGEST_END: Final = 3
+"""Octets that the end of the headers has at most."""
+
+MAX_HEAD_OCTETS: Final = 1 << 20
+MAX_HEADERS: Final = 10_000
+"""Octets and lines of the headers of a frame that are kept as they are."""
+
+LONGEST_LINE: Final = 4096
+"""Octets of a line that is kept of headers above the limit."""
+
+WORDS: Final = b"message"
+"""The header of ERROR that says why."""
+
+KEPT: Final = frozenset(each.encode() for each in MESSAGE_HEADERS | {"receipt-id"})
+"""Headers that are kept then: by these a message is known, acknowledged, and answered."""
+
+HEADERS_TOO_LARGE: Final = f"its headers have more than {MAX_HEAD_OCTETS} octets, or {MAX_HEADERS} lines"
+
+NO_MEMORY: Final = "there is no memory to read it"
+
+
+class Passed(NamedTuple):
+    """A frame that was passed over.
+
+    Attributes:
+        head: command and headers, with the empty line behind them; of headers above the limit those of `KEPT`.
+        size: octets of the body.
+        why: it was.
+    """
+
+    head: bytes
+    size: int
+    why: str
+
+
+Cut: TypeAlias = bytes | Passed
+
+
+class Cutter:
+    """Whole frames, out of octets that come in any pieces.
+
+    Args:
+        limit: octets of the body of a frame that is given out whole.
+    """
+
+    def __init__(self, limit: int = MAX_MESSAGE_OCTETS) -> None:
+        self._limit = limit
+        self._held = bytearray()
+        self._start = 0
+        self._looked = 0  # before this the next thing to look for is not
+        self._body = 0  # of the frame that begins at `start`, where its head is known
+        self._end = 0  # likewise, where its content-length told it
+        self._has_head = self._is_shortened = False
+        self._passing: _Passing | None = None
+
+    def cut(self, data: bytes) -> Iterator[Cut]:
+        """Take octets, and yield the frames that are whole with them, each with its NUL, or what is left of it.
+
+        Ends of lines between frames, which are signs of life, are dropped.
+
+        Raises:
+            ConnectionLostError: no NUL follows a body, or one is in headers of a message; where the next frame begins
+                is not known then.
+        """
+        self._hold(data)
+        while True:
+            if self._passing is None and self._is_whole():
+                yield self._whole()
+                self._begin_next(self._end)
+            elif self._passing is None or (end := self._passing.pass_over(self._held, self._start)) is None:
+                break
+            else:
+                yield self._passing.passed
+                self._passing = None
+                self._begin_next(end)
+        del self._held[: len(self._held) if self._passing else self._start]
+        self._looked, self._body = max(0, self._looked - self._start), max(0, self._body - self._start)
+        self._end -= self._start if self._end else 0
+        self._start = 0
+
+    def _hold(self, data: bytes) -> None:
+        """Add what came; where there is no memory for it, let go what there is of the frame.
+
+        Raises:
+            MemoryError: that is not even its head, or does not help.
+        """
+        try:
+            self._held += data
+        except MemoryError:
+            if not self.let_go():
+                raise
+            self._held += data
+
+    def let_go(self) -> bool:
+        """Let go what there is of a body, and pass over the rest, for want of memory; False if there is no body."""
+        if not self._has_head or self._passing is not None:
+            return False
+        self._pass(self._end - self._body - 1 if self._end else None, NO_MEMORY).pass_over(self._held, self._start)
+        self._held.clear()
+        self._start = 0
+        return True
+
+    def _whole(self) -> Cut:
+        with suppress(MemoryError):
+            return bytes(memoryview(self._held)[self._start : self._end])  # one copy, not two
+        return Passed(bytes(self._held[self._start : self._body]), self._end - self._body - 1, NO_MEMORY)
+
+    def _begin_next(self, start: int) -> None:
+        self._start = self._looked = start
+        self._end = self._body = 0
+        self._has_head = self._is_shortened = False
+
+    def _is_whole(self) -> bool:
+        """Look for the end of the frame that begins at `start`, and say whether it is there."""
+        if not self._has_head and not self._find_head():
+            return False
+        if self._passing is None and not self._end:
+            found = self._held.find(NUL, self._looked)
+            self._looked = len(self._held)
+            self._end = found + 1
+            if (self._end or self._looked) - self._body - bool(self._end) > self._limit:
+                self._end = 0
+                self._pass(None)
+        elif self._passing is None and self._end <= len(self._held) and self._held[self._end - 1] != NUL:
+            raise ConnectionLostError("the broker sent a frame that does not end where its content-length says")
+        return self._passing is None and 0 < self._end <= len(self._held)
+
+    def _find_head(self) -> bool:
+        """Look for the end of the headers, and for what they say of the end of the frame."""
+        held = self._held
+        while self._start < len(held) and held[self._start] in ENDS_OF_LINES:
+            self._start += 1
+        since = max(self._start, self._looked - LONGEST_END)
+        nul = held.find(NUL, since)  # first, so that nobody looks through what follows for each of many short frames
+        found = HEAD_ENDS.search(held, since, len(held) if nul < 0 else nul)
+        end = len(held) if found is None else found.end()
+        if found is None and nul >= 0:  # a frame that is not even as long as its headers
+            if held.startswith(b"MESSAGE", self._start):  # what follows may be the rest of it
+                raise ConnectionLostError("the broker sent a message whose headers have no end; a blank line is one")
+            self._has_head, self._looked, self._body = True, nul, nul
+            return True
+        self._looked = end
+        if found is None:
+            if end - self._start > MAX_HEAD_OCTETS:
+                self._shorten(end)
+            return False
+        self._has_head, self._body = True, end
+        is_large = self._is_shortened or end - self._start > MAX_HEAD_OCTETS
+        is_large = is_large or (end - self._start > MAX_HEADERS < held.count(b"\n", self._start, end))
+        length = LENGTH.search(held, self._start, end)
+        if length is not None and len(length[1]) > DIGITS:
+            raise ConnectionLostError("the broker sent a content-length that no frame has")
+        size = None if length is None else int(length[1])
+        if is_large or (size or 0) > self._limit:
+            self._pass(size, HEADERS_TOO_LARGE if is_large else "")
+        elif size is not None:
+            self._end = end + size + 1
+        return True
+
+    def _shorten(self, end: int) -> None:
+        """Let go the headers that came of a frame, but for those that are kept, and what came of a long line."""
+        last = self._held.rfind(b"\n", self._start, end) + 1
+        kept = _kept(bytes(self._held[self._start : last])) if last > self._start else b""
+        begin = max(last, self._start)
+        rest = bytes(self._held[begin : min(end, begin + LONGEST_LINE + 1)])  # whatever follows, it is as long already
+        self._held[self._start : end] = kept + rest
+        self._looked = len(self._held)
+        self._is_shortened = True
+
+    def _pass(self, size: int | None, why: str = "") -> _Passing:
+        """Begin to pass over the body of a frame, of which so many octets are to come, None for up to the next NUL."""
+        head = bytes(self._held[self._start : self._body])
+        if why == HEADERS_TOO_LARGE:
+            head = _kept(head) + b"\n"
+        self._start = self._body
+        self._passing = passing = _Passing(head, size, why, self._limit)
+        return passing
+
+
+def _kept(lines: bytes) -> bytes:
+    """Return the command, and the first of each header of `KEPT`, unless it is long; of words the beginning."""
+    command, *headers = lines.split(b"\n")
+    found: dict[bytes, bytes] = {}
+    for line in headers:
+        name = line.partition(b":")[0]
+        if name == WORDS or (name in KEPT and len(line) <= LONGEST_LINE):
+            found.setdefault(name, line)
+    return b"".join(line[:LONGEST_LINE] + b"\n" for line in (command, *found.values()))
+
+
+def passed_of(frame: bytes) -> Passed:
+    """Return what is left of a whole frame that there is no memory to read.
+
+    Raises:
+        MemoryError: there is not even enough for that.
+    """
+    end = HEAD_ENDS.search(frame)
+    if end is None:
+        raise MemoryError
+    return Passed(frame[: end.end()], len(frame) - end.end() - 1, NO_MEMORY)
+
+
+class _Passing:
+    """A body that is passed over: what was seen of it, and what is to come."""
+
+    def __init__(self, head: bytes, size: int | None, why: str, limit: int) -> None:
+        self._head = head
+        self._size = size
+        self._why = why
+        self._limit = limit
+        self._seen = 0
+
+    @property
+    def passed(self) -> Passed:
+        """What is left of the frame, once its end was seen."""
+        return Passed(self._head, self._seen, self._why or TOO_LARGE.format(self._seen, self._limit))
+
+    def pass_over(self, held: bytearray, start: int) -> int | None:
+        """Return where the frame ends, behind its NUL; None if it does not yet, then all that is held is of it.
+
+        Raises:
+            ConnectionLostError: see `Cutter.cut`.
+        """
+        end = held.find(NUL, start) if self._size is None else start + self._size - self._seen
+        if not start <= end < len(held):
+            self._seen += len(held) - start
+            return None
+        if held[end] != NUL:
+            raise ConnectionLostError("the broker sent a frame that does not end where its content-length says")
+        self._seen += end - start
+        return end + 1
+
+
+ESCAPED: Final = re.compile(r"\\(.)")
+MEANT: Final = {"\\": "\\", "c": ":", "n": "\n", "r": "\r"}
+"""What stands for what after a backslash; anything else there is no escape, and stays."""
+
+
+class Frame(NamedTuple):
+    """A frame, with the names that stomp.py has for its parts.
+
+    Attributes:
+        cmd: its command.
+        headers: of a name that comes twice the first value.
+        body: empty where it was passed over.
+        size: octets of the body that was passed over.
+        refusal: why it was; empty for a whole frame.
+    """
+
+    cmd: str
+    headers: dict[str, str]
+    body: bytes
+    size: int = 0
+    refusal: str = ""
+
+
+def read(frame: bytes) -> Frame | None:
+    """Read a whole frame with its NUL; None if its lines end in another way than with a line feed alone.
+
+    Of a header that comes twice the first counts; a line that is no header is dropped.
+    """
+    end = frame.find(b"\n\n")
+    if end < 0 or b"\r" in frame[:end]:
+        return None
+    command, *lines = frame[:end].decode("utf-8", "replace").split("\n")
+    headers: dict[str, str] = {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if name and colon:
+            if "\\" in value:
+                value = unescape(value)
+            if "\\" in name:
+                name = unescape(name)
+            if name not in headers:
+                headers[name] = value
+    return Frame(command, headers, frame[end + 2 : -1])
+
+
+def unescape(text: str) -> str:
+    """Return what a name or a value of a header means."""
+    if "\\" not in text:
+        return text
+    if "\\\\" in text:
+        return ESCAPED.sub(lambda found: MEANT.get(found[1], found[0]), text)
+    return text.replace("\\c", ":").replace("\\n", "\n").replace("\\r", "\r")

@@ -1,0 +1,175 @@
+"""Sessions beside a connection's own, whose temporary queues end before the connection does.
+
+ActiveMQ Classic ends a temporary queue with the session that made it, and in no other way. So one that is to end before
+is made in a session beside, an *annex*, together with some others; that is closed when the last of them has ended. What
+is sent over the connection's own session names such a queue as the broker does: by the session's name, which CONNECTED
+tells, and a number. Nothing rests on that being so: a message that is sent there has to arrive before one is used.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from threading import Event, Lock
+from time import monotonic
+from typing import Final, NamedTuple
+
+from brokers.errors import BrokerError
+from brokers.message import Destination, DestinationKind
+from brokers.stomp.dialect import ACTIVEMQ_CLASSIC
+from brokers.stomp.session import SUBSCRIBE, Link, Route, pack
+
+log = logging.getLogger(__name__)
+
+ROOM: Final = 50
+"""Queues that are made in one annex. The broker keeps them until the last has ended, so it is a few."""
+
+PATIENCE: Final = 5.0
+"""Seconds that making a queue may take, and closing an annex."""
+
+PAUSE: Final = 60.0
+"""Seconds after which it is tried again, once a queue could not be made."""
+
+QUEUE: Final = DestinationKind.TEMPORARY_QUEUE
+
+
+class Home(NamedTuple):
+    """Where a queue is consumed from, and what it is called there."""
+
+    link: Link
+    own: Destination
+
+
+@dataclass(slots=True, eq=False)
+class Annex:
+    """One session.
+
+    Attributes:
+        queues: those that have not ended, by the broker's address for them.
+        made: how many it ever had.
+        is_ours: it is in use; else its end is no loss.
+    """
+
+    link: Link
+    queues: dict[str, Home] = field(default_factory=dict)
+    made: int = 0
+    is_ours: bool = False
+
+
+class Annexes:
+    """All of one generation of a connection. Thread-safe.
+
+    Args:
+        main: the connection's own session. It is dropped when an annex is lost: destinations of a generation end
+            together.
+        new_id: makes identifiers that are used for nothing else.
+    """
+
+    def __init__(self, main: Link, new_id: Callable[[str], str]) -> None:
+        self.main = main
+        self._new_id = new_id
+        self._making = Lock()
+        self._annexes: list[Annex] = []
+        self._not_before = 0.0
+        self._is_over = False
+
+    def make(self, name: str) -> Destination:
+        """Make a queue, which its session calls by `name`.
+
+        Raises:
+            BrokerError: there is no further session, or its queues are called otherwise.
+        """
+        until = monotonic() + PATIENCE
+        with self._making:
+            if monotonic() < self._not_before:
+                raise BrokerError("a moment ago there was no further session")
+            try:
+                annex = next((each for each in self._annexes if each.made < ROOM), None) or self._open(until)
+                return self._make_in(annex, name, until)
+            except BrokerError as error:
+                self._not_before = monotonic() + PAUSE
+                log.warning("%s: temporary queues stay until the connection ends: %s", self.main, error)
+                raise
+
+    def _make_in(self, annex: Annex, name: str, until: float) -> Destination:
+        annex.made += 1
+        broker_name = f"{annex.link.session}:{annex.made}"
+        made = Destination(QUEUE, broker_name, address=ACTIVEMQ_CLASSIC.prefixes[QUEUE] + broker_name)
+        home = Home(annex.link, Destination(QUEUE, None, address=name))
+        try:
+            self._try(home, made, until)
+        except BaseException:
+            annex.made = ROOM  # its numbers are not what they seem
+            if not annex.queues:
+                self._annexes.remove(annex)
+                annex.is_ours = False
+                annex.link.drop()
+            raise
+        annex.queues[made.address or ""] = home
+        return made
+
+    def home(self, destination: Destination) -> Home | None:
+        """Return where a queue is consumed from; None for one that is not from here."""
+        found = (each.queues.get(destination.address or "") for each in list(self._annexes))
+        return next((each for each in found if each is not None), None)
+
+    def end(self, destination: Destination) -> bool:
+        """End a queue, and its annex with the last; False if it is not from here."""
+        with self._making:
+            annex = next((each for each in self._annexes if each.queues.pop(destination.address or "", None)), None)
+            if annex is None:
+                return False
+            if annex.queues:
+                return True
+            self._annexes.remove(annex)
+        annex.is_ours = False
+        annex.link.close(monotonic() + PATIENCE, lambda: b"")
+        return True
+
+    def close(self, until: float) -> None:
+        """Take leave of the broker in all sessions, before the monotonic clock shows `until`."""
+        self._is_over = True
+        for annex in list(self._annexes):
+            annex.is_ours = False
+            annex.link.close(until, lambda: b"")
+
+    def drop(self) -> None:
+        """End all sessions at once, waiting for nothing."""
+        self._is_over = True
+        for annex in list(self._annexes):
+            annex.is_ours = False
+            annex.link.drop()
+
+    def _open(self, until: float) -> Annex:
+        login = replace(self.main.login, client_id=None)  # which one session may have
+        annex = Annex(Link(login, lambda _: self._note_end(annex)))
+        annex.link.open(max(0.0, until - monotonic()))
+        self._annexes.append(annex)
+        annex.is_ours = True
+        if self._is_over:
+            self.drop()
+            raise self.main.lost()
+        return annex
+
+    def _note_end(self, annex: Annex) -> None:
+        if annex.is_ours:
+            self.main.drop()
+
+    def _try(self, home: Home, made: Destination, until: float) -> None:
+        """Send a message to a queue by the one name and receive it by the other."""
+        came, subscription = Event(), self._new_id("subscription")
+        route = Route(home.own.address or "", lambda headers, body: came.set(), lambda why: None)
+        home.link.route(subscription, route)
+        try:
+            self._ask(home.link, "SUBSCRIBE", {"id": subscription, "destination": home.own.address or ""}, until)
+            self._ask(self.main, "SEND", {"destination": made.address or "", "content-length": "0"}, until)
+            if not came.wait(max(0.0, until - monotonic())):
+                raise BrokerError(f"{home.link}: what was sent to {made} did not arrive there")
+        finally:
+            home.link.unroute(subscription)
+        self._ask(home.link, "UNSUBSCRIBE", {"id": subscription}, until)
+
+    def _ask(self, link: Link, command: str, headers: dict[str, str], until: float) -> None:
+        receipt = self._new_id(SUBSCRIBE if command == "SUBSCRIBE" else "receipt")
+        link.ask(pack(command, headers | {"receipt": receipt}), receipt, until - monotonic())

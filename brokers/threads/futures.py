@@ -1,0 +1,152 @@
+"""Futures of what a broker is asked for, and the executor on which a connection's futures and watchers call back.
+
+Callbacks run where they may call the connection again. The executor is made when it is first needed, and closed by a
+deadline.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from functools import partial
+from threading import Lock, current_thread
+from time import monotonic
+from typing import Final, TypeVar
+
+from brokers.threads.thread import Pool, Thread
+
+log = logging.getLogger(__name__)
+
+WORKERS: Final = 4
+
+
+class Callbacks:
+    """A lazily made thread pool. Most connections never need it: their callers wait for futures, or consume."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lock = Lock()
+        self._pool: Pool | None = None
+        self._is_closed = False
+
+    def executor(self) -> Executor:
+        """Return the pool.
+
+        Raises:
+            RuntimeError: it was closed, as a closed pool says too; the caller runs the callback itself.
+        """
+        with self._lock:
+            if self._is_closed:
+                raise RuntimeError("the connection is closed")
+            if self._pool is None:
+                self._pool = Pool(WORKERS, f"{self._name}-callback")
+            return self._pool
+
+    def call(self, function: Callable[[], object]) -> None:
+        """Call `function` on the pool; an exception that leaves it is logged."""
+        self.executor().submit(_call_logged, function)
+
+    def close(self, deadline: float) -> None:
+        """Let callbacks that are under way finish until the monotonic clock shows `deadline`; take no new ones."""
+        with self._lock:
+            self._is_closed = True
+            pool = self._pool
+        if pool is None:
+            return
+        pool.shutdown(wait=False)
+        left = deadline - monotonic()
+        if left > 0 and current_thread() not in pool.threads:  # a worker cannot wait for itself
+            # The pool can wait for its threads, but knows no deadline: so a thread waits for it, and that is joined.
+            waiter = Thread(target=pool.shutdown, name=f"{self._name}-close", daemon=True)
+            waiter.start()
+            waiter.join(left)
+
+
+def _call_logged(function: Callable[[], object]) -> None:
+    try:
+        function()
+    except Exception:
+        log.exception("a callback of the connection failed")
+
+
+T = TypeVar("T")
+
+
+class Completion(Future[T]):
+    """A future whose callbacks run on an executor, never on the thread that completed it.
+
+    So the thread that reads a socket can complete it, and a callback may call the connection again. An exception that
+    leaves a callback is logged, as `concurrent.futures` does.
+
+    Attributes:
+        revoke: has what was asked for not be done, if nothing of it was begun; says whether that was so.
+    """
+
+    def __init__(self, executor: Callable[[], Executor]) -> None:
+        super().__init__()
+        self._executor = executor
+        self.revoke: Callable[[], bool] | None = None
+
+    def withdraw(self) -> bool:
+        """Cancel what this stands for; True if nothing of it was begun, so that it never happens."""
+        is_revoked = self.revoke is not None and not self.done() and self.revoke()
+        self.cancel()
+        return is_revoked
+
+    def add_done_callback(self, fn: Callable[[Future[T]], object]) -> None:
+        """Call `fn(future)` on the executor once this is done."""
+        super().add_done_callback(partial(self._elsewhere, fn))
+
+    def on_settled(self, fn: Callable[[Future[T]], object]) -> None:
+        """Call `fn(future)` on the very thread that settles this: for book-keeping that never blocks."""
+        super().add_done_callback(fn)
+
+    def settle(self, result: T, error: BaseException | None = None) -> None:
+        """Complete this with `result`, or with `error` if there is one; a cancelled one is left alone."""
+        if self.set_running_or_notify_cancel():
+            if error is None:
+                self.set_result(result)
+            else:
+                self.set_exception(error)
+
+    def _invoke_callbacks(self) -> None:
+        """Forget the callbacks once they were called: most know this future, so what it holds would wait for the
+        garbage collector, which may be a while for a large answer. The library keeps them."""
+        super()._invoke_callbacks()  # type: ignore[misc]
+        self._done_callbacks.clear()  # type: ignore[attr-defined]
+
+    def _elsewhere(self, fn: Callable[[Future[T]], object], future: Future[T]) -> None:
+        try:
+            self._executor().submit(_call_back, fn, future)
+        except RuntimeError:  # the executor was shut down: the owner is closing, and this is its thread
+            fn(future)
+
+
+class NearCompletion(Completion[T]):
+    """A completion whose callbacks may run where `on_delivery` is called; of one that is done, at once.
+
+    Args:
+        run: has a callback run there.
+    """
+
+    def __init__(self, run: Callable[[Callable[[], None]], None]) -> None:
+        super().__init__(_nowhere)
+        self._run = run
+
+    def _elsewhere(self, fn: Callable[[Future[T]], object], future: Future[T]) -> None:
+        try:
+            self._run(partial(_call_back, fn, future))
+        except RuntimeError:  # as above
+            fn(future)
+
+
+def _nowhere() -> Executor:
+    raise RuntimeError("there is no executor")
+
+
+def _call_back(fn: Callable[[Future[T]], object], future: Future[T]) -> None:
+    try:
+        fn(future)
+    except Exception:
+        log.exception("a callback of %r failed", future)

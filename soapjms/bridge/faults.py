@@ -1,0 +1,88 @@
+"""What an HTTP client is told when there is no answer of the service: a status, and a SOAP fault where it reads one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Final
+
+from starlette.responses import PlainTextResponse, Response
+
+from soapjms.bridge.message import written
+from soapjms.protocol.envelope import Blame, Fault, build_fault
+from soapjms.protocol.errors import CallFailedError, CallTimeoutError, SendOutcome
+from soapjms.protocol.limits import Excess
+from soapjms.protocol.names import SoapVersion
+
+NO_STORE: Final = {"Cache-Control": "no-store"}
+RETRY: Final = {"Retry-After": "1"}
+TOO_BIG: Final = frozenset({"size", "unpacked", "ratio", "text"})
+"""The limits that a body breaks by its size, rather than by what is in it."""
+
+
+class RefusedError(Exception):
+    """A request that gets no answer from a service.
+
+    Args:
+        status: of the HTTP response.
+        text: for people.
+        headers: of the HTTP response.
+        is_soap: the client reads SOAP, as far as that is known.
+    """
+
+    def __init__(
+        self, status: HTTPStatus, text: str, headers: Mapping[str, str] | None = None, *, is_soap: bool = True
+    ) -> None:
+        super().__init__(text)
+        self.status = status
+        self.headers = dict(headers or {})
+        self.is_soap = is_soap
+
+    def response(self, version: SoapVersion | None) -> Response:
+        """Make the response: a fault in the version that the client speaks, else a line of text."""
+        if version is None or not self.is_soap:
+            return PlainTextResponse(f"{self}\n", self.status, {**NO_STORE, **self.headers})
+        blame = Blame.SENDER if self.status < HTTPStatus.INTERNAL_SERVER_ERROR else Blame.RECEIVER
+        return soap_response(*written_fault(version, f"{self}", blame), self.status, self.headers)
+
+
+def written_fault(version: SoapVersion, text: str, blame: Blame) -> tuple[bytes, str]:
+    """Return a fault as a body, and its content type."""
+    return written(build_fault(version, text, blame=blame))
+
+
+def soap_response(
+    body: bytes, content_type: str, status: int = HTTPStatus.OK, headers: Mapping[str, str] | None = None
+) -> Response:
+    """Make the response for an envelope."""
+    return Response(body, status, {**NO_STORE, **(headers or {}), "Content-Type": content_type})
+
+
+def too_big(excess: Excess | None, text: str) -> RefusedError:
+    """Make the refusal of a body that cannot be read."""
+    is_size = excess is not None and excess.limit in TOO_BIG
+    return RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE if is_size else HTTPStatus.BAD_REQUEST, text)
+
+
+def failed(error: CallFailedError) -> RefusedError:
+    """Make the refusal for a call without a response that can be used.
+
+    What was not sent may be called again; what the broker refused it would likely refuse again. Of anything else it is
+    not known whether the service works on it.
+    """
+    if error.is_known:
+        is_unsent = error.outcome is SendOutcome.NOT_SENT
+        return RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, f"{error}", RETRY if is_unsent else None)
+    is_late = isinstance(error, CallTimeoutError)
+    return RefusedError(HTTPStatus.GATEWAY_TIMEOUT if is_late else HTTPStatus.BAD_GATEWAY, f"{error}")
+
+
+def status_of(fault: Fault | None) -> HTTPStatus:
+    """Return the status of a response.
+
+    Spec: SOAP 1.1 6.2; SOAP 1.2 Part 2 7.5.2.2 table 20.
+    """
+    if fault is None:
+        return HTTPStatus.OK
+    is_sender = fault.version is SoapVersion.SOAP_12 and fault.code == f"{{{fault.version.namespace}}}Sender"
+    return HTTPStatus.BAD_REQUEST if is_sender else HTTPStatus.INTERNAL_SERVER_ERROR

@@ -1,0 +1,375 @@
+"""Listening for HTTP: uvicorn on a thread of its own, for a program whose main thread waits for signals.
+
+What uvicorn does not do is here: room for connections, in all and for each address; times for heads, for answers that
+nobody takes, and for TLS handshakes; and heads that a proxy might read otherwise are refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import socket
+import ssl
+from collections.abc import Callable
+from functools import partial
+from http import HTTPStatus
+from struct import pack
+from types import TracebackType
+from typing import Any, Final, Self
+from weakref import ref
+
+try:
+    import uvicorn
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+except ImportError as _error:
+    raise ImportError(f"soapjms.bridge.listener needs uvicorn ({_error}): pip install 'soapjms[bridge]'") from _error
+
+import h11
+
+from brokers.files import check_files
+from brokers.listeners.descriptors import bounded
+from brokers.listeners.handshakes import Handshakes
+from brokers.listeners.reach import check_reach
+from brokers.listeners.room import Held, Room
+from brokers.threads.thread import Thread
+from soapjms.bridge.pace import END, PIECE, PIECE_TIMEOUT
+from soapjms.bridge.strict_http import MAX_HEAD, StrictConnection
+from soapjms.protocol.errors import UsageError
+from soapjms.validation import at_least_one, finite, host_and_port
+
+log = logging.getLogger("soapjms.bridge")
+
+MAX_CONNECTIONS: Final = 500
+"""Connections at a time. With those that wait to be accepted, fewer than the 1,024 files that a process may open."""
+
+BACKLOG: Final = 128
+"""Connections that wait to be accepted."""
+
+OPEN: Final = "or the word that anybody may (--open, is_open=True), as where a proxy asks for a login"
+
+JOIN_TIMEOUT: Final = 5.0
+
+_AT_ONCE: Final = pack("ii", 1, 0)
+"""SO_LINGER: what was not sent is given up, also by the system."""
+
+
+UNREAD: Final = (h11.SEND_BODY, h11.ERROR)
+"""Where a client is that has more to send than we have read."""
+
+MAX_PROBLEM: Final = 500
+"""Characters of what is said of a request that is none."""
+
+_BYTEARRAY: Final = re.compile(r"bytearray\((b(['\"]).*?\2)\)", re.DOTALL)
+
+
+class Closing:
+    """A transport that lingers: where the client still sends, it is closed once the client has read the answer.
+
+    If it was closed at once, with octets of the client unread, the system would tell the client that the connection was
+    reset, and drop the answer. So it says that no more comes, and what does come is dropped until the client has closed
+    its side, or whoever looks at the time ends the connection.
+
+    Args:
+        transport: it.
+        is_unread: says whether the client still sends.
+
+    Attributes:
+        is_lingering: it is closed but for that.
+    """
+
+    def __init__(self, transport: asyncio.Transport, is_unread: Callable[[], bool]) -> None:
+        self._transport = transport
+        self._is_unread = is_unread
+        self.is_lingering = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def is_closing(self) -> bool:
+        """Say whether nothing more is to be written."""
+        return self.is_lingering or self._transport.is_closing()
+
+    def close(self) -> None:
+        """Close, now or as soon as the client has; called again, now."""
+        if self.is_closing() or not self._is_unread():
+            self._transport.close()
+            return
+        self.is_lingering = True
+        if self._transport.can_write_eof():  # not with TLS, where the answer has a length
+            self._transport.write_eof()
+        self._transport.resume_reading()
+
+
+class PatientProtocol(H11Protocol):
+    """HTTP/1.1 that ends a connection whose client keeps it waiting for too long; uvicorn itself waits for ever.
+
+    The body of a request is waited for by the application, which answers that it did not come.
+    """
+
+    def __init__(self, *, room: Room, timeout: float, **given: Any) -> None:
+        super().__init__(**given)
+        self.conn: StrictConnection = StrictConnection(h11.SERVER, MAX_HEAD)
+        self.app_state = {**self.app_state, END: partial(_end, ref(self))}
+        self._room, self._timeout = room, timeout
+        self._held: Held | None = None
+        self._look_later: asyncio.TimerHandle | None = None
+        self._received = 0
+        self._unsent = 0
+
+    # The life of a connection
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin; somebody else may have to go."""
+        self._closing = Closing(transport, lambda: self.conn.their_state in UNREAD)
+        super().connection_made(self._closing)  # type: ignore[arg-type] # which has all that a transport has
+        self._look_later = self.loop.call_later(self._timeout, self._look)
+        self._held = self._room.enter(self.client[0] if self.client else "", 1, self.end)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        if self._look_later is not None:
+            self._look_later.cancel()
+        if self._held is not None:
+            self._room.leave(self._held)
+        super().connection_lost(exc)
+
+    def end(self) -> None:
+        """End the connection at once; what it has not sent is given up."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True  # so that nobody complains about an answer that is not whole
+        if self.transport.get_write_buffer_size():
+            self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
+        self.transport.abort()
+
+    # Whether the client keeps us waiting
+
+    def data_received(self, data: bytes) -> None:
+        """Read; what comes behind a request that was refused is dropped."""
+        if self._closing.is_lingering:
+            return
+        self._received += len(data)
+        if self._received >= PIECE and not self.flow.write_paused:
+            self._begin()
+        super().data_received(data)
+        self._note()
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request."""
+        self._begin()
+        super().on_response_complete()
+        self._note()
+
+    def pause_writing(self) -> None:
+        """Wait until the client takes what was written."""
+        super().pause_writing()
+        self._begin()
+        self._note()
+
+    def resume_writing(self) -> None:
+        """Go on."""
+        super().resume_writing()
+        self._begin()
+        self._note()
+
+    def _begin(self) -> None:
+        """Let the time of the client begin anew, once it keeps us waiting."""
+        self._received = 0
+        if self._held is not None:
+            self._room.works(self._held)
+
+    def _note(self) -> None:
+        assert self._held is not None
+        cycle = self.cycle
+        if not (cycle is None or cycle.response_complete or cycle.more_body or self.flow.write_paused):
+            self._room.works(self._held)
+        elif self._held.since is None:
+            self._room.waits(self._held)
+            self._unsent = self.transport.get_write_buffer_size()
+
+    def _look(self) -> None:
+        """End the connection if the client has kept it waiting for too long."""
+        assert self._held is not None
+        now = self.loop.time()
+        if self.flow.write_paused:
+            unsent = self.transport.get_write_buffer_size()
+            if unsent <= self._unsent - PIECE:
+                self._unsent = unsent
+                self._room.waits(self._held)
+        cycle = self.cycle
+        is_uploading = cycle is not None and cycle.more_body and not cycle.response_complete
+        is_uploading = is_uploading and not self._closing.is_lingering
+        since = now if self._held.since is None or is_uploading else self._held.since
+        if since + self._timeout <= now:
+            self.end()
+            return
+        self._look_later = self.loop.call_later(since + self._timeout - now, self._look)
+
+    # What is no request
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no request, and say why.
+
+        Spec: RFC 9112 6.3, by which the connection is closed then.
+        """
+        problem = self.conn.problem
+        text = _BYTEARRAY.sub(r"\1", f"{problem or msg}")[:MAX_PROBLEM]
+        log.info("refused what is no request: %s", text)
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            status = HTTPStatus(problem.error_status_hint if problem is not None else HTTPStatus.BAD_REQUEST)
+            headers = [("Content-Type", "text/plain; charset=utf-8"), ("Connection", "close")]
+            for event in (
+                h11.Response(status_code=status, headers=headers, reason=status.phrase),
+                h11.Data(data=f"{text}\n".encode("ascii", "backslashreplace")),
+                h11.EndOfMessage(),
+            ):
+                self.transport.write(self.conn.send(event) or b"")
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        self.transport.close()
+
+
+def _end(protocol: ref[PatientProtocol]) -> None:
+    """End a connection, if there still is one; it is not kept for that."""
+    found = protocol()
+    if found is not None:
+        found.end()
+
+
+def _protocols(tls: ssl.SSLContext | None, room: Room, timeout: float) -> Callable[..., asyncio.Protocol]:
+    """Return what makes the protocol of each connection, as uvicorn asks for it."""
+    handshakes = Handshakes(room, timeout)
+
+    def protocol(**given: Any) -> asyncio.Protocol:
+        http = PatientProtocol(room=room, timeout=timeout, **given)
+        return http if tls is None else handshakes.before(http, tls)
+
+    return protocol
+
+
+class Listener:
+    """Serves an ASGI application over HTTP/1.1. A `with` statement starts and stops it.
+
+    When there are too many connections, the one ends whose client has kept us waiting longest.
+
+    Args:
+        app: the application.
+        address: HOST:PORT; port 0 for any that is free, and in `[...]` an IPv6 address.
+        grace: seconds that requests under way have to end in when it is stopped.
+        certificate: a PEM file for TLS, with the chain; None for HTTP in the clear.
+        key: its private key, if that is another file.
+        is_open: clients of other machines may come as they are; without that it listens at addresses of this machine
+            alone. It asks nobody for a login: the application may, or a proxy before it.
+        max_connections: at a time; half of them from one address.
+        client_timeout: seconds that a client has for a TLS handshake, for the head of a request, and to take every
+            64 KiB of an answer; then its connection ends.
+
+    Raises:
+        UsageError: the address is none, or cannot be listened at, or other machines reach it; a file for TLS cannot be
+            used.
+    """
+
+    def __init__(
+        self,
+        app: Any,
+        address: str,
+        *,
+        grace: float = 30.0,
+        certificate: str | None = None,
+        key: str | None = None,
+        is_open: bool = False,
+        max_connections: int = MAX_CONNECTIONS,
+        client_timeout: float = PIECE_TIMEOUT,
+    ) -> None:
+        if key is not None and certificate is None:
+            raise UsageError(f"TLS cannot be set up with the key {key} alone; give its certificate too")
+        room = Room(bounded(at_least_one("max_connections", max_connections), 1, "connections"), "connections")
+        tls = None if certificate is None else _tls(certificate, key)
+        protocol: Any = _protocols(tls, room, finite(client_timeout, "client_timeout"))
+        config = uvicorn.Config(
+            app,
+            http=protocol,
+            ws="none",
+            loop="asyncio",
+            lifespan="off",
+            log_config=None,
+            log_level="error",  # what clients do wrong is told by `soapjms.bridge`, and fills no log
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            backlog=BACKLOG,
+            timeout_graceful_shutdown=max(1, round(grace)),
+        )
+        config.load()
+        self._scheme = "http" if tls is None else "https"
+        self._socket = _bound(address, is_open=is_open)
+        self._server = uvicorn.Server(config)
+        self._thread = Thread(target=self._run, name="soapjms-http", daemon=True)
+        self._grace = grace
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        port: int = self._socket.getsockname()[1]
+        return port
+
+    @property
+    def url(self) -> str:
+        """How it is reached from this machine, without a slash at its end."""
+        host, port = self._socket.getsockname()[:2]
+        return f"{self._scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+
+    @property
+    def is_running(self) -> bool:
+        """It serves, or is about to."""
+        return self._thread.is_alive()
+
+    def start(self) -> Self:
+        """Begin to serve; who connects at once waits a moment."""
+        self._thread.start()
+        return self
+
+    def stop(self) -> bool:
+        """Take no more requests, and wait for those under way; return whether all ended in time."""
+        self._server.should_exit = True
+        if self._thread.is_alive():
+            self._thread.join(self._grace + JOIN_TIMEOUT)
+        self._socket.close()
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        self._server.run([self._socket])
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def _tls(certificate: str, key: str | None) -> ssl.SSLContext:
+    try:
+        check_files(certificate, key)
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(certificate, key)
+    except OSError as error:  # what ssl raises is one
+        raise UsageError(f"TLS cannot be set up with {certificate}: {error}") from error
+    return context
+
+
+def _bound(address: str, *, is_open: bool) -> socket.socket:
+    host, port = host_and_port(address)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        made = socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise UsageError(f"cannot listen at {address}: {error}") from error
+    try:
+        if not is_open:
+            check_reach(made, OPEN)
+    except ValueError as error:
+        raise UsageError(f"cannot listen at {address}: {error}") from error
+    return made

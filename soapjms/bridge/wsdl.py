@@ -1,0 +1,241 @@
+"""The WSDL of a service over JMS as HTTP clients get it: one port, over HTTP, at the bridge's own address.
+
+What it imports from files beside it is published with it, by numbers: a client never names a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+from xml.sax.saxutils import escape
+
+from lxml import etree
+
+from soapjms.protocol import xml
+from soapjms.protocol.errors import InvalidWsdlError, UsageError
+from soapjms.protocol.names import EDITION_OF_NAMESPACE, Mep
+from soapjms.protocol.text import shown
+from soapjms.protocol.wsdl import Description, Port
+from soapjms.protocol.wsdl.documents import MAX_DOCUMENTS, MAX_OCTETS, WSDL11, WSDL20, Document
+from soapjms.protocol.wsdl.wsdl11 import soap_element
+from soapjms.protocol.wsdl.wsdl20 import WSOAP
+from soapjms.wsdl import Files, read_wsdl
+
+XSD: Final = "http://www.w3.org/2001/XMLSchema"
+REFERENCES: Final[Mapping[str, str]] = {
+    f"{{{WSDL11}}}import": "location",
+    f"{{{WSDL20}}}import": "location",
+    f"{{{WSDL20}}}include": "location",
+    **{f"{{{XSD}}}{each}": "schemaLocation" for each in ("import", "include", "redefine", "override")},
+}
+"""Elements that name another document, and the attribute in which they do."""
+
+TRANSPORTS: Final[Mapping[str, str]] = {
+    f"{{{WSDL11}}}binding": "http://schemas.xmlsoap.org/soap/http",
+    f"{{{WSDL20}}}binding": "http://www.w3.org/2003/05/soap/bindings/HTTP/",
+}
+PORTS: Final = (f"{{{WSDL11}}}port", f"{{{WSDL20}}}endpoint")
+HERE: Final = "http://here.soapjms.invalid/"
+"""Stands for the address of the bridge until somebody asks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A WSDL with its imports, ready to be told.
+
+    Attributes:
+        documents: the WSDL first, then what it imports; `HERE` is where the address goes.
+        one_way: the actions and the elements of operations that nobody answers, and of no others.
+    """
+
+    documents: Sequence[bytes]
+    one_way: frozenset[str]
+
+    def document(self, number: int, address: str) -> bytes:
+        """Return a document with the address of the bridge in it.
+
+        Raises:
+            IndexError: there is none of that number.
+        """
+        if number < 0:
+            raise IndexError(number)
+        return self.documents[number].replace(HERE.encode(), escape(address, {'"': "&quot;"}).encode())
+
+
+def port_of(described: Description, name: str | None) -> Port:
+    """Return the port called `name`; without a name the only one over JMS, or the only one there is.
+
+    Raises:
+        UsageError: there is no such port, or more than one.
+    """
+    if name is None and len(described.ports) == 1:
+        return described.ports[0]
+    return described.port(name)
+
+
+def published(path: str | Path, name: str | None = None) -> tuple[Port, Published]:
+    """Read a WSDL for HTTP clients.
+
+    Its JMS bindings become bindings over HTTP, and lose their soapjms elements; the other ports are left out.
+
+    Args:
+        path: of the file. What it imports is read from below its folder; what is elsewhere stays as it is written.
+        name: the port.
+
+    Returns:
+        The port as it is over JMS, or whatever it is over; and the WSDL.
+
+    Raises:
+        InvalidWsdlError: it cannot be read.
+        UsageError: there is no such port, or more than one.
+    """
+    port = port_of(read_wsdl(path), name)
+    if port.soap_version is None:
+        raise UsageError(f"{path}: the port {port.name!r} is no SOAP port, so no SOAP client can call it")
+    documents = _Documents(Files(Path(path), ())).read(str(path))
+    one_way = frozenset(_one_way(port, documents))
+    return port, Published([_over_http(each, port) for each in documents], one_way)
+
+
+# The documents
+
+
+class _Documents:
+    """A WSDL and what it imports, each once, with references by number."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._found: list[Document] = []
+        self._numbers: dict[str, int] = {}
+        self._octets = 0
+
+    def read(self, name: str) -> list[Document]:
+        self._add(name, self._files.first())
+        for document in self._found:  # it grows meanwhile
+            for element in document.root.iter(*REFERENCES):
+                self._number(document, element)
+        return self._found
+
+    def _add(self, name: str, octets: bytes) -> int:
+        self._octets += len(octets)
+        if len(self._found) == MAX_DOCUMENTS or self._octets > MAX_OCTETS:
+            raise InvalidWsdlError(
+                f"{name}: the WSDL has more than {MAX_DOCUMENTS} documents, or {MAX_OCTETS >> 20} MiB with its imports"
+            )
+        try:
+            self._found.append(Document(name, xml.parse(octets)))
+        except ValueError as error:
+            raise InvalidWsdlError(f"{name}: {error}") from None
+        self._numbers[name] = len(self._found) - 1
+        return self._numbers[name]
+
+    def _number(self, document: Document, element: etree._Element) -> None:
+        attribute = REFERENCES[str(element.tag)]
+        location = element.get(attribute, "").strip()
+        if not location or not _is_local(location):
+            return
+        loaded = self._files.load(location, document.file)
+        known = self._numbers.get(loaded.name)
+        number = self._add(loaded.name, loaded.octets) if known is None else known
+        element.set(attribute, f"{HERE}?doc={number}")
+
+
+def _is_local(location: str) -> bool:
+    try:
+        return urlsplit(location).scheme in ("", "file")
+    except ValueError:  # its text repeats what is before the host
+        raise InvalidWsdlError(f"the import of {shown(location)} is no URI: look at its host") from None
+
+
+def _over_http(document: Document, port: Port) -> bytes:
+    """Make of a document what HTTP clients get."""
+    root = document.root
+    for each in [each for space in EDITION_OF_NAMESPACE for each in root.iter(f"{{{space}}}*")]:
+        parent = each.getparent()
+        if parent is not None:
+            parent.remove(each)
+    for binding in root.iter(*TRANSPORTS):
+        _set_transport(binding)
+    for element in list(root.iter(*PORTS)):
+        parent = element.getparent()
+        assert parent is not None, "a port is in a service"
+        if (parent.get("name"), element.get("name")) == (port.service.name, port.name):
+            _set_address(element)
+        else:
+            parent.remove(element)
+    known = {prefix for each in root.iter(etree.Element) for prefix in each.nsmap if prefix}
+    ours = {prefix for prefix, space in root.nsmap.items() if space in EDITION_OF_NAMESPACE}
+    etree.cleanup_namespaces(root, keep_ns_prefixes=sorted(known - ours))  # names in values need the others
+    return etree.tostring(root, encoding="utf-8", xml_declaration=True)
+
+
+def _set_transport(binding: etree._Element) -> None:
+    wanted, attribute = TRANSPORTS[str(binding.tag)], f"{{{WSOAP}}}protocol"
+    soap, _ = soap_element(binding, "binding")
+    if soap is not None and soap.get("transport", "").strip() in EDITION_OF_NAMESPACE:
+        soap.set("transport", wanted)
+    if binding.get(attribute, "").strip() in EDITION_OF_NAMESPACE:
+        binding.set(attribute, wanted)
+
+
+def _set_address(port: etree._Element) -> None:
+    address, _ = soap_element(port, "address")
+    if address is not None:
+        address.set("location", HERE)
+    elif port.tag == f"{{{WSDL20}}}endpoint":
+        port.set("address", HERE)
+
+
+# What nobody answers
+
+
+def _one_way(port: Port, documents: Sequence[Document]) -> Iterator[str]:
+    """Yield the actions and elements by which a one-way operation is told from all others."""
+    elements = dict(_elements(port, documents))
+    told: dict[str, set[Mep | None]] = {}
+    for operation in port.operations:
+        for each in (operation.soap_action, elements.get(operation.name)):
+            if each:
+                told.setdefault(each, set()).add(operation.mep)
+    yield from (each for each, patterns in told.items() if patterns == {Mep.ONE_WAY})
+
+
+def _elements(port: Port, documents: Sequence[Document]) -> Iterator[tuple[str, str]]:
+    """Yield operations, each with the element in the body of its request. Of overloaded ones the last counts."""
+    assert port.binding is not None, "it has a SOAP version"
+    interface = port.binding.interface
+    messages = {
+        document.name_of(message): document.qname(part, "element")
+        for document in documents
+        for message in document.root.iterfind(f"{{{WSDL11}}}message")
+        for part in list(message.iterfind(f"{{{WSDL11}}}part"))[:1]
+    }
+    for document in documents:
+        for operation in document.root.iterfind(f"{{{WSDL11}}}portType/{{{WSDL11}}}operation"):
+            parent, asked = operation.getparent(), operation.find(f"{{{WSDL11}}}input")
+            if parent is not None and document.name_of(parent) == interface and asked is not None:
+                yield operation.get("name", ""), messages.get(document.qname(asked, "message"), "")
+        for operation in document.root.iterfind(f"{{{WSDL20}}}interface/{{{WSDL20}}}operation"):
+            parent, asked = operation.getparent(), operation.find(f"{{{WSDL20}}}input")
+            if parent is not None and document.name_of(parent) == interface and asked is not None:
+                yield operation.get("name", ""), document.qname(asked, "element")
+    yield from _rpc_wrappers(port, documents)
+
+
+def _rpc_wrappers(port: Port, documents: Sequence[Document]) -> Iterator[tuple[str, str]]:
+    """Yield the operations of the RPC style: their element is called as they are, in the namespace of soap:body."""
+    for document in documents:
+        for operation in document.root.iterfind(f"{{{WSDL11}}}binding/{{{WSDL11}}}operation"):
+            binding = operation.getparent()
+            if binding is None or document.name_of(binding) != port.binding_name:
+                continue
+            (soap, _), (whole, _) = soap_element(operation, "operation"), soap_element(binding, "binding")
+            asked = operation.find(f"{{{WSDL11}}}input")
+            body = None if asked is None else soap_element(asked, "body")[0]
+            styles = [None if each is None else each.get("style") for each in (soap, whole)]
+            if body is not None and next((each for each in styles if each), "document") == "rpc":
+                name = operation.get("name", "")
+                yield name, f"{{{body.get('namespace', '')}}}{name}"

@@ -1,0 +1,11 @@
+"""Capture logs: recording messages as they pass, hiding what must not be written, and tapping a broker.
+
+Judging what was captured belongs in `soapjms.replay`, the format of a line in `soapjms.protocol.record`.
+"""
+
+from soapjms.capture.masking import Mask
+from soapjms.capture.recorder import Recorder, Tap
+from soapjms.capture.sources import tap_point
+from soapjms.capture.tap import Capture
+
+__all__ = ["Capture", "Mask", "Recorder", "Tap", "tap_point"]

@@ -1,0 +1,101 @@
+"""How commands that talk to a broker find it: the options, the connection, the service's address."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from brokers.connection import Connection
+from brokers.errors import BrokerError
+from brokers.naming import Names
+from brokers.schemes import connect
+from soapjms.cli.commands import SECONDS
+from soapjms.cli.wsdl import ALLOW_OPTION
+from soapjms.client.client import DEFAULT_TIMEOUT
+from soapjms.destinations import connect_uri
+from soapjms.protocol.errors import UsageError
+from soapjms.protocol.wsdl import Port
+from soapjms.wsdl import read_wsdl
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+CONNECTION_OPTION: Final = click.option(
+    "--connection", metavar="URL", help="URL of the broker. With a password, better in SOAPJMS_CONNECTION."
+)
+TIMEOUT_OPTION: Final = click.option(
+    "--timeout", type=SECONDS, default=DEFAULT_TIMEOUT, show_default=True,
+    metavar="SECONDS", help="How long to wait for the connection, and for an answer.",
+)  # fmt: skip
+
+
+def place_options(function: F, default_port: str = "the only SOAP/JMS port") -> F:
+    """Add the options that say where a service is; `place_of` and `read_names` take them."""
+    options = (
+        click.option("--uri", metavar="URI", help="Where the service is: a jms: URI."),
+        click.option("--wsdl", metavar="FILE", help="Or a WSDL that says it."),
+        click.option("--port", metavar="PORT", help=f"Port of the WSDL, or SERVICE/PORT.  [default: {default_port}]"),
+        ALLOW_OPTION,
+        click.option("--names", metavar="FILE", help="JNDI names: jndi.properties, or a .toml file."),
+    )
+    for each in reversed(options):
+        function = each(function)
+    return function
+
+
+def place_of(uri: str | None, wsdl: str | None, port: str | None, allow: tuple[str, ...] = ()) -> str | Port:
+    """Return where the service is: the URI, or a port of the WSDL.
+
+    Raises:
+        click.UsageError: both or none is given, or a port of a URI.
+        InvalidWsdlError, UsageError: the WSDL or the port cannot be used.
+    """
+    if (uri is None) == (wsdl is None):
+        raise click.UsageError("give either --uri or --wsdl")
+    if wsdl is not None:
+        return read_wsdl(wsdl, allow=allow).port(port)
+    if port is not None:
+        raise click.UsageError("--port is for a WSDL; a URI has no ports")
+    assert uri is not None
+    return uri
+
+
+def read_names(path: str | None) -> Names | None:
+    """Read JNDI names: of a `.toml` file as TOML, of another as `jndi.properties`.
+
+    Raises:
+        OSError, NamingError: it cannot be read.
+    """
+    if path is None:
+        return None
+    return Names.from_toml(path) if Path(path).suffix == ".toml" else Names.from_properties(path)
+
+
+def opened(
+    url: str | None, place: str | Port, names: Names | None, properties: Mapping[str, Any], timeout: float
+) -> Connection:
+    """Connect to the URL, or without one to where the JNDI names lead.
+
+    Raises:
+        click.UsageError: neither is given.
+        UsageError, BrokerError: the URL cannot be read; nobody answers there. No message repeats a password.
+    """
+    if url is not None:
+        return open_url(url, timeout)
+    if names is None:
+        raise click.UsageError(
+            "give --connection, such as stomp://USER:PASSWORD@HOST:61613, or set SOAPJMS_CONNECTION; or --names"
+        )
+    return connect_uri(place, names, properties=properties, timeout=timeout)
+
+
+def open_url(url: str, timeout: float) -> Connection:
+    """Connect to the broker at a URL, as `opened` does."""
+    try:
+        return connect(url, timeout=timeout)
+    except BrokerError:
+        raise
+    except ValueError as error:
+        raise UsageError(str(error)) from error

@@ -1,0 +1,359 @@
+"""A page over HTTP for whatever watches a service: liveness, readiness and metrics.
+
+`/live` and `/ready` answer with JSON, `/metrics` is for Prometheus. Small on purpose: GET and HEAD of a few paths,
+so many at a time, so long each. It belongs in a network that is trusted; clients that say little, or take nothing,
+keep the others from nothing all the same. The metrics are those of what `soapjms serve` serves, in one process or
+several.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, replace
+from functools import partial
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import import_module
+from tempfile import TemporaryDirectory
+from threading import Lock
+from time import monotonic, sleep
+from types import ModuleType
+from typing import Any, Final, NamedTuple, Protocol, Self, TypeAlias
+
+from brokers.listeners.descriptors import OUT_OF_FILES, bounded
+from brokers.listeners.room import Held, Room
+from brokers.threads.thread import Thread
+from soapjms.observing import Health
+from soapjms.protocol.errors import UsageError
+from soapjms.validation import host_and_port
+
+log = logging.getLogger("soapjms.serve")
+
+LOOK: Final = 0.1
+"""Seconds between two looks at whether to end."""
+
+PAUSE: Final = 0.05
+"""Seconds to wait where nobody could be taken, for want of files."""
+
+AT_A_TIME: Final = 32
+"""Connections, half of them from one address; when there are more the one ends that has kept us waiting longest."""
+
+REQUEST_TIMEOUT: Final = 2.0
+"""Seconds for the whole of a request, and for the whole of its answer to be taken."""
+
+
+class Told(NamedTuple):
+    """What is told at a path."""
+
+    content_type: str
+    body: bytes
+    status: HTTPStatus = HTTPStatus.OK
+
+
+Answer: TypeAlias = Callable[[], Told]
+
+
+class Page:
+    """Listens for HTTP. Usable in a `with` statement.
+
+    Args:
+        address: HOST:PORT; port 0 for any that is free, and in `[...]` an IPv6 address.
+        answers: what to tell, by path.
+
+    Raises:
+        UsageError: the address is none, or cannot be listened at.
+    """
+
+    def __init__(self, address: str, answers: Mapping[str, Answer]) -> None:
+        host, port = host_and_port(address)
+        try:
+            self._server = _Server(host, port, answers)
+        except OSError as error:
+            raise UsageError(f"cannot listen at {address}: {error}") from error
+        self._thread = Thread(target=self._server.serve_forever, args=[LOOK], name="soapjms-page", daemon=True)
+        self._thread.start()
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return int(self._server.server_address[1])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128  # with the few of the library whoever comes in a crowd waits for seconds
+
+    def __init__(self, host: str, port: int, answers: Mapping[str, Answer]) -> None:
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self.answers = answers
+        self.room = Room(bounded(AT_A_TIME, 1, "connections to the page"), "connections to the page")
+        self.held: dict[socket.socket, Held] = {}
+        super().__init__((host, port), _Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer on a thread; where too many are at it, somebody has to go."""
+        self.held[request] = self.room.enter(client_address[0], 1, lambda: _end(request))
+        Thread(target=self.process_request_thread, args=(request, client_address), daemon=True).start()
+
+    def shutdown_request(self, request: Any) -> None:
+        """Hold it no longer; that goes for those that were answered, and for those there was no thread for."""
+        held = self.held.pop(request, None)
+        if held is not None:
+            self.room.leave(held)
+        super().shutdown_request(request)
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """Take who connects; where there are no more files for that, somebody has to go, and the rest a moment's rest.
+
+        Raises:
+            OSError: nobody could be taken; the library goes on.
+        """
+        try:
+            return super().get_request()
+        except OSError as error:
+            if error.errno in OUT_OF_FILES:
+                self.room.shed()
+                sleep(PAUSE)
+            raise
+
+    def service_actions(self) -> None:
+        """End those whose clients have kept us waiting for too long; the library calls it at every look."""
+        late = monotonic() - REQUEST_TIMEOUT
+        for request, held in list(self.held.items()):
+            since = held.since
+            if since is not None and since <= late:
+                _end(request)
+
+    def server_close(self) -> None:
+        """Listen no more, and end those that are there."""
+        super().server_close()
+        for request in list(self.held):
+            _end(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Log a peer that went away, without more."""
+        log.debug("a request over HTTP failed", exc_info=True)
+
+
+def _end(request: socket.socket) -> None:
+    """End a connection: the thread that waits at it goes on, and finds it closed."""
+    with suppress(OSError):  # it has ended meanwhile
+        request.shutdown(socket.SHUT_RDWR)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server_version = "soapjms"
+    sys_version = ""
+    server: _Server
+
+    def do_GET(self) -> None:
+        answer = self.server.answers.get(self.path.partition("?")[0])
+        if answer is None:
+            self.send_error(HTTPStatus.NOT_FOUND, f"there are {' and '.join(self.server.answers)}")
+            return
+        held = self.server.held[self.connection]
+        self.server.room.works(held)
+        try:
+            told = answer()
+        except Exception:
+            log.exception("what %s tells could not be found out", self.path)
+            self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR)
+            return
+        finally:
+            self.server.room.waits(held)
+        self.send_response(told.status)
+        self.send_header("Content-Type", told.content_type)
+        self.send_header("Content-Length", str(len(told.body)))
+        self.send_header("Cache-Control", "no-store")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(told.body)
+
+    do_HEAD = do_GET  # noqa: N815 - the name is the library's
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - likewise
+        """Log for who wants to know."""
+        log.debug("page: " + format, *args)
+
+
+DIRECTORY: Final = "PROMETHEUS_MULTIPROC_DIR"
+"""The variable that tells prometheus-client, when it is imported, to keep its numbers in files for all processes."""
+
+
+class Measuring(Protocol):
+    """What is measured, in all processes."""
+
+    def tell(self) -> Told:
+        """Return what Prometheus reads."""
+
+    def forget(self, pid: int) -> None:
+        """Take note that a process has ended."""
+
+
+@contextmanager
+def measuring(processes: int) -> Iterator[Measuring]:
+    """Have processes measure that are started meanwhile, or this one if there is but one.
+
+    Raises:
+        UsageError: the library is not installed.
+    """
+    if processes == 1:
+        yield _OfThisProcess()
+        return
+    with TemporaryDirectory(prefix="soapjms-metrics-") as directory:
+        before = os.environ.get(DIRECTORY)
+        os.environ[DIRECTORY] = directory
+        try:
+            yield _OfProcesses(directory)
+        finally:
+            if before is None:
+                del os.environ[DIRECTORY]
+            else:
+                os.environ[DIRECTORY] = before
+
+
+def library(module: str = "soapjms.prometheus") -> ModuleType:
+    """Import a module of ours that needs an extra. The library of this one looks at the variable then.
+
+    Raises:
+        UsageError: the extra is not installed.
+    """
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise UsageError(str(error)) from None
+
+
+class _OfThisProcess:
+    def __init__(self) -> None:
+        self._library = library()
+
+    def tell(self) -> Told:
+        return Told(*self._library.exposition())
+
+    def forget(self, pid: int) -> None:
+        """Nothing: this process ends with what it measured."""
+
+
+class _OfProcesses:
+    def __init__(self, directory: str) -> None:
+        self._library = library()
+        self._directory = directory
+
+    def tell(self) -> Told:
+        return Told(*self._library.exposition_of(self._directory))
+
+    def forget(self, pid: int) -> None:
+        self._library.forget(pid, self._directory)
+
+
+STALE: Final = 15.0
+"""Seconds after which a process that reported, and did not end, counts as hung."""
+
+START_TIMEOUT: Final = 120.0
+"""Seconds that a process has for its first report: it imports the module, connects and subscribes before that."""
+
+NOTHING_KNOWN: Final = Health(live=False, ready=False, problem="", under_way=0, round_trip=None)
+
+HUNG: Final = "the process told nothing of itself for {:.0f} s: it hangs"
+
+
+class Board:
+    """How the processes are, as they reported last. Thread-safe.
+
+    Args:
+        start_timeout: seconds after which a process that was started, never reported and did not end counts as hung.
+    """
+
+    def __init__(self, start_timeout: float = START_TIMEOUT) -> None:
+        self._start_timeout = start_timeout
+        self._lock = Lock()
+        self._reports: dict[int, tuple[float, Health]] = {}
+        self._starting: dict[int, float] = {}
+        self._changed = time.monotonic()
+
+    def started(self, pid: int) -> None:
+        """Take note that a process was started, which is to report."""
+        with self._lock:
+            self._starting[pid] = time.monotonic()
+
+    def note(self, pid: int, health: Health) -> None:
+        """Take a report."""
+        with self._lock:
+            self._changed = time.monotonic()
+            self._reports[pid] = self._changed, health
+            self._starting.pop(pid, None)
+
+    def forget(self, pid: int) -> None:
+        """Forget a process that has ended."""
+        with self._lock:
+            self._reports.pop(pid, None)
+            self._starting.pop(pid, None)
+
+    def hung(self) -> dict[int, str]:
+        """Return what is to be said of each process that hangs."""
+        return {each.pid: each.health.problem for each in self._seen() if each.hangs}
+
+    def members(self) -> dict[str, Any]:
+        """Return the JSON form.
+
+        Ready is who has a process that is. Live is who has a process that is, or may be starting one (for some seconds
+        after the last report), and has none that hangs: it works on nothing and does not end, so nobody replaces it.
+        """
+        seen = self._seen()
+        may_start = not seen and time.monotonic() - self._changed < STALE
+        return {
+            "live": not any(each.hangs for each in seen) and (may_start or any(each.health.live for each in seen)),
+            "ready": any(each.health.ready for each in seen),
+            "processes": [{"pid": each.pid, **asdict(each.health), "age": round(each.age, 3)} for each in seen],
+        }
+
+    def _seen(self) -> list[_Seen]:
+        """List those that reported, and those that should have."""
+        now = time.monotonic()
+        with self._lock:
+            reports = [(pid, now - at, health) for pid, (at, health) in self._reports.items()]
+            silent = [(pid, now - at) for pid, at in self._starting.items() if now - at >= self._start_timeout]
+        known = [
+            _Seen(pid, age, health if age < STALE else _hung(age, health), age >= STALE) for pid, age, health in reports
+        ]
+        return known + [_Seen(pid, age, _hung(age, NOTHING_KNOWN), True) for pid, age in silent]
+
+
+class _Seen(NamedTuple):
+    """How a process is, and how many seconds ago it said so, or was started."""
+
+    pid: int
+    age: float
+    health: Health
+    hangs: bool
+
+
+def _hung(age: float, known: Health) -> Health:
+    """Return what a report says after so many seconds."""
+    return replace(known, live=False, ready=False, problem=HUNG.format(age))
+
+
+def health_answers(board: Board) -> Mapping[str, Answer]:
+    """Return what is told at each path."""
+    return {f"/{what}": partial(_tell, board, what) for what in ("live", "ready")}
+
+
+def _tell(board: Board, what: str) -> Told:
+    members = board.members()
+    status = HTTPStatus.OK if members[what] else HTTPStatus.SERVICE_UNAVAILABLE
+    return Told("application/json", json.dumps(members).encode(), status)

@@ -1,0 +1,219 @@
+"""`soapjms call WSDL OPERATION NAME=VALUE…`: a call through zeep, from words to words."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from base64 import b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+import zeep
+import zeep.exceptions
+from zeep.helpers import serialize_object
+from zeep.wsdl.attachments import MessagePack
+
+from brokers.message import MessageType
+from soapjms.bridge.wsdl import port_of
+from soapjms.cli.connection import opened, read_names
+from soapjms.client.call import Response
+from soapjms.protocol.attachments import Attachment
+from soapjms.protocol.errors import InvalidWsdlError, UsageError
+from soapjms.protocol.names import AUTO
+from soapjms.protocol.uri import visible
+from soapjms.protocol.wsdl import Finding, Port
+from soapjms.protocol.wsdl.documents import MAX_OCTETS
+from soapjms.wsdl import read_wsdl
+from soapjms.zeep.bindings import BINDING_CLASSES
+from soapjms.zeep.client import Client as ZeepClient
+from soapjms.zeep.client import JmsTransport, read_document
+from soapjms.zeep.clients import Outgoing
+from soapjms.zeep.errors import JmsFaultError
+from soapjms.zeep.loading import Loading
+from soapjms.zeep.words import arguments_of, read_json, read_words
+
+
+class KeepingTransport(JmsTransport):
+    """A transport that keeps the last response, to be shown beside what zeep makes of it."""
+
+    response: Response | None = None
+
+    def call(self, outgoing: Outgoing) -> Response | None:
+        """Send something, and keep what comes back."""
+        self.response = super().call(outgoing)
+        return self.response
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A call that is ready to be made.
+
+    Attributes:
+        document: zeep's.
+        port: which of the WSDL.
+        binding: zeep's.
+        operation: its name.
+        arguments, values: what zeep takes.
+    """
+
+    document: Any
+    port: Port
+    binding: Any
+    operation: str
+    arguments: Sequence[Any]
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TypedOutcome:
+    """What a call came to.
+
+    Attributes:
+        response: None for a one-way message.
+        result: what zeep made of it; None for a fault.
+    """
+
+    response: Response | None
+    result: Any
+
+
+def plan(words: Sequence[str], read_from: Any, *, port: str | None, uri: str | None, allow: Sequence[str]) -> Planned:
+    """Read WSDL, operation and arguments; what is wrong with them is said before anybody is connected to.
+
+    Args:
+        words: a WSDL, an operation, and arguments as `soapjms.zeep.words` has them.
+        read_from: an open file with a JSON object of arguments, or None.
+        port: of the WSDL; None for the first that is SOAP over JMS, as zeep has it.
+        uri: where to call it instead of where the WSDL says.
+        allow: other folders that imports may be read from.
+
+    Raises:
+        UsageError: there is no such port or operation, or the arguments do not fit it.
+        InvalidWsdlError: the WSDL cannot be read.
+    """
+    path, name, *rest = words
+    found, document, binding = _port(path, port, uri, allow)
+    operations = binding.all()
+    if name not in operations:
+        raise UsageError(f"{path} has no operation {name!r}; there are: {'; '.join(_signatures(binding)) or 'none'}")
+    given = {} if read_from is None else read_json(read_from.read(MAX_OCTETS), "--input")
+    if not isinstance(given, dict):
+        raise UsageError(f"--input is {given!r}; it is a JSON object of arguments by name")
+    arguments, values = arguments_of(operations[name], read_words(rest, given))
+    return Planned(document, found, binding, name, arguments, values)
+
+
+def list_operations(path: str, *, port: str | None, uri: str | None, allow: Sequence[str]) -> Iterator[str]:
+    """Yield the operations of a WSDL with what they take.
+
+    Raises:
+        UsageError: there is no such port.
+        InvalidWsdlError: the WSDL cannot be read.
+    """
+    yield from _signatures(_port(path, port, uri, allow)[2])
+
+
+def _signatures(binding: Any) -> Iterator[str]:
+    yield from (f"{name}({_takes(each)})" for name, each in binding.all().items())
+
+
+def _port(path: str, port: str | None, uri: str | None, allow: Sequence[str]) -> tuple[Port, Any, Any]:
+    """Return a port, zeep's document, and zeep's binding."""
+    described = read_wsdl(path, allow=allow)
+    first = next((each for each in described.ports if port is None and each.profile is not None), None)
+    found = first or port_of(described, port)
+    if found.profile is None and uri is None:
+        raise UsageError(f"{path}: the port {found.name!r} is not SOAP over JMS; say where it is with --uri jms:…")
+    document = _document(path, described.missing, allow)
+    ports = document.services[found.service.name].ports if found.service.name in document.services else {}
+    if found.name not in ports:
+        raise UsageError(f"{path}: the port {found.name!r} is not one that can be called; give another with --port")
+    return found, document, ports[found.name].binding
+
+
+def _document(path: str, missing: Sequence[Finding], allow: Sequence[str]) -> Any:
+    """Let zeep read a WSDL; what it leaves out, or fails at, is explained by what is missing there, if anything is."""
+    with warnings.catch_warnings(record=True) as noted:
+        warnings.simplefilter("always", UserWarning)
+        try:
+            document = read_document(path, Loading(BINDING_CLASSES, None, allow), zeep.Settings())
+        except (zeep.exceptions.Error, InvalidWsdlError) as error:
+            if isinstance(error, InvalidWsdlError) and not missing:
+                raise
+            raise UsageError(f"{path} cannot be used: {missing[0] if missing else error}") from error
+    known = [str(each) for each in missing] if noted else []
+    for line in known or [f"{path}: {each.message}" for each in noted]:
+        click.echo(f"Warning: left out is what refers to something that is not there: {visible(line)}", err=True)
+    return document
+
+
+def _takes(operation: Any) -> str:
+    return visible(operation.input.signature() if operation.input is not None else "")
+
+
+def perform(
+    planned: Planned,
+    *,
+    connection: str | None,
+    uri: str | None,
+    names: str | None,
+    properties: Mapping[str, str],
+    timeout: float,
+    profile: str | None,
+    text: bool,
+    attachments: Sequence[Attachment],
+) -> TypedOutcome:
+    """Make the call.
+
+    Raises:
+        UsageError: the arguments do not fit the types of the WSDL.
+        CallFailedError: no answer came that can be used.
+    """
+    known, values = read_names(names), dict(planned.values)
+    if attachments:
+        values["_attachments"] = list(attachments)
+    with opened(connection, uri or planned.port, known, properties, timeout) as open_connection:
+        transport = KeepingTransport(
+            open_connection,
+            operation_timeout=timeout,
+            properties=properties,
+            profile=profile or AUTO,
+            message_type=MessageType.TEXT if text else MessageType.BYTES,
+            names=known,
+        )
+        with ZeepClient(planned.document, transport=transport) as client:
+            try:
+                service = _service(client, planned, uri)
+                result = service[planned.operation](*planned.arguments, **values)
+            except JmsFaultError as fault:
+                return TypedOutcome(fault.response, None)
+            except zeep.exceptions.ValidationError as error:
+                takes = _takes(planned.binding.get(planned.operation))
+                raise UsageError(f"{planned.operation}: {error}; it takes: {takes}") from error
+            return TypedOutcome(transport.response, result.root if isinstance(result, MessagePack) else result)
+
+
+def _service(client: ZeepClient, planned: Planned, uri: str | None) -> Any:
+    if uri is not None:
+        return client.create_service(str(planned.binding.name), uri)
+    return client.bind(planned.port.service.name, planned.port.name)
+
+
+def show_result(result: Any) -> None:
+    """Print what came back: a text, a number and the like as it is, anything else as JSON."""
+    plain = plain_value(result)
+    if isinstance(plain, str):
+        click.echo(visible(plain))
+    elif plain is not None:
+        click.echo(json.dumps(plain, indent=2, ensure_ascii=False))
+
+
+def plain_value(result: Any) -> Any:
+    """Return a result in what JSON has; numbers that JSON would change, and times, as text, octets in base64."""
+    return json.loads(json.dumps(serialize_object(result, dict), default=_text))
+
+
+def _text(value: Any) -> str:
+    return b64encode(value).decode("ascii") if isinstance(value, bytes) else str(value)

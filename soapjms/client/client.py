@@ -1,0 +1,718 @@
+"""Calling SOAP services over JMS: what users call, with middleware around it, for calls and for one-way messages.
+
+A client runs requesting and sending nodes over a connection: the rules are in the protocol, the reply destinations
+in `replies.py`, the calls under way in `pending.py`; here are futures and the clock. A one-way message is answered
+by nobody, so only the broker is waited for.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from functools import partial
+from itertools import count
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import Any, Final, Self, TypeAlias
+
+from lxml import etree
+
+from brokers.adapter.wait import GivenUp, await_connected, epoch_milliseconds, left, when_connected, why_lost
+from brokers.connection import Connection, ConnectionState, SendResult
+from brokers.errors import BrokerError, ClosedError, NotSentError, SendFailedError
+from brokers.message import DeliveryMode, Destination, Message, MessageType
+from brokers.naming import Names
+from brokers.threads.futures import Callbacks, Completion
+from brokers.threads.pool import Crew
+from brokers.threads.thread import Thread
+from brokers.threads.timer import Deadlines
+from soapjms.capture.recorder import Outgoing, Recorder, record
+from soapjms.client.addressing import addressed
+from soapjms.client.call import UNPARSED_HINT, Content, OutgoingCall, Response, checked_call, checked_response
+from soapjms.client.pending import UNKNOWN, UNSENT, Call, Calls
+from soapjms.client.replies import ReplyChoice, ReplyStrategy, Told, reply_strategy
+from soapjms.client.retry import Identity
+from soapjms.destinations import destination_of, reply_destination_of, soap_action_of
+from soapjms.middleware import around, plain
+from soapjms.observing import Observer, Observers, Outcome, Place, Side
+from soapjms.ping import DEFAULT_TIMEOUT as PING_TIMEOUT
+from soapjms.ping import Pinger
+from soapjms.protocol.attachments import Attachment
+from soapjms.protocol.errors import CallFailedError, CallTimeoutError, SendOutcome, UsageError
+from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
+from soapjms.protocol.names import DEFAULT_PROFILE, CorrelationRule, FailureReason, Mep, Profile
+from soapjms.protocol.record import Direction, Node
+from soapjms.protocol.requesting import Endpoint, ExchangeFailed, RequestingNode, ResponseIgnored
+from soapjms.protocol.uri import JmsUri
+from soapjms.protocol.values import Value
+from soapjms.protocol.wsa import unrelated
+from soapjms.protocol.wsdl import Port
+from soapjms.protocol.wsdl.model import read_uri
+from soapjms.tally import Tally
+from soapjms.validation import connection_to, edition, finite, payload_type
+from soapjms.wsdl import read_wsdl
+
+FAILED: Final[Mapping[SendOutcome, str]] = {
+    SendOutcome.NOT_SENT: "the message could not be sent",
+    SendOutcome.REFUSED: "the broker refused the message",
+    SendOutcome.UNKNOWN: "whether the message was sent is not known",
+}
+
+
+def outcome_of(error: BaseException) -> SendOutcome:
+    """Say what became of a message, of what the future of `Connection.send` raised."""
+    if isinstance(error, NotSentError | ClosedError):
+        return SendOutcome.NOT_SENT
+    is_refused = isinstance(error, SendFailedError) and error.is_known
+    return SendOutcome.REFUSED if is_refused else SendOutcome.UNKNOWN
+
+
+class Sender:
+    """Sends one-way messages to one destination. Thread-safe.
+
+    Where the broker keeps no JMSMessageID with a redelivery, each has a unique JMSCorrelationID instead, by which the
+    store of a service knows it again. The specification says nothing of that header in a one-way message.
+
+    Args:
+        connection: to the broker.
+        endpoint: what the messages say of where they go.
+        destination: where they go.
+        prefix: of the JMSCorrelationIDs, which nobody else's have.
+        given_up: says that nobody waits for the connection any more.
+        recorder: writes them.
+        observers: are told of each.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        endpoint: Endpoint,
+        destination: Destination,
+        prefix: str,
+        given_up: GivenUp,
+        recorder: Recorder | None,
+        observers: Observers | None,
+    ) -> None:
+        self._connection = connection
+        self._endpoint = endpoint
+        self._destination = destination
+        self._prefix = prefix
+        self._given_up = given_up
+        self._recorder = recorder
+        self._observers = observers
+        self._numbers = count(1)
+
+    def send(self, content: Content) -> None:
+        """Send a message, and return when the broker has it.
+
+        Raises:
+            InvalidEnvelopeError, UsageError: what is to be sent is not as it must be.
+            CallFailedError: it was not sent, or refused, or it is not known whether the broker has it.
+
+        Spec: SOAP/JMS 2.7.1.
+        """
+        is_known = self._connection.capabilities.stable_message_id
+        key = None if is_known else f"{self._prefix}one-way-{next(self._numbers)}"
+        identity = Identity(content.retry_of)
+        others = identity.properties.merged(content.others) if content.others else identity.properties
+        if self._observers is None:
+            self._send(RequestingNode(self._endpoint, Mep.ONE_WAY, others), content, key, identity)
+            return
+        spoken = content.action or self._endpoint.soap_action
+        observed = self._observers.sending(one_way=True, correlation_id=key, soap_action=spoken)
+        try:
+            node = RequestingNode(self._endpoint, Mep.ONE_WAY, others.merged(observed.properties()))
+            self._send(node, content, key, identity)
+        except BaseException as error:
+            observed.end(Outcome.FAILED, error=error)
+            raise
+        observed.end(Outcome.SENT)
+
+    def _send(self, node: RequestingNode, content: Content, key: str | None, identity: Identity) -> None:
+        due = time.monotonic() + content.seconds
+        sent: Completion[SendResult] | None = None
+        outgoing, message_id = None, None
+        try:
+            await_connected(self._connection, due, self._given_up)
+            node.start(
+                content.envelope,
+                destination=self._destination,
+                now=epoch_milliseconds(),
+                soap_action=content.action,
+                correlation_id=key,
+                attachments=content.attachments,
+            )
+            message = identity.written(node)
+            outgoing = self._outgoing(message)
+            sent = when_connected(
+                self._connection, due, lambda: self._connection.send(message, timeout=left(due)), self._given_up
+            )
+            message_id = sent.result(left(due)).message_id
+        except (BrokerError, FutureTimeoutError) as error:
+            outcome = SendOutcome.NOT_SENT if sent is None or sent.withdraw() else outcome_of(error)
+            failed = node.send_failed(f"{FAILED[outcome]}: {str(error) or 'no answer from the broker'}")
+            raise CallFailedError(failed.text, failed.reason, outcome, identity.retry(node)) from error
+        finally:
+            if outgoing is not None:
+                outgoing.sent(message_id)
+        node.sent()
+
+    def _outgoing(self, message: Message) -> Outgoing:
+        tells = self._connection.capabilities.tells_message_id
+        return Outgoing(self._recorder, message, Direction.ONE_WAY, Node.SENDING, tells_message_id=tells)
+
+
+log = logging.getLogger("soapjms.client")
+
+DEFAULT_TIMEOUT: Final = 30.0
+
+UNREAD: Final = "the service answered, so it worked on the request, but its response was not read: {}"
+NO_REPLY: Final = "the broker ended the destination of the replies ({})"
+
+DEFAULT_DEADLINE: Final = 5.0
+"""Seconds within which a client is closed."""
+
+
+class Caller:
+    """What a `Client` calls with; see there for the arguments and attributes."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        uri: str | JmsUri | Port,
+        *,
+        properties: Mapping[str, Value] = MappingProxyType({}),
+        profile: Profile | str = DEFAULT_PROFILE,
+        message_type: MessageType = MessageType.BYTES,
+        replies: ReplyStrategy | str | None = None,
+        timeout: float = DEFAULT_TIMEOUT,
+        names: Names | None = None,
+        recorder: Recorder | None = None,
+        addressing: bool = False,
+        observer: Observer | Iterable[Observer] | None = None,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        parsed, effective = read_uri(uri, properties)
+        self.endpoint = Endpoint.of(parsed, effective, edition(profile, uri), payload_type(message_type), limits)
+        self.timeout = finite(timeout)
+        self._addressing = addressing
+        self._connection = connection_to(connection)
+        self._recorder = recorder
+        self._port = uri if isinstance(uri, Port) else None
+        self._destination = destination_of(parsed, names or Names(), effective)
+        fixed = reply_destination_of(parsed, effective, names or Names())
+        if fixed is not None and (fixed.kind, fixed.name) == (self._destination.kind, self._destination.name):
+            raise UsageError(
+                f"replies would go to {fixed}, where the requests go: the client would read its own requests"
+            )
+        self._observers = observers = Observers.of(observer, Place(Side.CLIENT, self._destination))
+        self._tally = Tally(observers)
+        self.counts = self._tally.counts
+        prefix = f"{uuid.uuid4().hex}-"
+        by_message_id = self.endpoint.profile.correlation is CorrelationRule.MESSAGE_ID
+        self._closed = False
+        self._given_up = lambda: "the client was closed" if self._closed else ""
+        self._sender = Sender(connection, self.endpoint, self._destination, prefix, self._given_up, recorder, observers)
+        choice = ReplyChoice(reply_strategy(replies), fixed, by_message_id, prefix)
+        told = Told(self._on_reply, self._on_unread, self._on_gone)
+        self._replies = choice.replies(self._connection, told)
+        self._calls = Calls(self._replies, prefix)
+        self._deadlines = Deadlines("soapjms-deadlines")
+        self._pinger = Pinger(connection)
+        self._callbacks = Callbacks("soapjms-client")
+        connection.watch(self._on_state)
+        if observers is not None:
+            observers.started()
+
+    @property
+    def under_way(self) -> int:
+        """How many calls wait for their response."""
+        return len(self._calls)
+
+    # One call
+
+    def _start(self, content: Content) -> Call:
+        """Send a request, once there is a connection; return the call, which ends with its future."""
+        self._check_open()
+        due = time.monotonic() + content.seconds
+        message_id = ""
+        if self._addressing:
+            content, message_id = addressed(content, self.endpoint, one_way=False)
+        identity, node = Identity(content.retry_of), RequestingNode(self.endpoint)
+        call = Call(self._calls.new_key(), Completion(self._callbacks.executor), node, due, identity)
+        call.message_id = message_id if identity.first is None else identity.first.message_id
+
+        if self._observers is not None:
+            spoken = content.action or self.endpoint.soap_action
+            call.observe(self._observers.sending(one_way=False, correlation_id=call.key, soap_action=spoken))
+
+        others = identity.properties
+        for each in (content.others, call.others):
+            others = others.merged(each) if each else others
+
+        def attempt() -> None:
+            call.generation = self._connection.generation
+            call.reply_to = reply_to = self._replies.lease(call.key, due)
+            call.node = RequestingNode(self.endpoint, others=others)
+            try:
+                call.node.start(
+                    content.envelope,
+                    destination=self._destination,
+                    now=epoch_milliseconds(),
+                    soap_action=content.action,
+                    correlation_id=call.key,
+                    reply_to=reply_to,
+                    timeout=int(content.seconds * 1000),
+                    attachments=content.attachments,
+                )
+                message = identity.written(call.node)
+            except BaseException:
+                self._replies.end(call.key, reusable=True)
+                raise
+            self._send_request(call, message)
+
+        try:
+            when_connected(self._connection, due, attempt, self._given_up)
+        except BrokerError as error:
+            call.settle(call.failure(call.node.send_failed(f"{UNSENT}: {error}"), SendOutcome.NOT_SENT))
+        except BaseException as error:
+            call.tell(error)
+            raise
+        return call
+
+    def _send(self, content: Content) -> None:
+        """Send a one-way message, and return when the broker has it."""
+        self._check_open()
+        if self._addressing:
+            content, _ = addressed(content, self.endpoint, one_way=True)
+        self._sender.send(content)
+
+    def _waited(self, call: Call) -> Response:
+        """Wait for what a call comes to."""
+        try:
+            return call.future.result(left(call.due))
+        except FutureTimeoutError:
+            self._expire(call)
+            return call.future.result()  # at once: it ended above, or is being ended by the reply
+        finally:
+            call.future.cancel()  # an interrupt leaves nothing behind either
+
+    def _send_request(self, call: Call, message: Message) -> None:
+        """Send a request. What is raised was not sent, and its call is as if it had not been added."""
+        call.outgoing = outgoing = self._outgoing(message)
+        self._calls.add(call)
+        try:
+            sent = self._connection.send(message, timeout=left(call.due))
+        except BaseException as error:
+            outgoing.sent()
+            if not self._calls.withdraw(call) and isinstance(error, BrokerError):
+                return  # it was given up at the same moment, and its caller was told
+            raise
+        call.sending = sent
+        is_lasting = message.delivery_mode != DeliveryMode.NON_PERSISTENT
+        sent.on_settled(lambda done: self._on_sent(call, outgoing, done, is_lasting))
+        if self._closed:  # meanwhile: `close` may have looked before this call was there
+            self._give_up(call, "the client was closed")
+        elif self._replies.gone and call.reply_to in self._replies.gone:  # likewise
+            self._give_up(call, NO_REPLY.format(self._replies.gone[call.reply_to]))
+
+    def _on_sent(self, call: Call, outgoing: Outgoing, done: Future[SendResult], is_lasting: bool) -> None:
+        error = None if done.cancelled() else done.exception()
+        outgoing.sent(None if done.cancelled() or error is not None else done.result().message_id)
+        outcome = None if error is None else outcome_of(error)
+        if outcome is None:
+            call.is_confirmed = is_lasting
+        elif outcome is SendOutcome.UNKNOWN:
+            self._give_up(call, f"{error}")
+        else:
+            self._calls.end(call, lambda: call.failure(call.node.send_failed(f"{UNSENT}: {error}"), outcome))
+
+    def _expire(self, call: Call) -> None:
+        """Tell the node that its deadline is there: the clock of `due` says so, whatever became of the wall clock."""
+        self._calls.end(call, lambda: self._expired(call))
+
+    def _expired(self, call: Call) -> CallFailedError:
+        event = call.node.handle_timeout(call.node.deadline or 0)
+        is_unsent = call.sending is not None and call.sending.withdraw()
+        return call.failure(event, SendOutcome.NOT_SENT if is_unsent else SendOutcome.UNKNOWN, CallTimeoutError)
+
+    def _give_up(self, call: Call, why: str) -> None:
+        self._calls.end(call, lambda: call.failure(call.node.receive_failed(UNKNOWN.format(why)), SendOutcome.UNKNOWN))
+
+    # Replies
+
+    def _on_reply(self, message: Message, key: str, stray: str) -> None:
+        """Hand a reply to the call that it is for; nobody else ever sees it."""
+        call = self._calls.get(key)
+        if call is None or call.outgoing is None:
+            record(self._recorder, message, Direction.RESPONSE, Node.REQUESTING)
+        else:
+            call.outgoing.answered(message, Direction.RESPONSE, Node.REQUESTING)
+        if call is None or not self._calls.end(call, lambda: self._read(call, message), answered=True):
+            what = self._calls.stray(key) or stray
+            self._tally.add(what)
+            log.info("a reply is for no call under way (%s): JMSCorrelationID %r", what, message.correlation_id)
+
+    def _on_unread(self, message: Message, key: str, reason: str) -> None:
+        """End the call whose reply is above the connection's limit: it will not come another time."""
+        call = self._calls.get(key)
+        what = "too large" if call is not None else self._calls.stray(key) or "unknown"
+        self._tally.add(what)
+        log.warning("a reply was not read (%s), JMSCorrelationID %r: %s", what, message.correlation_id, reason)
+        if call is not None:
+            text = UNREAD.format(reason)
+            self._calls.end(
+                call, lambda: call.failure(call.node.receive_failed(text), SendOutcome.UNKNOWN), answered=True
+            )
+
+    def _on_gone(self, destination: Destination, problem: str) -> None:
+        """Give up the calls whose replies would come where nobody listens any more."""
+        for call in self._calls.all():
+            if call.reply_to == destination:
+                self._give_up(call, NO_REPLY.format(problem))
+
+    def _read(self, call: Call, message: Message) -> Response | CallFailedError:
+        event = call.node.receive(message, message.correlation_id if self._replies.by_place else None)
+        assert not isinstance(event, ResponseIgnored), event.text
+        if isinstance(event, ExchangeFailed):
+            return call.failure(event, SendOutcome.UNKNOWN)
+        problem = unrelated(event.envelope, call.message_id) if call.message_id else None
+        if problem is not None:
+            return call.failure(ExchangeFailed(FailureReason.RECEPTION_FAILURE, problem), SendOutcome.UNKNOWN)
+        assert call.node.request is not None
+        response = Response.of(event, call.node.request, self.endpoint)
+        if response.unparsed:
+            log.warning("the service answered %r: %s", event.fault and event.fault.reason, UNPARSED_HINT)
+        return response
+
+    def _on_state(self, state: ConnectionState) -> None:
+        """Give up the calls whose replies cannot come any more."""
+        if self._observers is not None:
+            self._observers.connection_changed(state)
+        if state is ConnectionState.CLOSED:
+            self._give_up_all("the connection was closed")
+            return
+        ended = self._connection.generation  # in this order: it may be made again between
+        if self._connection.state is ConnectionState.CONNECTED:
+            ended -= 1
+        why = why_lost(self._connection)
+        for call in self._calls.all():
+            if call.generation <= ended and not (self._replies.is_lasting and call.is_confirmed):
+                self._give_up(call, why)
+
+    def _give_up_all(self, why: str) -> None:
+        for call in self._calls.all():
+            self._give_up(call, why)
+
+    # Life
+
+    def _outgoing(self, message: Message) -> Outgoing:
+        tells = self._recorder is not None and self._connection.capabilities.tells_message_id
+        return Outgoing(self._recorder, message, Direction.REQUEST, Node.REQUESTING, tells_message_id=tells)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise UsageError("the client is closed")
+
+    def close(self, deadline: float = DEFAULT_DEADLINE) -> None:
+        """Stop listening; see `Client.close`."""
+        until = time.monotonic() + deadline
+        self._closed = True
+        self._connection.unwatch(self._on_state)
+        self._give_up_all("the client was closed")
+        self._deadlines.close()
+        leaving = Thread(target=self._leave, name="soapjms-leaving", daemon=True)
+        leaving.start()
+        leaving.join(max(0.0, until - time.monotonic()))
+        self._callbacks.close(time.monotonic())
+
+    def _leave(self) -> None:
+        self._replies.close()
+        self._pinger.close()
+
+
+ClientMiddleware: TypeAlias = Callable[[OutgoingCall, Callable[[OutgoingCall], Any]], Any]
+
+
+class Client(Caller):
+    """Calls the service behind a `jms:` URI or a WSDL's port. Thread-safe. Usable in a `with` statement.
+
+    Args:
+        connection: to the broker; stays the caller's to close.
+        uri: of the service, with any binding properties as parameters. A fixed `replyToName` may be shared by clients
+            where the broker has selectors, or else is one client's own; a service of the 2009 edition, which repeats
+            the JMSMessageID, reaches nobody there.
+        properties: binding properties that win over those of the URI.
+        profile: the edition of the specification to write by; "auto" for that of a WSDL's port.
+        message_type: BYTES or TEXT.
+        replies: where replies come in: `temporary`, `exclusive` or `shared`, see `ReplyStrategy`; None for what goes
+            with the URI and the profile.
+        timeout: seconds that a call waits where it does not say itself; always finite.
+        names: JNDI names, for the variant jndi.
+        recorder: writes every message that passes.
+        middleware: functions `(call, call_next)` around each call and one-way message, the outermost first; see
+            docs/middleware.md.
+        addressing: write headers of WS-Addressing, and refuse a response that relates to another request.
+        observer: is told what happens, or several are; see docs/observing.md.
+        limits: how much of a response is read.
+
+    Attributes:
+        endpoint: URI and effective properties.
+        counts: replies that reached nobody: `late`, of a call that had ended without one; `duplicate`, of one that had
+            its reply; `foreign`, of another client that shares the fixed reply destination; `unknown`, of no call.
+
+    Raises:
+        InvalidUriError, InvalidPropertyError, UsageError: the URI, a property or another argument is not as it must be.
+        NameNotFoundError: a JNDI name that `names` does not know.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        uri: str | JmsUri | Port,
+        *,
+        properties: Mapping[str, Value] = MappingProxyType({}),
+        profile: Profile | str = DEFAULT_PROFILE,
+        message_type: MessageType = MessageType.BYTES,
+        replies: ReplyStrategy | str | None = None,
+        timeout: float = DEFAULT_TIMEOUT,
+        names: Names | None = None,
+        recorder: Recorder | None = None,
+        middleware: Iterable[ClientMiddleware] = (),
+        addressing: bool = False,
+        observer: Observer | Iterable[Observer] | None = None,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        self._middleware = plain(middleware, "soapjms.zeep.AsyncClient takes async def functions")
+        self._crew = Crew("soapjms-middleware")
+        super().__init__(
+            connection,
+            uri,
+            properties=properties,
+            profile=profile,
+            message_type=message_type,
+            replies=replies,
+            timeout=timeout,
+            names=names,
+            recorder=recorder,
+            addressing=addressing,
+            observer=observer,
+            limits=limits,
+        )
+
+    @classmethod
+    def from_wsdl(cls, connection: Connection, path: str | Path, port: str | None = None, **options: Any) -> Self:
+        """Make a client of a WSDL file's port (its only SOAP/JMS port if none is named) and of the edition it follows.
+
+        Raises:
+            InvalidWsdlError, UsageError: the file or the port cannot be used; for more, and `options`, see the class.
+        """
+        found = read_wsdl(path).port(port)
+        return cls(connection, found, **{"profile": found.profile or DEFAULT_PROFILE} | options)
+
+    # Calling
+
+    def call(
+        self,
+        envelope: bytes | str | etree._Element,
+        *,
+        soap_action: str | None = None,
+        operation: str | None = None,
+        timeout: float | None = None,
+        attachments: Sequence[Attachment] = (),
+        retry_of: CallFailedError | None = None,
+    ) -> Response:
+        """Send a request and wait for its response. A fault comes back as a value: see `Response.raise_for_fault`.
+
+        Args:
+            envelope: the SOAP envelope, of either version.
+            soap_action: SOAPJMS_soapAction, over the one that the properties give.
+            operation: name of an operation of the WSDL, whose action is used where nobody else says one.
+            timeout: seconds to wait, also for a lost connection to be made again; None for the client's own.
+            attachments: what goes along: as MTOM if the envelope has an `xop:Include`, else as SwA.
+            retry_of: the error of an earlier try at the same request, whose `outcome` may be unknown: a service with a
+                store then does not run it twice, and answers what it answered, or would have.
+
+        Raises:
+            InvalidEnvelopeError: `envelope` is no SOAP envelope.
+            UsageError: `operation` is no request-response operation of the WSDL, an attachment does not fit, or
+                `retry_of` is of another request.
+            CallTimeoutError: no correlated response came in time.
+            CallFailedError: the request was not sent, or refused, or it is not known what became of it: see `outcome`.
+        """
+        content = self._content(envelope, soap_action, operation, timeout, attachments, retry_of)
+        if not self._middleware:
+            return self._waited(self._start(content))
+        return self._answered(self._outgoing_call(content, operation))
+
+    def submit(
+        self,
+        envelope: bytes | str | etree._Element,
+        *,
+        soap_action: str | None = None,
+        operation: str | None = None,
+        timeout: float | None = None,
+        attachments: Sequence[Attachment] = (),
+        retry_of: CallFailedError | None = None,
+    ) -> Future[Response]:
+        """Send a request and return a future of its response; see `call`, whose errors the future raises.
+
+        While the connection is lost this waits as `call` does. Callbacks of the future run on the client's executor and
+        may call again. Cancelling it forgets the call. With middleware it returns at once, and a thread runs that.
+
+        Raises:
+            InvalidEnvelopeError: `envelope` is no SOAP envelope.
+        """
+        content = self._content(envelope, soap_action, operation, timeout, attachments, retry_of)
+        if not self._middleware:
+            return self._begun(content)
+        self._check_open()
+        return self._elsewhere(self._outgoing_call(content, operation))
+
+    def send(
+        self,
+        envelope: bytes | str | etree._Element,
+        *,
+        soap_action: str | None = None,
+        operation: str | None = None,
+        timeout: float | None = None,
+        attachments: Sequence[Attachment] = (),
+        retry_of: CallFailedError | None = None,
+    ) -> None:
+        """Send a one-way message, and return when the broker has it. See `Sender` for its JMSCorrelationID.
+
+        `timeout` is for a lost connection to be made again and for the broker to have it; else see `call`.
+
+        Raises:
+            InvalidEnvelopeError: `envelope` is no SOAP envelope.
+            CallFailedError: it was not sent, or refused, or it is not known whether the broker has it: see `outcome`.
+        """
+        content = self._content(envelope, soap_action, operation, timeout, attachments, retry_of, Mep.ONE_WAY)
+        if not self._middleware:
+            return self._send(content)
+        self.run(self._outgoing_call(content, operation, one_way=True))
+        return None
+
+    def outgoing(
+        self,
+        envelope: bytes | str | etree._Element,
+        *,
+        soap_action: str | None,
+        operation: str | None,
+        timeout: float | None,
+        attachments: Sequence[Attachment],
+        one_way: bool,
+        retry_of: CallFailedError | None = None,
+    ) -> OutgoingCall:
+        """Make what middleware gets, for who runs some of its own; `begin` and `post` send it past that of the client.
+
+        Raises:
+            InvalidEnvelopeError: `envelope` is no SOAP envelope.
+        """
+        seconds = self.timeout if timeout is None else finite(timeout)
+        content = Content(envelope, soap_action, attachments, seconds, retry_of=retry_of)
+        return self._outgoing_call(content, operation, one_way=one_way)
+
+    def run(self, call: OutgoingCall) -> Response | None:
+        """Send it through the middleware; see `call` and `send`."""
+        return around(self._middleware, self._last, partial(checked_response, one_way=call.one_way))(call)
+
+    def begin(self, call: OutgoingCall) -> Future[Response]:
+        """Send a request; see `submit`."""
+        return self._begun(call.content())
+
+    def post(self, call: OutgoingCall) -> None:
+        """Send a one-way message; see `send`."""
+        self._send(call.content())
+
+    def ping(self, timeout: float = PING_TIMEOUT) -> float:
+        """Send a message through the broker and back, not to the service, and return the seconds that it took.
+
+        Raises:
+            PingFailedError: it did not come back within `timeout` seconds, or there is no connection.
+        """
+        self._check_open()
+        return self._pinger.ping(timeout)
+
+    # Through the middleware
+
+    def _content(
+        self,
+        envelope: bytes | str | etree._Element,
+        soap_action: str | None,
+        operation: str | None,
+        timeout: float | None,
+        attachments: Sequence[Attachment],
+        retry_of: CallFailedError | None,
+        mep: Mep = Mep.REQUEST_RESPONSE,
+    ) -> Content:
+        action = soap_action_of(self._port, self.endpoint.properties, soap_action, operation, mep)
+        seconds = self.timeout if timeout is None else finite(timeout)
+        return Content(envelope, action, attachments, seconds, retry_of=retry_of)
+
+    def _outgoing_call(self, content: Content, operation: str | None, *, one_way: bool = False) -> OutgoingCall:
+        return OutgoingCall.of(content, self.endpoint, self._destination, operation, one_way=one_way)
+
+    def _begun(self, content: Content) -> Future[Response]:
+        """Send a request, whose time runs out by itself."""
+        call = self._start(content)
+        deadline = self._deadlines.call_at(call.due, lambda: self._expire(call))
+        call.future.on_settled(lambda _: self._deadlines.forget(deadline))
+        return call.future
+
+    def _answered(self, call: OutgoingCall, outer: Completion[Response] | None = None) -> Response:
+        checked = partial(checked_response, one_way=False)
+        found = around(self._middleware, partial(self._last, outer=outer), checked)(call)
+        assert found is not None, "it was checked"
+        return found
+
+    def _last(self, given: OutgoingCall, outer: Completion[Response] | None = None) -> Response | None:
+        """Do what is inside of all middleware. If `outer` is cancelled the call is forgotten."""
+        call = checked_call(given)
+        if call.one_way:
+            self._send(call.content())
+            return None
+        started = self._start(call.content())
+        if outer is not None:
+            outer.on_settled(lambda _: started.future.cancel())
+        return self._waited(started)
+
+    def _elsewhere(self, call: OutgoingCall) -> Future[Response]:
+        """Run the middleware on another thread."""
+        future: Completion[Response] = Completion(self._callbacks.executor)
+        self._crew.submit(partial(self._settle, future, call))
+        return future
+
+    def _settle(self, future: Completion[Response], call: OutgoingCall) -> None:
+        found: Response | BaseException
+        try:
+            found = self._answered(call, future)
+        except BaseException as error:  # SystemExit too: somebody waits for the future
+            found = error
+        if not future.set_running_or_notify_cancel():
+            return
+        if isinstance(found, BaseException):
+            future.set_exception(found)
+        else:
+            future.set_result(found)
+
+    def close(self, deadline: float = DEFAULT_DEADLINE) -> None:
+        """Stop listening for replies, and end the reply destinations. The connection stays open. Idempotent.
+
+        Calls under way fail; so does, within a moment, what waits for a lost connection. Returns within `deadline`
+        seconds, also if the broker answers nothing: what is left ends by itself once it does, or with the connection.
+        """
+        super().close(deadline)
+        self._crew.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

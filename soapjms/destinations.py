@@ -1,0 +1,260 @@
+"""What a `jms:` URI means: a destination on a connection, where replies may go, and the broker to connect to.
+
+Connections are opened by connection factory, context factory and provider URL. The functions that do so are for URIs
+of the caller's own configuration, never for one out of a message. They choose among the brokers that `Names` allows;
+they bring no login, no host and no option of their own.
+
+Spec: RFC 6167 4.2, 4.2.1, 4.2.2.1, 4.3, 4.3.2, 8.2.2; SOAP/JMS 2.2.1, 2.2.2 replyToName; Protocol-2060.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final, Self
+
+from brokers.connection import DEFAULT_TIMEOUT, Connection
+from brokers.message import Destination, DestinationKind, Message, queue, topic
+from brokers.naming import INITIAL, PROVIDER_URL, SECRET, Names
+from brokers.schemes import connect
+from soapjms.protocol.errors import UsageError
+from soapjms.protocol.names import Mep
+from soapjms.protocol.properties import Effective, Origin
+from soapjms.protocol.text import named
+from soapjms.protocol.uri import JmsUri
+from soapjms.protocol.values import Value, uncarried
+from soapjms.protocol.wsdl import Port
+from soapjms.protocol.wsdl.as_json import MEP_WORDS
+from soapjms.protocol.wsdl.model import read_uri
+
+VARIANTS: Final[Mapping[str, Callable[[Names, str, Mapping[str, str]], Destination]]] = {
+    "jndi": lambda names, name, environment: names.lookup(name, environment),
+    "queue": lambda names, name, environment: queue(name),
+    "topic": lambda names, name, environment: topic(name),
+}
+"""The lookup variants, each with how it finds a destination."""
+
+
+def destination_of(uri: JmsUri, names: Names, properties: Effective | None = None) -> Destination:
+    """Find the destination that a URI names; `properties` are the effective ones, if not only the URI's count.
+
+    Raises:
+        UsageError: a lookup variant that is not supported; a name that no header carries.
+        NameNotFoundError: a JNDI name that is not registered.
+    """
+    try:
+        find = VARIANTS[str(uri.variant)]
+    except KeyError:
+        raise UsageError(f"the lookup variant {uri.variant!r} is none of: {', '.join(VARIANTS)}") from None
+    values = uri.effective() if properties is None else _as_text(properties)
+    return _carried(f"{uri.variant}:{uri.destination}", find(names, str(uri.destination), jndi_entries(values)))
+
+
+def reply_destination_of(uri: JmsUri, properties: Effective, names: Names) -> Destination | None:
+    """Find the fixed reply destination of the effective properties, None if the reply queue is ours to choose.
+
+    For the variants queue and topic `replyToName` is a queue, `topicReplyToName` a topic.
+
+    Raises:
+        NameNotFoundError: a JNDI name that is not registered.
+
+    Spec: SOAP/JMS 2.2.2; Protocol-2008, Protocol-2070.
+    """
+    name, topic_name = properties.value("replyToName"), properties.value("topicReplyToName")
+    if name is not None:
+        if uri.variant == "jndi":
+            return _carried(f"replyToName {name}", names.lookup(str(name), jndi_entries(_as_text(properties))))
+        return queue(str(name))
+    return None if topic_name is None else topic(str(topic_name))
+
+
+def soap_action_of(
+    port: Port | None, properties: Effective, soap_action: str | None, operation: str | None, mep: Mep
+) -> str | None:
+    """Return the SOAP action of one message: the caller's, else None if the properties give one, else the operation's.
+
+    Raises:
+        UsageError: the port has no such operation, it is of another pattern, or there is no port; `soap_action` is no
+            text, or holds what no property of a message carries.
+
+    Spec: SOAP/JMS 2.2.3 soapAction, 3.4.3; Protocol-2001, Protocol-2018.
+    """
+    if soap_action is not None and not isinstance(soap_action, str):
+        raise UsageError(f"soap_action is {soap_action!r}; it is text, or None for what the properties give")
+    if soap_action is not None:
+        require_carried("soap_action", soap_action)
+    if operation is None:
+        return soap_action
+    if port is None:
+        raise UsageError(f"operation is {operation!r}, and no WSDL tells what that is; see Client.from_wsdl")
+    found = port.operation(operation)
+    if found.mep is not mep:
+        raise UsageError(f"the operation {operation!r} is {MEP_WORDS[found.mep]}; accepted here is {MEP_WORDS[mep]}")
+    if soap_action is not None or properties.stated("soapAction") is not None:
+        return soap_action
+    return found.soap_action or None
+
+
+def require_carried(what: str, text: str) -> str:
+    """Return a text of the caller's that becomes a header or a property.
+
+    Raises:
+        UsageError: it holds what not every protocol carries there.
+    """
+    problem = uncarried(text)
+    if problem is not None:
+        raise UsageError(
+            f"{what} is {text!r}, which holds {problem}: no header or property of a message carries that; leave it out"
+        )
+    return text
+
+
+def _carried(what: str, destination: Destination) -> Destination:
+    require_carried(f"the destination of {what}", destination.name or "")
+    return destination
+
+
+def _as_text(properties: Effective) -> Mapping[str, str]:
+    return {name: str(found.value) for name, found in properties.items()}
+
+
+def jndi_entries(values: Mapping[str, str]) -> dict[str, str]:
+    """Return the entries of the JNDI environment that the parameters `jndi-…` make: the prefix is taken off.
+
+    Spec: RFC 6167 4.2.1.4.
+    """
+    return {name[5:]: value for name, value in values.items() if name.startswith("jndi-") and name != "jndi-"}
+
+
+# Where a reply may go
+
+FORBIDDEN_PREFIXES: Final = ("activemq.", "dlq.", "dlq::", "expiryqueue", "$")
+"""Advisory, management and dead-letter destinations, in lower case."""
+
+SPECIAL_CHARACTERS: Final = re.compile(r"[,*>?]|://")
+"""What makes a broker take a name for something else: several destinations, a pattern, a destination with options."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyRule:
+    """Where replies may go: a request is anybody's, and its JMSReplyTo names where the service is to write.
+
+    Whatever is allowed here, not the request's own destination, and not those of the broker itself.
+
+    Attributes:
+        queues: the names of the queues that may be written to; None for any.
+        topics: likewise of the topics: what is sent there reaches whoever listens.
+    """
+
+    queues: frozenset[str] | None = None
+    topics: frozenset[str] | None = frozenset()
+
+    @classmethod
+    def of(cls, queues: bool | Collection[str], topics: bool | Collection[str]) -> Self:
+        """Make a rule of what a user says: True for any, False for none, or names.
+
+        Raises:
+            UsageError: it is something else, such as one name alone, or a name that is never allowed.
+        """
+        return cls(_allowed("reply_queues", queues), _allowed("reply_topics", topics))
+
+    def refusal(self, request: Message) -> str | None:
+        """Say why a reply must not go to the request's JMSReplyTo, None if it may."""
+        reply = request.reply_to
+        if reply is None:
+            return "the message has no JMSReplyTo"
+        if not reply.name:
+            own_form = reply.kind.is_temporary and reply.address
+            return None if own_form else f"JMSReplyTo is a {reply.kind} without a name"
+        if request.destination is not None and request.destination.name == reply.name:
+            return f"JMSReplyTo is {named(reply)}, the destination of the request itself"
+        return None if reply.kind.is_temporary else self._of_name(reply, reply.name)
+
+    def _of_name(self, reply: Destination, name: str) -> str | None:
+        option, allowed = "reply_queues", self.queues
+        if reply.kind is DestinationKind.TOPIC:
+            option, allowed = "reply_topics", self.topics
+        if allowed is not None and name not in allowed:
+            return (
+                f"JMSReplyTo is {named(reply)}, a {reply.kind} that the option {option} does not allow; it would with "
+                f"{option}=True, or a list that has its name (`soapjms serve`: --{option.replace('_', '-')[:-1]} NAME)"
+            )
+        why = never_written(name)
+        return None if why is None else f"JMSReplyTo is {named(reply)}, {why}"
+
+
+def never_written(name: str) -> str | None:
+    """Say why nothing is ever written to a queue or topic of some name because a request asks for it; None if it is."""
+    if name.lower() == "dlq" or name.lower().startswith(FORBIDDEN_PREFIXES):
+        return "a destination of the broker's own"
+    if SPECIAL_CHARACTERS.search(name):
+        return "which a broker may take for several destinations or a pattern"
+    return None
+
+
+def _allowed(option: str, given: bool | Collection[str]) -> frozenset[str] | None:
+    if isinstance(given, bool):
+        return None if given else frozenset()
+    if isinstance(given, str) or not isinstance(given, Collection) or not all(isinstance(each, str) for each in given):
+        raise UsageError(f"{option} is {given!r}; it is True for any, False for none, or a list of names")
+    for name in given:
+        require_carried(option, name)
+        if not name or never_written(name) is not None:
+            raise UsageError(f"{option} allows {name!r}, {never_written(name) or 'which is no name'}; leave it out")
+    return frozenset(given)
+
+
+ENTRIES: Final[Mapping[str, str]] = {"jndiInitialContextFactory": INITIAL, "jndiURL": PROVIDER_URL}
+"""Properties that are an entry of the JNDI environment under another name; `resolve` leaves one name of the two."""
+
+
+def connect_uri(
+    uri: str | JmsUri | Port,
+    names: Names,
+    *,
+    properties: Mapping[str, Value] = MappingProxyType({}),
+    timeout: float = DEFAULT_TIMEOUT,
+    **options: Any,
+) -> Connection:
+    """Connect to the broker that a URI or a WSDL's port leads to.
+
+    It does so by its jndiConnectionFactoryName, jndiURL and `jndi-` parameters. Without any of them the connection
+    factory is called `ConnectionFactory`. The variants queue and topic may have these parameters too.
+
+    Args:
+        uri: of the caller's own configuration, or the port of a WSDL.
+        names: what the names mean, and the brokers that may be reached.
+        properties: binding properties that win over those of the URI.
+        timeout: seconds that connecting may take.
+        options: the adapter's own; see `brokers.connect`.
+
+    Raises:
+        InvalidUriError, InvalidPropertyError: the URI or a property is not as the specification has it.
+        InvalidWsdlError: the port cannot be used.
+        UsageError: the URI carries what looks like a secret.
+        NameNotFoundError: no such connection factory.
+        NamingError: the broker is not allowed, or the URI names a class or URL that would reach out.
+        ConnectionFailedError: nobody answers there, or the credentials were refused.
+    """
+    _, effective = read_uri(uri, properties)
+    return connect(broker_url_of(effective, names), timeout=timeout, **options)
+
+
+def broker_url_of(properties: Effective, names: Names) -> str:
+    """Find the URL for `brokers.connect` of the broker that effective properties lead to; it may hold a login.
+
+    Raises:
+        UsageError: a JNDI entry out of a URI or WSDL looks like a secret.
+        NameNotFoundError, NamingError: as `connect_uri` has it.
+    """
+    for name, found in properties.items():
+        if name.startswith("jndi-") and SECRET.search(name) and found.origin is not Origin.ENVIRONMENT:
+            raise UsageError(
+                f"{name} in {found.origin} looks like a secret, which must not be there (RFC 6167 4.4); "
+                "the login of a broker is in the URL of the allowed broker"
+            )
+    stated = {name: str(found.value) for name, found in properties.items()}
+    environment = jndi_entries(stated) | {entry: stated[name] for name, entry in ENTRIES.items() if name in stated}
+    return names.broker_url(stated.get("jndiConnectionFactoryName"), environment=environment)

@@ -1,0 +1,366 @@
+"""The checks of this machine, of the address and of the broker, and what is known of the schemes of brokers' URLs.
+
+Of the machine: Python, what is installed, Java, the folder for captures. Of address and broker: port, login,
+destination, a round trip, clocks. The order of the checks, and what each rests on, is in `__init__.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from importlib.util import find_spec
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from secrets import token_hex
+from typing import Final, NamedTuple
+
+from brokers.connection import Connection
+from brokers.errors import BrokerError, LoginRefusedError, NoDestinationError, TlsError
+from brokers.failover import read_failover
+from brokers.message import DeliveryMode, Destination, Message, MessageType
+from brokers.naming import NameNotFoundError, Names, NamingError
+from brokers.naming.allowed import Endpoint, own_endpoint
+from brokers.schemes import connect
+from soapjms.destinations import broker_url_of, destination_of, reply_destination_of
+from soapjms.doctor.model import Outcome, Patient, Seen, ok, skipped
+from soapjms.ping import PING_PREFIX
+from soapjms.protocol.errors import UsageError
+from soapjms.protocol.uri import parse
+from soapjms.protocol.wsdl import Port
+from soapjms.protocol.wsdl.model import read_uri
+
+
+class Way(NamedTuple):
+    """What is known of a scheme: its port, the extra that it needs, whether the broker tells its time."""
+
+    port: int
+    extra: str | None
+    tells_time: bool
+
+
+IN_PROCESS: Final = "embedded"
+WAYS: Final[Mapping[str, Way]] = {
+    "amqp": Way(5672, "amqp", False),
+    "amqp+ws": Way(80, "amqp", False),
+    "amqp+wss": Way(443, "amqp", False),
+    "amqps": Way(5671, "amqp", False),
+    IN_PROCESS: Way(0, None, True),
+    "smqp": Way(720, None, False),
+    "smqps": Way(720, None, False),
+    "stomp": Way(61613, "stomp", True),
+    "stomp+ssl": Way(61612, "stomp", True),
+}
+"""By scheme. The time of a message is the broker's, or that of who sent it."""
+
+
+CREATE_QUEUE: Final[Mapping[str, str]] = {
+    "artemis": "artemis queue create --name {name} --address {name} --anycast --durable --auto-create-address",
+    "qpid": "curl --user USER --request PUT --data '{{}}' http://HOST:8080/api/latest/queue/default/default/{name}",
+}
+"""What makes a queue, by the dialect of brokers that make none by themselves, or can be told not to."""
+
+
+def endpoints_of(url: str) -> list[Endpoint]:
+    """Return where the brokers of a URL are.
+
+    Raises:
+        ValueError: it is none, or lists something that is none.
+    """
+    endpoints = [own_endpoint(each) for each in read_failover(url, True).urls]
+    for each in endpoints:
+        if each.scheme not in WAYS:
+            raise ValueError(f"{each.scheme}: is within a list of brokers, and names none")
+    return endpoints
+
+
+def schemes_of(patient: Patient) -> list[str]:
+    """Return the schemes of the URL; nothing for one that is none, which is said elsewhere."""
+    try:
+        return [each.scheme for each in endpoints_of(patient.url or "")]
+    except ValueError:
+        return []
+
+
+SKEW_NOTED, SKEW_FAILED = 1.0, 5.0
+"""Seconds that the clocks of broker and machine may be apart."""
+
+EXPIRES: Final = 60.0
+"""Seconds that clocks may be apart without a message of ours expiring on its way."""
+
+NOTHING_FITS: Final = "soapjms_doctor = 'never'"
+"""A selector that no message fits."""
+
+
+def check_address(patient: Patient) -> Seen:
+    """URI or WSDL lead to a destination; with JNDI names alone they lead to the broker too."""
+    if patient.place is None:
+        return skipped("give --uri or --wsdl to have it looked at")
+    try:
+        uri, effective = read_uri(patient.place, patient.properties)
+        patient.destination = destination_of(uri, patient.names or Names(), effective)
+        patient.replies = reply_destination_of(uri, effective, patient.names or Names())
+        if patient.url is None and patient.names is not None:
+            patient.url = broker_url_of(effective, patient.names)
+    except (UsageError, BrokerError) as error:
+        return Seen(Outcome.FAILED, str(error), _mended(error, patient.place))
+    return ok(f"{uri.redacted} leads to {patient.destination}")
+
+
+def _mended(error: UsageError | BrokerError, place: str | Port) -> str:
+    """Return what to type: with a name that is registered nowhere, a file that has it; else an address that is one."""
+    where = "--wsdl FILE.wsdl" if isinstance(place, Port) else f"--uri {shlex.quote(parse(place).redacted)}"
+    if isinstance(error, NameNotFoundError | NamingError):
+        return f"soapjms doctor {where} --names FILE.toml"
+    return "soapjms wsdl lint FILE.wsdl" if isinstance(place, Port) else "soapjms doctor --uri jms:queue:NAME"
+
+
+DEFAULT_SCHEME: Final = "stomp"
+START: Final = "docker compose up --wait activemq"
+LOOK_AGAIN: Final = "soapjms doctor --uri URI"
+HERE: Final = ("localhost", "127.0.0.1", "::1")
+
+
+def set_url(patient: Patient) -> str:
+    """Return how to give the URL of a broker, of the kind that was given."""
+    way = next((each for each in schemes_of(patient) if each != IN_PROCESS), DEFAULT_SCHEME)
+    return f"export SOAPJMS_CONNECTION={way}://USER:PASSWORD@HOST:{WAYS[way].port}"
+
+
+def check_port(patient: Patient) -> Seen:
+    """Somebody listens at one of the brokers."""
+    if patient.url is None:
+        return Seen(Outcome.FAILED, "no URL of a broker is given", set_url(patient))
+    try:
+        endpoints = endpoints_of(patient.url)
+    except ValueError as error:
+        return Seen(Outcome.FAILED, str(error), set_url(patient))
+    answers = []
+    for scheme, host, port in endpoints:
+        if scheme == IN_PROCESS:
+            return ok("a broker in this process")
+        number = port or WAYS[scheme].port
+        try:
+            with socket.create_connection((host, number), patient.timeout):
+                return ok(f"{host}:{number} is open")
+        except OSError as error:
+            answers.append(f"{host}:{number}: {error.strerror or error}")
+    is_here = all(host in HERE for _, host, _ in endpoints)
+    return Seen(Outcome.FAILED, "; ".join(answers), START if is_here else set_url(patient))
+
+
+def check_login(patient: Patient) -> Seen:
+    """The broker lets us in."""
+    assert patient.url is not None
+    try:
+        patient.connection = connect(patient.url, timeout=patient.timeout)
+    except LoginRefusedError as error:
+        return Seen(Outcome.FAILED, str(error), set_url(patient), "docs/brokers.md#who-asks")
+    except TlsError as error:
+        return Seen(Outcome.FAILED, str(error), "export BROKERS_CA_FILE=/etc/ssl/broker-ca.pem", "docs/brokers.md#tls")
+    except (BrokerError, ValueError) as error:
+        return Seen(Outcome.FAILED, str(error), set_url(patient))
+    return ok(patient.connection.capabilities.broker)
+
+
+def check_destination(patient: Patient) -> Seen:
+    """The user may consume from it; a selector sees to it that no message is taken."""
+    connection, destination = patient.connection, patient.destination
+    assert connection is not None
+    if destination is None:
+        return skipped("give --uri or --wsdl to have it tried")
+    if not connection.capabilities.selectors:
+        return skipped(f"{destination} cannot be tried without taking its messages: the broker has no selectors")
+    try:
+        connection.consume(destination, lambda delivery: delivery.release(), selector=NOTHING_FITS).close()
+    except NoDestinationError as error:
+        make = CREATE_QUEUE.get(connection.capabilities.dialect)
+        if make is None or destination.kind.is_topic:
+            return Seen(Outcome.FAILED, f"{error}; make it with the broker's own tools, and look again", LOOK_AGAIN)
+        return Seen(Outcome.FAILED, str(error), make.format(name=shlex.quote(destination.name or "")))
+    except BrokerError as error:
+        return Seen(Outcome.FAILED, str(error), set_url(patient))
+    return ok(f"{destination} may be consumed from; no message was taken")
+
+
+def check_replies(patient: Patient) -> Seen:
+    """A message to the fixed reply queue reaches who selects it, whatever replies of others lie there."""
+    connection, replies = patient.connection, patient.replies
+    assert connection is not None
+    if replies is None or replies.kind.is_topic:
+        return skipped("replies come to no fixed queue" if patient.place else "give --uri or --wsdl to have it tried")
+    if not connection.capabilities.selectors:
+        return skipped("the broker has no selectors, so a fixed reply queue is one client's own")
+    name = PING_PREFIX + token_hex(8)
+    try:
+        connection.wait_connected(patient.timeout)
+        _sent_to_ourselves(connection, replies, patient.timeout, name, f"JMSCorrelationID = '{name}'")
+    except (BrokerError, FutureTimeoutError) as error:
+        return Seen(Outcome.FAILED, f"{replies}: {str(error) or 'the broker takes no message'}", set_url(patient))
+    except Empty:
+        text = (
+            f"{replies} has so many messages that nobody takes that a reply is not found behind them; purge it, and "
+            "give requests a timeToLive, with which replies expire"
+        )
+        return Seen(Outcome.FAILED, text, f"activemq purge {shlex.quote(replies.name or '')}")
+    return ok(f"a message to {replies} reached who selects it")
+
+
+def check_round_trip(patient: Patient) -> Seen:
+    """A message to a temporary queue comes back."""
+    assert patient.connection is not None
+    try:
+        patient.connection.wait_connected(patient.timeout)  # some brokers end it where they refuse something
+        patient.echo = _echo(patient.connection, patient.timeout)
+    except BrokerError as error:
+        return Seen(Outcome.FAILED, str(error), set_url(patient), "docs/brokers.md")
+    except (FutureTimeoutError, Empty):
+        text = f"a message to a temporary queue did not come back within {patient.timeout:g} s"
+        return Seen(Outcome.FAILED, text, "soapjms doctor --debug --timeout 30")
+    sent, back, _ = patient.echo
+    return ok(f"{(back - sent) * 1000:.1f} ms to a temporary queue and back")
+
+
+def _echo(connection: Connection, timeout: float) -> tuple[float, float, Message]:
+    """Send a message to a temporary queue; see `_sent_to_ourselves`."""
+    destination = connection.temporary()
+    found = _sent_to_ourselves(connection, destination, timeout, PING_PREFIX + token_hex(8))
+    connection.end_temporary(destination)
+    return found
+
+
+def _sent_to_ourselves(
+    connection: Connection, destination: Destination, timeout: float, name: str, selector: str | None = None
+) -> tuple[float, float, Message]:
+    """Send a message that expires soon, and return when it was sent, when it was back, and as what.
+
+    Raises:
+        BrokerError, TimeoutError, Empty: it could not be sent, or was not back in time.
+    """
+    arrived: SimpleQueue[Message] = SimpleQueue()
+    message = Message(
+        message_type=MessageType.BYTES,
+        body=b"",
+        destination=destination,
+        correlation_id=name,
+        delivery_mode=DeliveryMode.NON_PERSISTENT,
+        expiration=round((time.time() + EXPIRES + timeout) * 1000),
+    )
+    with connection.consume(
+        destination,
+        lambda delivery: arrived.put(delivery.message),
+        auto_accept=True,
+        inline=True,
+        selector=selector,
+    ):
+        sent = time.time()
+        connection.send(message, timeout=timeout).result(timeout)
+        found = arrived.get(timeout=timeout)
+        return sent, time.time(), found
+
+
+def check_clock(patient: Patient) -> Seen:
+    """The clocks of broker and machine agree."""
+    assert patient.echo is not None
+    sent, back, message = patient.echo
+    if not message.timestamp or not all(WAYS[each].tells_time for each in schemes_of(patient)):
+        return skipped("the broker does not tell its time")
+    skew = message.timestamp / 1000 - (sent + back) / 2
+    text = f"the broker's clock is {abs(skew):.1f} s {'ahead of' if skew > 0 else 'behind'} this machine's"
+    beyond = abs(skew) - (back - sent) / 2
+    if beyond <= SKEW_NOTED:
+        return ok(text)
+    outcome = Outcome.FAILED if beyond > SKEW_FAILED else Outcome.NOTE
+    return Seen(outcome, f"{text}: requests with a time to live may expire early or late", "timedatectl set-ntp true")
+
+
+OLDEST, NEWEST = (3, 11), (3, 13)
+OLDEST_JAVA: Final = 17
+JAVA_VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
+ROOM: Final = 256 << 20
+"""Octets that a disk has free at least, where captures are to be written."""
+
+EXTRAS: Final[Mapping[str, tuple[str, ...]]] = {
+    "stomp": ("stomp",),
+    "amqp": ("proton", "websockets"),
+    "cli": ("click", "rich"),
+    "replay": ("pyarrow", "jinja2"),
+    "spark": ("pyspark", "pandas"),
+    "zeep": ("zeep",),
+    "wsse": ("xmlsec",),
+    "bridge": ("starlette", "uvicorn"),
+    "prometheus": ("prometheus_client",),
+    "opentelemetry": ("opentelemetry",),
+}
+"""The extras, and the modules that each brings."""
+
+
+def check_python(patient: Patient) -> Seen:
+    """The release is one that this is made for."""
+    version, found = sys.version_info[:2], sys.version.partition(" ")[0]
+    if OLDEST <= version <= NEWEST:
+        return ok(f"{found}, {sys.executable}")
+    wanted = f"{OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}"
+    return Seen(Outcome.FAILED, f"{found}; it has to be {wanted}", f"python{NEWEST[0]}.{NEWEST[1]} -m venv .venv")
+
+
+def check_extras(patient: Patient) -> Seen:
+    """What the URL of the broker needs is installed; other extras that are not are a note."""
+    missing = [name for name, modules in EXTRAS.items() if not all(map(find_spec, modules))]
+    needed = [name for name in missing if any(WAYS[each].extra == name for each in schemes_of(patient))]
+    if needed:
+        listed = ",".join(needed)
+        return Seen(
+            Outcome.FAILED, f"the URL of the broker needs the extra {listed}", f"pip install 'soapjms[{listed}]'"
+        )
+    if missing:
+        text = f"not installed, and not needed so far: {', '.join(missing)}"
+        return Seen(Outcome.NOTE, text, f"pip install 'soapjms[{','.join(missing)}]'")
+    return ok(", ".join(EXTRAS))
+
+
+def check_java(patient: Patient) -> Seen:
+    """There is a Java for Spark; nothing else needs one."""
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=str(Path(home, "bin"))) if home else shutil.which("java")
+    install = "apt-get install openjdk-17-jre-headless"
+    if java is None:
+        where = f"JAVA_HOME is {home}, which holds no bin/java" if home else "there is no java on the PATH"
+        return Seen(Outcome.NOTE, f"{where}: `soapjms replay` runs with --local only", install)
+    try:
+        command = [java, "-version"]
+        said = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False).stderr  # noqa: S603  # theirs
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Seen(Outcome.NOTE, f"{java} does not run: {error}", install)
+    version = JAVA_VERSION.search(said)
+    if version is None or int(version[1]) < OLDEST_JAVA:
+        shown = said.partition("\n")[0]
+        return Seen(Outcome.NOTE, f"{java} is too old for Spark, which needs {OLDEST_JAVA}: {shown}", install)
+    return ok(f"{version[1]}, {java}")
+
+
+def check_folder(patient: Patient) -> Seen:
+    """Captures can be written there."""
+    folder = patient.folder
+    there = next(each for each in (folder.absolute(), *folder.absolute().parents) if each.exists())
+    quoted = shlex.quote(str(folder))
+    try:
+        with tempfile.TemporaryFile(dir=there) as file:
+            file.write(b"soapjms")
+    except OSError as error:
+        return Seen(
+            Outcome.FAILED,
+            f"{there} cannot be written to: {error.strerror}",
+            f"mkdir -p {quoted} && chmod u+rwx {quoted}",
+        )
+    free = shutil.disk_usage(there).free
+    text = f"{folder}, {free >> 20} MiB free"
+    return ok(text) if free >= ROOM else Seen(Outcome.NOTE, text, f"df -h {shlex.quote(str(there))}")

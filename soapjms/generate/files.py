@@ -1,0 +1,63 @@
+"""Writing generated logs: JSON Lines, gzip or Parquet, in files of a limited size.
+
+Parquet is written column by column: a row at a time would take most of the generator's time.
+
+Spec: capture record, version 1, "Parquet".
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Final, Protocol
+
+from soapjms.capture.log import CaptureLog
+from soapjms.generate.traffic import Line
+from soapjms.protocol.errors import UsageError
+
+FORMS: Final = ("jsonl", "gzip", "parquet")
+
+
+class LogWriter(Protocol):
+    """Takes lines, and makes files of them."""
+
+    files: list[Path]
+
+    def add(self, line: Line) -> None:
+        """Take a line."""
+
+    def close(self) -> None:
+        """Write what is left."""
+
+
+class JsonLines:
+    """Lines as they are, or compressed."""
+
+    def __init__(self, folder: Path, rotation: int, begun: datetime, *, compress: bool) -> None:
+        self._log = CaptureLog(folder, rotation=rotation, compress=compress, clock=lambda: begun)
+        self.files = self._log.files
+
+    def add(self, line: Line) -> None:
+        """Take a line."""
+        if self._log.add(line.to_json().encode() + b"\n"):
+            self._log.flush()
+
+    def close(self) -> None:
+        """Write what is left."""
+        self._log.flush()
+        self._log.close()
+
+
+def writer(form: str, folder: Path, rotation: int, begun: datetime) -> LogWriter:
+    """Open a log to be written.
+
+    Raises:
+        UsageError: an unknown form.
+    """
+    if form == "parquet":
+        from soapjms.generate.parquet import ParquetRows  # only those who write Parquet need its library
+
+        return ParquetRows(folder, rotation, begun)
+    if form in FORMS:
+        return JsonLines(folder, rotation, begun, compress=form == "gzip")
+    raise UsageError(f"{form!r} is no form of a log; there are {', '.join(FORMS)}")

@@ -1,0 +1,338 @@
+"""Judging many exchanges, of which most are like others: what follows from the sketch of a message is worked out once.
+
+A sketch is what messages have in common by the thousand: their properties, message type, direction. A row is settled by
+it where neither its test nor its check looks at anything else. The others, on bodies, ids, destinations, numbers and
+times, are judged message by message.
+
+`judge` stays the one that says what is right: this gives the same verdicts.
+
+Spec: capture record, "Verdicts".
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sized
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Final, NamedTuple, TypeAlias
+
+from brokers.message import MessageType
+from soapjms.protocol.assertions import body_checks, request_checks
+from soapjms.protocol.assertions.judge import (
+    NOT_APPLICABLE,
+    PASSED,
+    Ended,
+    broken_verdict,
+    judge_case,
+    note_end,
+    outcome_of,
+    rows_for,
+)
+from soapjms.protocol.assertions.model import BROKEN, Assertion, Case, Need, Outcome, Setting, Verdict, always
+from soapjms.protocol.assertions.response_checks import is_jndi
+from soapjms.protocol.assertions.response_table import ASSERTIONS
+from soapjms.protocol.names import Subcode
+from soapjms.protocol.properties import Carrier
+from soapjms.protocol.received import Described, Reading, Shape
+from soapjms.protocol.record import Direction
+
+BY_SKETCH: Final[frozenset[Callable[[Case], object]]] = frozenset(
+    {
+        always,
+        request_checks.actions_match,
+        request_checks.has_both_actions,
+        request_checks.is_multipart_with_action,
+        request_checks.is_soap12_with_action,
+        request_checks.soap_action_present,
+        request_checks.destination_present,
+        request_checks.has_target_service,
+        request_checks.ignores_reply_topic,
+        request_checks.is_one_way,
+        request_checks.is_request,
+        request_checks.must_be_excluded,
+        request_checks.owes_request_uri,
+        request_checks.reply_to_present,
+        request_checks.request_uri_present,
+        request_checks.should_be_excluded,
+        request_checks.shows_request_uri,
+        request_checks.states_reply_queue,
+        request_checks.states_reply_topic,
+        request_checks.states_time_to_live,
+        request_checks.variant_present,
+        request_checks.variant_supported,
+        request_checks.well_formed,
+        is_jndi,
+        request_checks.binding_version,
+        request_checks.content_encoding_supported,
+        request_checks.content_type_present,
+        request_checks.fault_flag_type,
+        request_checks.has_content_encoding,
+        request_checks.has_fault_flag,
+        request_checks.is_multipart,
+        request_checks.is_simple,
+        request_checks.media_type_known,
+        request_checks.message_format,
+        request_checks.soap_action,
+        request_checks.states_soap_action,
+        request_checks.states_target_service,
+        request_checks.target_service,
+    }
+)
+"""The tests and checks that look at nothing but what is in the sketches."""
+
+MAY_APPLY: Final[Mapping[Callable[[Case], bool], Callable[[Case], bool]]] = {
+    body_checks.has_charset: lambda case: case.message.is_simple and case.message.charset is not None,
+    body_checks.has_no_charset: lambda case: case.message.is_simple and case.message.charset is None,
+    body_checks.is_text_with_charset: lambda case: isinstance(case.message.message.body, str),
+    request_checks.repeats_a_parameter: lambda case: len(_parameters(case)) > 1,
+}
+"""Tests that look further, and what a sketch tells of them: False where they cannot hold."""
+
+
+def _parameters(case: Case) -> Sized:
+    return () if case.message.request_uri is None else case.message.request_uri.parameters
+
+
+NEEDS_BY_SKETCH: Final = frozenset({Need.MESSAGE_TYPE, Need.TYPES})
+
+MOST: Final = 4096
+"""Sketches that are remembered; beyond them all are forgotten, and begun again."""
+
+Found: TypeAlias = tuple[Outcome, str | None]
+"""How a row ends, and why."""
+
+
+class Sketch(NamedTuple):
+    """What a message shares with many others. `properties` stands for all of them.
+
+    Where it is known what the sender was given, each value counts, else their shape.
+    """
+
+    carrier: Carrier
+    properties: Described | Shape
+    message_type: MessageType
+    body: type
+    is_empty: bool
+    truncated: bool
+    untyped: bool
+    direction: Direction | None
+    has_reply_to: bool
+    owes_request_uri: bool
+
+
+def sketch_of(case: Case) -> Sketch:
+    """Return the sketch of a message."""
+    reading = case.message
+    message, record = reading.message, reading.record
+    return Sketch(
+        case.carrier,
+        reading.described.shape if case.setting.properties is None else reading.described,
+        message.message_type,
+        type(message.body),
+        not message.size,
+        record.truncated,
+        message.untyped,
+        record.direction,
+        message.reply_to is not None,
+        request_checks.owes_request_uri(case),
+    )
+
+
+class Halves(NamedTuple):
+    """What pairs share with many others."""
+
+    is_asked: bool
+    is_answered: bool
+    is_jndi: bool
+    is_accused: bool
+    """The request gives cause for a fault."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Steps:
+    """What is left to do for one message or pair, in the order of the table.
+
+    Attributes:
+        todo: rows with what they are known to end in, None where they have to be judged.
+        counts: how the rows end that are not in `todo`: they passed, or do not apply.
+    """
+
+    todo: tuple[tuple[Assertion, Found | None], ...]
+    counts: Counter[tuple[str, Outcome]]
+
+
+NEVER_SEEN: Final = Steps((), Counter())
+"""Stands for the steps of a sketch that comes for the first time."""
+
+
+class Memory:
+    """The steps that were worked out by one setting; judges that judge by the same one may share it.
+
+    Attributes:
+        messages: by the sketch; None for one that came once.
+        pairs: by what pairs share.
+    """
+
+    def __init__(self) -> None:
+        self.messages: dict[Sketch, Steps | None] = {}
+        self.pairs: dict[Halves, Steps] = {}
+
+
+class Judge:
+    """Judges exchanges one after the other, by one setting, and counts how their assertions end.
+
+    Not thread-safe. With a `memory` it goes on where others stopped who judged by the same setting.
+
+    Attributes:
+        setting: what is taken for granted of all of them.
+        exchanges: how many there were; for the caller to count.
+    """
+
+    def __init__(self, setting: Setting, memory: Memory | None = None) -> None:
+        self.setting = setting
+        self.exchanges = 0
+        self._memory = memory or Memory()
+        self._seen: Counter[tuple[Steps, tuple[tuple[int, Outcome], ...]]] = Counter()
+        self._counts: Counter[tuple[str, Outcome]] = Counter()
+
+    def findings(self, readings: dict[Carrier, Reading]) -> Iterator[Verdict]:
+        """Yield what `judge_readings` yields of all assertions, without those that passed or do not apply.
+
+        All are counted, once the iterator has ended.
+        """
+        request = readings.get(Carrier.REQUEST) or readings.get(Carrier.ONE_WAY)
+        response = readings.get(Carrier.RESPONSE)
+        subcodes: dict[str, Subcode] = {}
+        spared: set[Subcode] = set()
+        for carrier, message in readings.items():
+            case = Case(self.setting, message, carrier, request, response, subcodes, spared)
+            steps = self._steps_for(case)
+            yield from self._in_full(case) if steps is None else self._take(steps, case)
+        if Carrier.ONE_WAY not in readings:
+            message = response or readings[Carrier.REQUEST]
+            case = Case(self.setting, message, Carrier.RESPONSE, request, response, subcodes, spared, is_pair=True)
+            yield from self._take(self._steps_for_pair(case), case)
+
+    def counts(self) -> Counter[tuple[str, Outcome]]:
+        """Return how often the assertions ended how, over all exchanges so far, by the id that the profile has."""
+        self._add_up()
+        return self._counts
+
+    def _add_up(self) -> None:
+        for (steps, ends), number in self._seen.items():
+            found = dict(ends)
+            for name_and_outcome, each in steps.counts.items():
+                self._counts[name_and_outcome] += each * number
+            for index, (row, _) in enumerate(steps.todo):
+                self._counts[self._id(row), found.get(index, Outcome.PASSED)] += number
+        self._seen.clear()
+
+    def _id(self, row: Assertion) -> str:
+        return self.setting.profile.assertion_id(row.id) or row.id
+
+    def _rows(self, carrier: Carrier | None) -> tuple[Assertion, ...]:
+        return rows_for(ASSERTIONS, carrier, self.setting.profile.name, self.setting.properties is not None)
+
+    # Judging
+
+    def _in_full(self, case: Case) -> Iterator[Verdict]:
+        for verdict in judge_case(case, self._rows(case.carrier)):
+            self._counts[verdict.assertion, verdict.outcome] += 1
+            if verdict.outcome not in SILENT:
+                yield verdict
+
+    def _take(self, steps: Steps, case: Case) -> Iterator[Verdict]:
+        """Take the steps for one message or pair, and count how they end."""
+        ended: Ended = {}
+        ends: tuple[tuple[int, Outcome], ...] = ()
+        for index, (row, known) in enumerate(steps.todo):
+            found = known or outcome_of(row, case, ended)
+            if found is PASSED:
+                continue
+            if found is not NOT_APPLICABLE:
+                note_end(row, case, found[0], ended)
+                verdict = verdict_of(row, case, found)
+                ends = (*ends, (index, verdict.outcome))
+                yield verdict
+            else:
+                ends = (*ends, (index, found[0]))
+        self._seen[steps, ends] += 1
+
+    # Working out what is left to do
+
+    def _steps_for(self, case: Case) -> Steps | None:
+        """Return what is left to do for a message, None for one whose sketch comes for the first time.
+
+        To settle what a sketch settles costs more than to judge one message.
+        """
+        if not case.message.described.is_short:
+            return None
+        sketch = sketch_of(case)
+        known = self._memory.messages
+        steps = known.get(sketch, NEVER_SEEN)
+        if steps is NEVER_SEEN:
+            if len(known) >= MOST:
+                self._add_up()
+                known.clear()
+            known[sketch] = None
+            return None
+        if steps is None:
+            alone = Case(self.setting, case.message, case.carrier, case.request, case.response)
+            steps = known[sketch] = self._settle(alone, self._rows(case.carrier))
+        return steps
+
+    def _steps_for_pair(self, case: Case) -> Steps:
+        request = case.request
+        jndi = request is not None and case.response is not None and is_jndi(case)
+        halves = Halves(request is not None, case.response is not None, jndi, bool(case.subcodes))
+        steps = self._memory.pairs.get(halves)
+        if steps is None:
+            steps = self._memory.pairs[halves] = self._settle(case, self._rows(None))
+        return steps
+
+    def _settle(self, case: Case, rows: tuple[Assertion, ...]) -> Steps:
+        ended: Ended = {}
+        todo: list[tuple[Assertion, Found | None]] = []
+        counts: Counter[tuple[str, Outcome]] = Counter()
+        for row in rows:
+            found = self._settled(row, case, ended)
+            if found is PASSED or found is NOT_APPLICABLE:
+                counts[self._id(row), found[0]] += 1
+                continue
+            if found is not None:
+                note_end(row, case, found[0], ended)
+            todo.append((_applying(row) if found is None and row.applies in BY_SKETCH else row, found))
+        return Steps(tuple(todo), counts)
+
+    def _settled(self, row: Assertion, case: Case, ended: Ended) -> Found | None:
+        """Return how a row ends for all with this sketch, None if it has to be judged for each of them."""
+        if row.reaction_to:
+            return None if case.subcodes else NOT_APPLICABLE
+        if case.is_pair and (case.request is None or case.response is None):
+            return outcome_of(row, case, ended)
+        if row.applies not in BY_SKETCH:
+            may_apply = MAY_APPLY.get(row.applies)
+            return None if may_apply is None or may_apply(case) else NOT_APPLICABLE
+        if not row.applies(case):
+            return NOT_APPLICABLE
+        if row.check in BY_SKETCH and NEEDS_BY_SKETCH.issuperset(row.needs):
+            return outcome_of(row, case, ended)
+        return None
+
+
+@cache
+def _applying(row: Assertion) -> Assertion:
+    return replace(row, applies=always)
+
+
+SILENT: Final = frozenset({Outcome.PASSED, Outcome.NOT_APPLICABLE})
+
+
+def verdict_of(row: Assertion, case: Case, found: tuple[Outcome, str | None]) -> Verdict:
+    """Make the verdict of a row that neither passed nor was not applicable."""
+    outcome, reason = found
+    if outcome in BROKEN:
+        return broken_verdict(row, case, outcome, reason)
+    name = case.setting.profile.assertion_id(row.id) or row.id
+    return Verdict(name, row.level, outcome, reason, case.message.record)

@@ -1,0 +1,206 @@
+"""Checks of a body: its first octets, its encoding against charset and declaration, and its SOAP part.
+
+Spec: SOAP/JMS 2.2.3 contentType, 2.4; REC 2.4.1.
+"""
+
+from __future__ import annotations
+
+from soapjms.protocol import names
+from soapjms.protocol.assertions.model import Case
+from soapjms.protocol.assertions.request_checks import is_multipart, is_simple
+from soapjms.protocol.attachments import Part
+from soapjms.protocol.content import (
+    ContentType,
+    agree,
+    charset_disagreement,
+    contradiction,
+    declared_encoding,
+    decode,
+    detect_encoding,
+    document_encoding,
+    is_ebcdic,
+    is_known,
+    parse_content_type,
+)
+from soapjms.protocol.text import named, shown
+
+
+def has_charset(case: Case) -> bool:
+    """A charset that can be compared: under the REC the declaration of a TextMessage says nothing."""
+    body = case.message.body
+    if case.message.charset is None or not case.message.is_simple or not starts_as_xml(body):
+        return False
+    return isinstance(body, bytes) or not case.setting.profile.text_encoding_ignored
+
+
+def charset_matches_encoding(case: Case) -> str | None:
+    """Say why the charset parameter and the encoding of the XML disagree, or None.
+
+    Spec: SOAP/JMS 2.2.3 contentType; Protocol-2012, Protocol-2013.
+    """
+    charset, body = case.message.charset, case.message.body
+    assert charset is not None
+    assert body is not None
+    return charset_disagreement(charset, body) if isinstance(body, bytes) else _of_text(charset, body)
+
+
+def _of_text(charset: str | None, document: str) -> str | None:
+    """Say why a charset, if there is one, does not fit characters that declare an encoding or none."""
+    if charset is None:
+        return None
+    if not is_known(charset) and not is_ebcdic(charset):
+        return f"charset is {shown(charset)}, which is unknown"
+    declared = declared_encoding(document)
+    if declared is None or agree(charset, declared):
+        return None
+    return f"charset is {shown(charset)}, the XML declaration says {named(declared)}"
+
+
+def text_charset_disagreement(case: Case) -> str | None:
+    """Say why the charset and the XML declaration of a TextMessage, or of its SOAP part, disagree, or None.
+
+    Spec: SOAP/JMS 2.2.3 contentType; REC 2.4.1 (WG-49) has the declaration ignored.
+    """
+    kind, body, part = case.message.content_type, case.message.body, case.message.soap_part
+    if part is not None:
+        kind, body = part.content_type, _document(part)
+    return _of_text(kind.charset, body) if kind is not None and isinstance(body, str) else None
+
+
+def is_text_with_charset(case: Case) -> bool:
+    """A TextMessage whose content type names a charset, or that has parts, each with a content type of its own."""
+    if not isinstance(case.message.body, str):
+        return False
+    return is_multipart(case) or (is_simple(case) and case.message.charset is not None)
+
+
+def has_no_charset(case: Case) -> bool:
+    """Octets of an XML document whose encoding has to be inferred."""
+    body = case.message.body
+    return is_simple(case) and case.message.charset is None and isinstance(body, bytes) and starts_as_xml(body)
+
+
+def reads_as_inferred(case: Case) -> str | None:
+    """Spec: SOAP/JMS 2.2.3 contentType; XML 1.0 4.3.3, appendix F; Protocol-2014."""
+    body = case.message.body
+    assert isinstance(body, bytes)
+    try:
+        decode(body, document_encoding(body))
+    except ValueError as error:
+        return f"there is no charset, and the document does not read in the encoding that its octets tell: {error}"
+    return None
+
+
+def contradicts_itself(case: Case) -> bool:
+    """Its byte order mark or first octets say another encoding than its declaration, which is a mismatch too."""
+    body = case.message.body
+    assert isinstance(body, bytes)
+    return contradiction(detect_encoding(body)) is not None
+
+
+def first_is_xml(case: Case) -> str | None:
+    """The first octet or character starts a conforming XML document; a byte order mark belongs to it.
+
+    Spec: SOAP/JMS 2.4; Protocol-2030.
+    """
+    body = case.message.body
+    if body is None:
+        return case.message.body_problem
+    if not starts_as_xml(body) and not has_ebcdic_charset(case):
+        return f"the body begins with {body[:20]!r}, not with an XML document"
+    return case.message.envelope_problem
+
+
+def has_ebcdic_charset(case: Case) -> bool:
+    """The charset is a code page of EBCDIC, in which a document without declaration begins as nothing else does."""
+    return case.message.charset is not None and is_ebcdic(case.message.charset)
+
+
+def starts_as_xml(body: bytes | str | None) -> bool:
+    """Say whether a body begins as an XML document may, in any encoding that its first octets can tell."""
+    if isinstance(body, str):
+        return body.startswith(("<", "\ufeff<"))
+    return body is not None and body[:6].startswith(XML_STARTS)
+
+
+XML_STARTS = (
+    b"<",
+    b"\xef\xbb\xbf<",
+    b"\xfe\xff\x00<",
+    b"\xff\xfe<\x00",
+    b"\x00<\x00",
+    b"\x00\x00\xfe\xff",
+    b"\xff\xfe\x00\x00<",
+    b"\x00\x00\x00<",
+    b"\x00\x00<\x00",  # an unusual order of octets, as the next two: refused by name
+    b"\xfe\xff\x00\x00",
+    b"\x00\x00\xff\xfe",
+    b"\x4c\x6f\xa7\x94",
+)
+
+
+def multipart_type(case: Case) -> str | None:
+    """The `type` parameter names the media type of the first part. Spec: SOAP/JMS 2.2.3; Protocol-2015."""
+    kind, part = case.message.content_type, case.message.first_part
+    assert kind is not None
+    assert part is not None
+    stated = kind.parameters.get("type")
+    inner = None if part.content_type is None else part.content_type.media_type
+    if stated is not None and inner is not None and stated.lower() == inner:
+        return None
+    return f"the type parameter is {shown(stated)}, the first part's Content-Type is {shown(inner)}"
+
+
+def soap_part_fits(case: Case) -> str | None:
+    """Say why the SOAP part's Content-Type and its XML disagree, or None; of XML that cannot be read others tell.
+
+    Spec: SOAP/JMS 2.4; RFC 3023 3.1; XOP 5 (the `type` of application/xop+xml).
+    """
+    part = case.message.soap_part
+    assert part is not None
+    document = _document(part)
+    if document is None:
+        return None
+    problem = _part_charset_problem(part, document, case)
+    return f"in the SOAP part {problem}" if problem is not None else _part_version_problem(part, case)
+
+
+def _document(part: Part) -> bytes | str | None:
+    """Return the XML of a part, None if its transfer encoding is not to be undone."""
+    try:
+        return part.document
+    except ValueError:
+        return None
+
+
+def _part_charset_problem(part: Part, document: bytes | str, case: Case) -> str | None:
+    """Under the REC the declaration of what came in a TextMessage says nothing, and is judged elsewhere."""
+    charset = part.charset
+    if isinstance(document, str):
+        return None if case.setting.profile.text_encoding_ignored else _of_text(charset, document)
+    return charset_disagreement(charset, document) if charset else contradiction(detect_encoding(document))
+
+
+def _part_version_problem(part: Part, case: Case) -> str | None:
+    envelope, whole = case.message.envelope, case.message.content_type
+    assert whole is not None
+    kind = part.content_type or ContentType("")
+    known = {names.XOP, *names.VERSION_OF_MEDIA_TYPE, *case.setting.profile.media_types.values()}
+    if kind.media_type not in known:
+        return f"the media type of the SOAP part is {shown(kind.media_type)}; accepted are {', '.join(sorted(known))}"
+    stated = {"the media type of the SOAP part": kind.media_type}
+    if kind.media_type == names.XOP:
+        stated = {
+            "the media type of the SOAP part": kind.parameters.get("type", ""),
+            "start-info": whole.parameters.get("start-info", ""),
+        }
+    for what, said in stated.items():
+        version = names.VERSION_OF_MEDIA_TYPE.get(parse_content_type(said).media_type)
+        if version is not None and envelope is not None and version is not envelope.version:
+            return f"{what} is {shown(said)}, its envelope is SOAP {envelope.version}"
+    return None
+
+
+def multipart_start(case: Case) -> str | None:
+    """Spec: SOAP/JMS 2.4; Protocol-2029."""
+    return case.message.multipart_problem or case.message.body_problem

@@ -1,0 +1,600 @@
+"""Checks of one message: type, SOAPJMS_ properties, media type, JMS headers, requestURI, precedence, SOAP action.
+
+The checks of headers and requestURI are for requests and one-way messages. Those of precedence look at what the
+sender was given, beside the message it made of it, and say which source of a binding property counted. Those of the
+action of SOAP 1.2 hold what content types state of it against SOAPJMS_soapAction. Checks of a body are in
+`body_checks.py`, those of a response beside its request in `response_checks.py`.
+
+Spec: SOAP/JMS 2.2, 3.4.4, 3.4.5; SOAP/JMS 2.2.3 soapAction; RFC 3902 2; XOP 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from brokers.message import DeliveryMode, MessageType, PropertyType
+from soapjms.protocol import names
+from soapjms.protocol.assertions.model import Case
+from soapjms.protocol.content import ContentType, parse_content_type
+from soapjms.protocol.names import Mep, SoapVersion, Subcode
+from soapjms.protocol.properties import BINDING_PROPERTIES, EXCLUDED, MUST_EXCLUDE, Carrier, Origin, row_of
+from soapjms.protocol.record import Direction
+from soapjms.protocol.text import named, shown
+from soapjms.protocol.uri import Severity
+
+PAYLOAD_TYPES = (MessageType.BYTES, MessageType.TEXT)
+
+# Properties and their names
+
+
+def missing(case: Case, name: str) -> str | None:
+    """Say that a property is missing, and which name of another stack was read in its place; None if it is there."""
+    if not case.message.misses(name):
+        return None
+    alias = case.message.alias_of(name)
+    return f"{name} is missing or empty" + (f"; {alias} was read in its place" if alias else "")
+
+
+# Binding version
+
+
+def binding_version(case: Case) -> str | None:
+    """Spec: SOAP/JMS 2.2.3 bindingVersion; Protocol-2010."""
+    seen = case.message.text(names.BINDING_VERSION)
+    if seen == names.BINDING_VERSION_VALUE:
+        return None
+    return f"{names.BINDING_VERSION} is {shown(seen)}, not 1.0" if seen else missing(case, names.BINDING_VERSION)
+
+
+def version_is_refused(case: Case) -> bool:
+    """A wrong version is always refused, a missing one only by a strict reader (some stacks never send it)."""
+    return case.setting.strict or case.message.text(names.BINDING_VERSION) is not None
+
+
+# Message type
+
+
+def message_format(case: Case) -> str | None:
+    """An empty message of unknown type is a Map, Stream, Object, plain or null-text message as STOMP shows it.
+
+    Spec: SOAP/JMS 2.4; Protocol-2027, Protocol-2034, Protocol-2040.
+    """
+    message = case.message.message
+    if message.message_type not in PAYLOAD_TYPES:
+        return f"the message is of type {message.message_type}; accepted are BytesMessage and TextMessage"
+    if message.body is None and not case.message.truncated:
+        return f"the body of the {message.message_type} message is null"
+    return None
+
+
+# Content type
+
+
+def content_type_present(case: Case) -> str | None:
+    """Spec: SOAP/JMS 2.2.3 contentType; Protocol-2016. An empty value counts as missing."""
+    return missing(case, names.CONTENT_TYPE)
+
+
+def content_type_is_unknown(case: Case) -> bool:
+    """There is none under any name, so nothing that rests on it can be judged."""
+    return case.message.content_type is None
+
+
+def content_type_is_refused(case: Case) -> bool:
+    """A name of another stack is refused only by a strict reader."""
+    return case.setting.strict or case.message.content_type is None
+
+
+def media_type_known(case: Case) -> str | None:
+    """Spec: SOAP/JMS 2.4."""
+    kind = case.message.content_type
+    assert kind is not None
+    if kind.problem:
+        return f"{names.CONTENT_TYPE}: {kind.problem}"
+    if case.message.is_simple or kind.media_type == names.MULTIPART:
+        return None
+    known = {*names.KNOWN_MEDIA_TYPES, *case.setting.profile.media_types.values()}
+    return f"the media type is {shown(kind.media_type)}; accepted are {', '.join(sorted(known))}"
+
+
+def is_simple(case: Case) -> bool:
+    """An envelope without attachments."""
+    return case.message.is_simple
+
+
+def is_multipart(case: Case) -> bool:
+    """A payload with attachments."""
+    return case.message.is_multipart
+
+
+def media_type_fits_envelope(case: Case) -> str | None:
+    """Spec: SOAP/JMS 2.4: text/xml for SOAP 1.1, application/soap+xml for SOAP 1.2."""
+    kind, envelope = case.message.content_type, case.message.envelope
+    assert kind is not None
+    assert envelope is not None
+    if kind.media_type in (envelope.version.media_type, case.setting.profile.media_types[envelope.version]):
+        return None
+    return f"the media type is {kind.media_type}, the envelope is SOAP {envelope.version}"
+
+
+# Content encoding
+
+
+def has_content_encoding(case: Case) -> bool:
+    """The property is there and names more than identity."""
+    return case.message.content_encoding is not None
+
+
+def content_encoding_supported(case: Case) -> str | None:
+    """Spec: REC 2.2.3 contentEncoding (WG-65): IANA names, not for TextMessage, not for composite bodies."""
+    seen = case.message.content_encoding
+    known = case.setting.profile.content_encodings or frozenset()
+    if seen not in known:
+        return f"{names.CONTENT_ENCODING} is {shown(seen)}; supported are {', '.join(sorted(known))}"
+    if isinstance(case.message.message.body, str):
+        return f"{names.CONTENT_ENCODING} is {seen!r} on a TextMessage"
+    return f"{names.CONTENT_ENCODING} is {seen!r} on a multipart body" if is_multipart(case) else None
+
+
+# isFault
+
+
+def is_fault_stated(case: Case) -> str | None:
+    """A fault says so in SOAPJMS_isFault, and nothing else does. Spec: SOAP/JMS 2.2.3 isFault."""
+    stated, fault = case.message.is_fault, case.message.fault
+    if stated is None:
+        return f"{names.IS_FAULT} is {shown(case.message.text(names.IS_FAULT))}, neither true nor false"
+    if fault is not None and not stated and case.setting.profile.spelled(names.IS_FAULT) is not None:
+        return f"the body is a fault, {names.IS_FAULT} does not say so"
+    if fault is None and stated:
+        return f"{names.IS_FAULT} is true, the body is no fault"
+    return None
+
+
+def has_fault_flag(case: Case) -> bool:
+    """SOAPJMS_isFault is there."""
+    return case.message.message.properties.lookup(names.IS_FAULT) is not None
+
+
+def fault_flag_type(case: Case) -> str | None:
+    """Spec: REC 2.2.3 isFault (WG-31): a boolean; getBooleanProperty of a number is an exception."""
+    flag = case.message.message.properties.lookup(names.IS_FAULT)
+    assert flag is not None
+    return None if flag.type is PropertyType.BOOLEAN else f"{names.IS_FAULT} is a JMS {flag.type}, not a boolean"
+
+
+# What the sender is known to have set
+
+
+def states_target_service(case: Case) -> bool:
+    """A targetService is known to have been set, and the dialect has a property for it."""
+    return case.setting.profile.spelled(names.TARGET_SERVICE) is not None and case.stated("targetService") is not None
+
+
+def states_soap_action(case: Case) -> bool:
+    """A soapAction is known to have been set; a URI parameter of that name is none, as it may not be set there."""
+    return case.setting.properties is not None and case.stated("soapAction") is not None
+
+
+def target_service(case: Case) -> str | None:
+    """Spec: SOAP/JMS 2.2.3 targetService; Protocol-2009."""
+    return _shows(case, "targetService", case.message.text(names.TARGET_SERVICE))
+
+
+def soap_action(case: Case) -> str | None:
+    """Spec: SOAP/JMS 2.2.3 soapAction; Protocol-2018."""
+    return missing(case, names.SOAP_ACTION) or _shows(case, "soapAction", case.message.soap_action)
+
+
+def _shows(case: Case, name: str, seen: str | None) -> str | None:
+    wanted = case.stated(name)
+    return None if wanted == seen else f"{name} was set to {shown(wanted)}, the message shows {shown(seen)}"
+
+
+CLOCK_TOLERANCE: Final = 2000
+"""Milliseconds by which JMSExpiration may differ from JMSTimestamp plus timeToLive: provider clocks vary."""
+
+DELIVERY_MODES: Final = tuple(DeliveryMode)
+
+# Headers
+
+
+def delivery_mode(case: Case) -> str | None:
+    """Spec: SOAP/JMS 2.2.2 deliveryMode; Protocol-2005."""
+    seen = case.message.message.delivery_mode
+    if seen not in DELIVERY_MODES:
+        return f"JMSDeliveryMode is {seen}; it is 1 or 2"
+    wanted = _read(case, "deliveryMode")
+    return None if wanted in (None, seen) else f"deliveryMode was set to {wanted}, JMSDeliveryMode is {seen}"
+
+
+def priority(case: Case) -> str | None:
+    """Spec: SOAP/JMS 2.2.2 priority; Protocol-2007."""
+    seen = case.message.message.priority
+    if seen is None or not 0 <= seen <= 9:
+        return f"JMSPriority is {seen}; it is 0 to 9"
+    wanted = _read(case, "priority")
+    return None if wanted in (None, seen) else f"priority was set to {wanted}, JMSPriority is {seen}"
+
+
+def expiration(case: Case) -> str | None:
+    """JMSExpiration is JMSTimestamp plus timeToLive, 0 for a timeToLive of 0. Spec: SOAP/JMS 2.2.2; Protocol-2006."""
+    wanted, seen, sent = _read(case, "timeToLive"), case.message.message.expiration, case.message.message.timestamp
+    assert isinstance(wanted, int)
+    assert seen is not None
+    assert sent is not None
+    right = sent + wanted if wanted else 0
+    if abs(seen - right) <= (CLOCK_TOLERANCE if wanted else 0):
+        return None
+    return f"timeToLive was set to {wanted}, JMSExpiration is {seen} where {right} follows"
+
+
+def states_time_to_live(case: Case) -> bool:
+    """A timeToLive is known to have been set."""
+    return _read(case, "timeToLive") is not None
+
+
+def _read(case: Case, name: str) -> object | None:
+    """Return a property that the sender is known to have set, as its type; None if its value is no such thing."""
+    return read_as_type(name, case.stated(name))
+
+
+def read_as_type(name: str, value: object | None) -> object | None:
+    """Return the value of a property as its type; None if it is no such thing."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return BINDING_PROPERTIES[name].type.read(value)
+    except (ValueError, KeyError):
+        return None
+
+
+def reply_queue(case: Case) -> str | None:
+    """Spec: SOAP/JMS 2.2.2 replyToName; Protocol-2008."""
+    return _reply_shows(case, "replyToName", is_topic=False)
+
+
+def reply_topic(case: Case) -> str | None:
+    """Spec: SOAP/JMS 2.2.2 topicReplyToName; Protocol-2070."""
+    return _reply_shows(case, "topicReplyToName", is_topic=True)
+
+
+def _reply_shows(case: Case, name: str, *, is_topic: bool) -> str | None:
+    wanted, reply = case.stated(name), case.message.message.reply_to
+    if reply is not None and reply.name == wanted and reply.kind.is_topic is is_topic:
+        return None
+    return f"{name} was set to {shown(wanted)}, JMSReplyTo is {named(reply)}"
+
+
+def states_reply_queue(case: Case) -> bool:
+    """A replyToName is known, and it is the name of a queue itself (for jndi it is a name to be looked up)."""
+    return case.stated("replyToName") is not None and _variant(case) != "jndi"
+
+
+def states_reply_topic(case: Case) -> bool:
+    """A topicReplyToName is known, and relevant."""
+    return (
+        case.stated("topicReplyToName") is not None and case.stated("replyToName") is None and _variant(case) != "jndi"
+    )
+
+
+def ignores_reply_topic(case: Case) -> bool:
+    """A topicReplyToName is known to have been given where it means nothing."""
+    return ignored_reply_topic(case) is not None
+
+
+def reply_topic_ignored(case: Case) -> str | None:
+    """Spec: SOAP/JMS 2.2.2 topicReplyToName: ignored for the variant jndi, and where there is a replyToName."""
+    ignored, reply = ignored_reply_topic(case), case.message.message.reply_to
+    if reply is None or not reply.kind.is_topic or reply.name != ignored:
+        return None
+    return f"topicReplyToName {shown(ignored)} means nothing here, and JMSReplyTo is {named(reply)}"
+
+
+def ignored_reply_topic(case: Case) -> object | None:
+    """Return the topicReplyToName that was given and does not count, None if there was none or it counts."""
+    known = case.setting.properties
+    if known is not None:
+        given = known.overridden.get("topicReplyToName", ())
+        return given[0].value if given and "topicReplyToName" not in known else None
+    counts = _variant(case) != "jndi" and case.stated("replyToName") is None
+    return None if counts else case.stated("topicReplyToName")
+
+
+def _variant(case: Case) -> str | None:
+    return None if case.message.request_uri is None else case.message.request_uri.variant
+
+
+def reply_to_present(case: Case) -> str | None:
+    """Spec: SOAP/JMS 2.6.1.2; Protocol-2050."""
+    return None if case.message.message.reply_to is not None else "JMSReplyTo is not set on a request"
+
+
+def reply_to_absent(case: Case) -> str | None:
+    """Spec: SOAP/JMS 2.7.1; Protocol-2051."""
+    reply = case.message.message.reply_to
+    return None if reply is None else f"JMSReplyTo is {named(reply)} on a one-way message"
+
+
+def _pattern(case: Case) -> Mep | None:
+    """The pattern, where more than the presence of JMSReplyTo tells it: the setting, else who captured the message."""
+    return case.setting.mep or PATTERNS.get(case.message.record.direction)
+
+
+PATTERNS: Final[Mapping[Direction | None, Mep]] = {
+    Direction.REQUEST: Mep.REQUEST_RESPONSE,
+    Direction.ONE_WAY: Mep.ONE_WAY,
+}
+
+
+def is_request(case: Case) -> bool:
+    """The pattern is known, and it is request-response."""
+    return _pattern(case) is Mep.REQUEST_RESPONSE
+
+
+def is_one_way(case: Case) -> bool:
+    """The pattern is known, and it is one-way."""
+    return _pattern(case) is Mep.ONE_WAY
+
+
+# requestURI
+
+_MOST_NAMED: Final = 20
+
+
+def request_uri_present(case: Case) -> str | None:
+    """Spec: SOAP/JMS 2.2.3 requestURI; Protocol-2022."""
+    return missing(case, names.REQUEST_URI)
+
+
+def request_uri_is_unknown(case: Case) -> bool:
+    """There is none under any name, so nothing that rests on it can be judged."""
+    return case.message.request_uri is None
+
+
+def request_uri_is_refused(case: Case) -> bool:
+    """A name of another stack is refused only by a strict reader."""
+    return case.setting.strict or case.message.request_uri is None
+
+
+def shows_request_uri(case: Case) -> bool:
+    """There is one, or the profile has the property, so that there ought to be."""
+    return case.message.request_uri is not None or case.setting.profile.spelled(names.REQUEST_URI) is not None
+
+
+def owes_request_uri(case: Case) -> bool:
+    """A response to a request without one has nothing to copy."""
+    if case.carrier is not Carrier.RESPONSE or case.request is None:
+        return True
+    return case.request.request_uri is not None
+
+
+def variant_present(case: Case) -> str | None:
+    """Spec: SOAP/JMS 2.2.1 lookupVariant; Protocol-2003."""
+    uri = case.message.request_uri
+    assert uri is not None
+    return None if uri.variant else f"{shown(uri.redacted)} has no lookup variant"
+
+
+def destination_present(case: Case) -> str | None:
+    """Spec: SOAP/JMS 2.2.1 destinationName; Protocol-2004."""
+    uri = case.message.request_uri
+    assert uri is not None
+    return None if uri.destination else f"{shown(uri.redacted)} has no destination name"
+
+
+def well_formed(case: Case) -> str | None:
+    """The requestURI fits the grammar, read leniently. Spec: SOAP/JMS 2.2.4; RFC 6167 3; Protocol-2025."""
+    uri = case.message.request_uri
+    assert uri is not None
+    broken = [finding for finding in uri.findings if finding.severity is Severity.SYNTAX]
+    return f"{shown(uri.redacted)} at {broken[0].position}: {broken[0].text}" if broken else None
+
+
+def variant_supported(case: Case) -> str | None:
+    """Spec: SOAP/JMS 2.2.1 lookupVariant; Protocol-2071."""
+    uri = case.message.request_uri
+    assert uri is not None
+    if uri.variant in case.setting.variants:
+        return None
+    return f"the lookup variant is {shown(uri.variant)}; supported are {', '.join(sorted(case.setting.variants))}"
+
+
+def has_target_service(case: Case) -> str | None:
+    """Spec: SOAP/JMS 2.2.3 requestURI; Protocol-2021."""
+    return _left_in(case, frozenset({"targetService"}))
+
+
+def must_be_excluded(case: Case) -> str | None:
+    """Spec: SOAP/JMS 2.2.4; Protocol-2024."""
+    return _left_in(case, MUST_EXCLUDE)
+
+
+def should_be_excluded(case: Case) -> str | None:
+    """Spec: SOAP/JMS 2.2.3 requestURI, 2.2.4."""
+    return _left_in(case, EXCLUDED - MUST_EXCLUDE)
+
+
+def _left_in(case: Case, excluded: frozenset[str]) -> str | None:
+    uri = case.message.request_uri
+    assert uri is not None
+    left = [each.name for each in uri.parameters if (row := row_of(each.name)) is not None and row.name in excluded]
+    more = f" and {len(left) - _MOST_NAMED} more" if len(left) > _MOST_NAMED else ""
+    return f"the requestURI still holds {', '.join(map(named, left[:_MOST_NAMED]))}{more}" if left else None
+
+
+def leaves_target_service(case: Case) -> bool:
+    """The breach of the table is the one that has a subcode."""
+    uri = case.message.request_uri
+    return uri is not None and any(each.name == "targetService" for each in uri.parameters)
+
+
+def _lifetime(case: Case) -> object | None:
+    message = case.message.message
+    if not message.expiration:
+        return message.expiration
+    return message.expiration - message.timestamp if message.timestamp else None
+
+
+def _reply_name(case: Case) -> object | None:
+    """Return the name of the reply destination; for the variant jndi it is a name to be looked up, not this one."""
+    uri, reply = case.message.request_uri, case.message.message.reply_to
+    return None if reply is None or uri is None or uri.variant == "jndi" else reply.name
+
+
+SHOWN: Final[Mapping[str, Callable[[Case], object | None]]] = {
+    "deliveryMode": lambda case: case.message.message.delivery_mode,
+    "timeToLive": _lifetime,
+    "priority": lambda case: case.message.message.priority,
+    "replyToName": _reply_name,
+    "targetService": lambda case: case.message.text(names.TARGET_SERVICE),
+}
+"""The binding properties whose value a message shows, and how to see it there; None where the capture lacks it."""
+
+Rule = tuple[Callable[[Case], bool], Callable[[Case], str | None]]
+
+MARKUP: Final = (Origin.PORT, Origin.SERVICE, Origin.BINDING)
+
+
+def _agrees(name: str, wanted: object, seen: object) -> bool:
+    if name == "timeToLive" and isinstance(wanted, int) and isinstance(seen, int) and wanted:
+        return abs(wanted - seen) <= CLOCK_TOLERANCE
+    return wanted == seen
+
+
+def _won(case: Case, winners: tuple[Origin, ...], losers: tuple[Origin, ...]) -> Iterator[tuple[str, object, object]]:
+    """Yield name, value and what the message shows of each property whose value is from one of `winners`.
+
+    Of those only that were given by one of `losers` too; of all where there are none.
+    """
+    properties = case.setting.properties
+    assert properties is not None
+    for name, show in SHOWN.items():
+        found, seen = properties.get(name), show(case)
+        if found is None or found.origin not in winners or seen is None:
+            continue
+        if not losers or any(each.origin in losers for each in properties.overridden.get(name, ())):
+            yield name, found.value, seen
+
+
+def _rule(winners: tuple[Origin, ...], losers: tuple[Origin, ...]) -> Rule:
+    """Make the two functions of a row: whether a source won over another, and whether the message shows that."""
+
+    def applies(case: Case) -> bool:
+        return any(_won(case, winners, losers))
+
+    def check(case: Case) -> str | None:
+        wrong = [each for each in _won(case, winners, losers) if not _agrees(*each)]
+        said = (f"{name} is {shown(wanted)}, the message shows {shown(seen)}" for name, wanted, seen in wrong)
+        over = f", over {' and '.join(losers)}" if losers else ""
+        return f"by {' or '.join(winners)}{over}: {'; '.join(said)}" if wrong else None
+
+    return applies, check
+
+
+ENVIRONMENT_FIRST: Final = _rule((Origin.ENVIRONMENT,), (Origin.URI, *MARKUP))
+"""Spec: SOAP/JMS 2.2; Protocol-2001."""
+MARKUP_REACHES: Final = _rule(MARKUP, ())
+"""Spec: SOAP/JMS 3.4.4; WSDLUsage-3001."""
+PORT_FIRST: Final = _rule((Origin.PORT, Origin.SERVICE), (Origin.SERVICE, Origin.BINDING))
+"""Spec: SOAP/JMS 3.4.4; WSDLUsage-3002."""
+URI_BEFORE_MARKUP: Final = _rule((Origin.URI,), MARKUP)
+"""Spec: SOAP/JMS 3.4.5; WSDLUsage-3003."""
+
+
+def _repeated(case: Case) -> Iterator[tuple[str, object, object]]:
+    """Yield name, last value and what the message shows of each property that the requestURI has with several values.
+
+    None where the sender is known to have taken the value from elsewhere.
+    """
+    uri, properties = case.message.request_uri, case.setting.properties
+    for name, show in SHOWN.items() if uri is not None else ():
+        assert uri is not None
+        values = [each.value for each in uri.parameters if each.name == name]
+        known = None if properties is None else properties.get(name)
+        if len(set(values)) < 2 or (known is not None and known.origin is not Origin.URI):
+            continue
+        last, seen = read_as_type(name, values[-1]), show(case)
+        if last is not None and seen is not None:
+            yield name, last, seen
+
+
+def repeats_a_parameter(case: Case) -> bool:
+    """The requestURI still has a property more than once, with different values."""
+    uri = case.message.request_uri
+    return uri is not None and len(uri.parameters) > 1 and any(_repeated(case))
+
+
+def last_one_counts(case: Case) -> str | None:
+    """Spec: SOAP/JMS 2.2; Protocol-2002."""
+    wrong = [each for each in _repeated(case) if not _agrees(*each)]
+    said = (f"{name} is {shown(wanted)} at last, the message shows {shown(seen)}" for name, wanted, seen in wrong)
+    return "; ".join(said) or None
+
+
+SOAP_11, SOAP_12 = SoapVersion.SOAP_11.media_type, SoapVersion.SOAP_12.media_type
+STATING = (SOAP_12, names.MULTIPART, names.XOP)
+"""The media types that may state an action; all but the first name that of the envelope inside in a parameter."""
+
+
+def stated_actions(kind: ContentType | None) -> list[str]:
+    """Return the actions that a content type states for SOAP 1.2; several if it contradicts itself.
+
+    That of a multipart body or of MTOM has one of its own, or within `start-info` or `type`, where the media type of
+    the envelope is; none where that is of SOAP 1.1, which knows no such parameter.
+    """
+    if kind is None or kind.media_type not in STATING:
+        return []
+    stating = [kind]
+    if kind.media_type != SOAP_12:
+        inner = [parse_content_type(kind.parameters.get(name, "")) for name in ("start-info", "type")]
+        if any(each.media_type == SOAP_11 for each in inner):
+            return []
+        stating += [each for each in inner if each.media_type == SOAP_12]
+    return list(dict.fromkeys(each.parameters["action"] for each in stating if "action" in each.parameters))
+
+
+def is_soap12_with_action(case: Case) -> bool:
+    """A content type of SOAP 1.2 with an action; an empty one asks for no property, as an empty property is none."""
+    return any(stated_actions(case.message.content_type))
+
+
+def has_both_actions(case: Case) -> bool:
+    """Both actions are there; under the CR the property that is missing is a mismatch too."""
+    if case.message.soap_action is not None:
+        return bool(stated_actions(case.message.content_type))
+    return is_soap12_with_action(case) and Subcode.MISSING_SOAP_ACTION not in case.setting.profile.subcodes
+
+
+def actions_match(case: Case) -> str | None:
+    """Spec: SOAP/JMS 2.2.3 soapAction; Protocol-2019. Quotes around the property are read as a habit."""
+    return _differing(case, case.message.content_type, "the action parameter")
+
+
+def _differing(case: Case, kind: ContentType | None, what: str) -> str | None:
+    seen = case.message.soap_action
+    wrong = [action for action in stated_actions(kind) if action != seen]
+    return f"{what} is {shown(wrong[0])}, {names.SOAP_ACTION} is {shown(seen)}" if wrong else None
+
+
+def soap_action_present(case: Case) -> str | None:
+    """Spec: REC 2.2.3 soapAction (WG-63)."""
+    return missing(case, names.SOAP_ACTION)
+
+
+def soap_action_is_refused(case: Case) -> bool:
+    """A name of another stack is refused only by a strict reader."""
+    return case.setting.strict or case.message.soap_action is None
+
+
+def is_multipart_with_action(case: Case) -> bool:
+    """A payload with attachments and SOAPJMS_soapAction; whether its SOAP part states an action shows in the body."""
+    return case.message.is_multipart and case.message.soap_action is not None
+
+
+def part_action_matches(case: Case) -> str | None:
+    """Spec: SOAP/JMS 2.2.3 soapAction, for the content type where SOAP over HTTP has the action of MTOM too."""
+    part = case.message.soap_part
+    assert part is not None
+    return _differing(case, part.content_type, "the action parameter of the SOAP part")

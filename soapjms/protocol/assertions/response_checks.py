@@ -1,0 +1,152 @@
+"""Checks of a response against its request, and of the faults that requests are answered with."""
+
+from __future__ import annotations
+
+from soapjms.protocol import names
+from soapjms.protocol.assertions.model import Case
+from soapjms.protocol.envelope import FaultShape
+from soapjms.protocol.names import Soap11FaultShape, SoapVersion, Subcode
+from soapjms.protocol.text import named, shown
+
+WSA_REPLY_TO = "{http://www.w3.org/2005/08/addressing}ReplyTo"
+WSA_ANONYMOUS = "http://www.w3.org/2005/08/addressing/anonymous"
+
+
+def same_message_type(case: Case) -> str | None:
+    """Spec: SOAP/JMS 2.6.2.3; Protocol-2036."""
+    request, response = case.pair
+    if request.message.message_type is response.message.message_type:
+        return None
+    return f"the request is {request.message.message_type}, the response {response.message.message_type}"
+
+
+def request_is_payload(case: Case) -> bool:
+    """The request has a type that a response can repeat."""
+    request, _ = case.pair
+    return Subcode.UNSUPPORTED_MESSAGE_FORMAT not in case.subcodes.values() and request.message.size > 0
+
+
+def sent_to_reply_destination(case: Case) -> str | None:
+    """Spec: SOAP/JMS 2.6.2.3; Protocol-2037."""
+    request, response = case.pair
+    wanted, seen = request.message.reply_to, response.message.destination
+    assert wanted is not None
+    assert seen is not None
+    if wanted.name == seen.name and wanted.kind.is_topic is seen.kind.is_topic:
+        return None
+    return f"JMSReplyTo of the request is {named(wanted)}, the response went to {named(seen)}"
+
+
+def nothing_redirects(case: Case) -> bool:
+    """No WS-Addressing ReplyTo sends the response elsewhere, as it may under the REC (WG-29)."""
+    request, _ = case.pair
+    if not case.setting.profile.addressing_redirects or request.envelope is None:
+        return True
+    header = request.envelope.header
+    address = None if header is None else header.findtext(f"{WSA_REPLY_TO}/*")
+    return address in (None, WSA_ANONYMOUS)
+
+
+def right_correlation(case: Case) -> str | None:
+    """Spec: SOAP/JMS 2.6.2.3; Protocol-2038, with the rule of the profile (WG-39)."""
+    request, response = case.pair
+    wanted, seen = case.wanted_correlation_id, response.message.correlation_id
+    if wanted == seen:
+        return None
+    rule = case.setting.profile.correlation
+    other = request.message.message_id if wanted != request.message.message_id else request.message.correlation_id
+    hint = " (the other id of the request)" if seen is not None and seen == other else ""
+    return f"JMSCorrelationID is {shown(seen)}{hint}; it has to be the request's {rule}: {shown(wanted)}"
+
+
+def copied(case: Case) -> str | None:
+    """Spec: SOAP/JMS 2.6.2.3, the table; Protocol-2039."""
+    request, response = case.pair
+    wrong = []
+    for label, wanted, seen in (
+        ("JMSPriority", request.message.priority, response.message.priority),
+        (names.REQUEST_URI, request.text(names.REQUEST_URI), response.text(names.REQUEST_URI)),
+    ):
+        if wanted is not None and seen is not None and wanted != seen:
+            wrong.append(f"{label} is {shown(seen)}, the request's is {shown(wanted)}")
+    return "; ".join(wrong) or None
+
+
+def same_delivery_mode(case: Case) -> str | None:
+    """Spec: SOAP/JMS 2.6.2.3, the table."""
+    request, response = case.pair
+    wanted, seen = request.message.delivery_mode, response.message.delivery_mode
+    if wanted is None or seen is None or wanted == seen:
+        return None
+    return f"JMSDeliveryMode is {seen}, the request's is {wanted}"
+
+
+def expires_with_request(case: Case) -> str | None:
+    """Any expiration not after the request's is defensible. Spec: SOAP/JMS 2.6.2.3, the table."""
+    request, response = case.pair
+    wanted, seen = request.message.expiration, response.message.expiration
+    if not wanted or seen is None or 0 < seen <= wanted:
+        return None
+    return f"JMSExpiration is {seen or 'never'}, the request's is {wanted}"
+
+
+# Faults
+
+
+def is_jndi(case: Case) -> bool:
+    """The request's lookup variant is jndi."""
+    request, _ = case.pair
+    return request.request_uri is not None and request.request_uri.variant == "jndi"
+
+
+def jndi_supported(case: Case) -> str | None:
+    """Spec: SOAP/JMS 2.2.1 lookupVariant; Protocol-2060. It can be refuted only."""
+    fault = case.message.fault
+    if fault is None or fault.subcode != Subcode.UNSUPPORTED_LOOKUP_VARIANT:
+        return None
+    return f"a request with the lookup variant jndi is answered with {fault.subcode}"
+
+
+SHAPES = {Soap11FaultShape.FAULTCODE: FaultShape.FAULTCODE, Soap11FaultShape.DETAIL: FaultShape.DETAIL}
+
+
+def is_binding_fault(case: Case) -> bool:
+    """The response is a fault with a subcode of the binding."""
+    return case.message.fault is not None and case.message.fault.subcode is not None
+
+
+def fault_shape(case: Case) -> str | None:
+    """Namespace, subcode and place are those of the profile. Spec: SOAP/JMS 2.8; REC 2.8 (WG-34)."""
+    fault, profile = case.message.fault, case.setting.profile
+    assert fault is not None
+    if fault.namespace != profile.namespace:
+        return f"the subcode {named(fault.subcode)} is in the namespace {fault.namespace}, not in {profile.namespace}"
+    if fault.subcode not in profile.subcodes:
+        return f"{shown(fault.subcode)} is no subcode of {profile.name}"
+    wanted = FaultShape.SUBCODE if fault.version is SoapVersion.SOAP_12 else SHAPES[profile.soap11_fault]
+    return None if fault.shape is wanted else f"the subcode stands in the {fault.shape}, not in the {wanted}"
+
+
+def right_reaction(case: Case) -> str | None:
+    """The request gave cause for a fault: the response is one of those that fit. Spec: SOAP/JMS 2.2, 2.4, 2.8."""
+    fault = case.message.fault
+    observed = None if fault is None else fault.subcode
+    expected = list(dict.fromkeys(case.subcodes.values()))
+    if observed in expected:
+        return None
+    seen = "no fault" if fault is None else f"the fault {named(observed or fault.code)}"
+    return f"the request calls for {' or '.join(expected)}; the answer is {seen}"
+
+
+def is_refusal_or_due(case: Case) -> bool:
+    """The response is a fault, or has to be one: what is not supported is not to be served (WG-9)."""
+    return case.setting.profile.refuses_variants or case.message.fault is not None
+
+
+def fault_has_cause(case: Case) -> str | None:
+    """A fault of the binding answers a request that breaks a rule of the binding. Spec: SOAP/JMS 2.8."""
+    fault = case.message.fault
+    assert fault is not None
+    if case.subcodes or fault.subcode in case.spared:
+        return None
+    return f"nothing that was captured of the request calls for {named(fault.subcode)}"

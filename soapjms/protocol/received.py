@@ -1,0 +1,519 @@
+"""One received message as the rules look at it: each part worked out when first asked for, and once.
+
+What is wrong with a part is a value that says why (`..._problem`), never an exception: the message is the peer's.
+Nothing is judged here; that is for the assertions.
+
+Most senders repeat the same properties message by message, so what the properties say is worked out apart from the
+body, and remembered by them.
+
+Spec: SOAP/JMS 2.2.3, 2.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+from brokers.message import Message, MessageType, Properties, Property, as_text
+from soapjms.protocol import names
+from soapjms.protocol.attachments import Attachments, Multipart, Part, read_multipart
+from soapjms.protocol.content import DECODERS, ContentType, parse_content_type
+from soapjms.protocol.envelope import Blame, Envelope, Fault, UnknownVersionError, as_envelope, read_fault
+from soapjms.protocol.limits import DEFAULT_LIMITS, Excess, LimitExceededError, Limits
+from soapjms.protocol.names import Profile, SoapVersion
+from soapjms.protocol.record import EPOCH, Direction, Record
+from soapjms.protocol.text import shown
+from soapjms.protocol.uri import JmsUri, Mode
+from soapjms.protocol.uri import parse as parse_uri
+from soapjms.protocol.xml import parse
+
+T = TypeVar("T")
+
+TRUE_TEXTS: Final = frozenset({"true", "1"})
+FALSE_TEXTS: Final = frozenset({"false", "0"})
+
+
+class lazy(Generic[T]):  # noqa: N801  # a decorator, named as decorators are
+    """Work a value out when it is first asked for, and keep it in the instance.
+
+    As functools.cached_property does, but without the lock that Python 3.11 shares among all instances.
+    """
+
+    def __init__(self, function: Callable[[Any], T]) -> None:
+        self._function = function
+        self._name = function.__name__
+        self.__doc__ = function.__doc__
+
+    def __get__(self, instance: Any, owner: type) -> T:
+        value = instance.__dict__[self._name] = self._function(instance)
+        return value
+
+
+class Described:
+    """What the properties of a message say of it.
+
+    Attributes:
+        properties: those of the binding, under whatever name; others say nothing here.
+        profile: decides whether a content encoding counts, and which names properties have.
+        is_short: the properties take little room, so that they may be remembered.
+    """
+
+    def __init__(self, properties: Properties, profile: Profile) -> None:
+        self.properties = properties
+        self.profile = profile
+        self._texts: dict[str, str | None] = {}
+        for each in properties:  # of two with the same name, which JMS does not have, the first counts
+            self._texts.setdefault(each.name, as_text(each.value))
+        self.is_short = sum(len(name) + len(text or "") for name, text in self._texts.items()) <= SHORT
+
+    def text(self, name: str) -> str | None:
+        """Return a message property as text, None if it is absent, null or empty (an empty one counts as absent).
+
+        Where it is absent, a property counts that some dialect has in its place: see `alias_of`.
+        """
+        return self._texts.get(name) or self._alias_text(name)
+
+    def _alias_text(self, name: str) -> str | None:
+        alias = self.alias_of(name) if name in names.ALIASES else None
+        return None if alias is None else self._texts.get(alias)
+
+    def alias_of(self, name: str) -> str | None:
+        """Return the name, of whatever dialect, that the message has for a SOAPJMS_ property; None if it has no other.
+
+        None too where the property itself is there.
+        """
+        if self._texts.get(name):
+            return None
+        return next((alias for alias in names.ALIASES.get(name, ()) if self._texts.get(alias)), None)
+
+    def misses(self, name: str) -> bool:
+        """Say whether a property is neither under its own name nor under the one that the profile has for it.
+
+        Never for a property that the profile's dialect does not have.
+        """
+        spelled = self.profile.spelled(name)
+        return spelled is not None and not any(self._texts.get(each) for each in (name, spelled))
+
+    @lazy
+    def content_type(self) -> ContentType | None:
+        """SOAPJMS_contentType, read; None if it is missing."""
+        text = self.text(names.CONTENT_TYPE)
+        return None if text is None else parse_content_type(text)
+
+    @lazy
+    def charset(self) -> str | None:
+        """The charset parameter of the content type; None if it has none."""
+        return None if self.content_type is None else self.content_type.charset
+
+    @lazy
+    def is_simple(self) -> bool:
+        """The content type is that of an envelope without attachments."""
+        kind = self.content_type
+        return kind is not None and (
+            kind.media_type in names.VERSION_OF_MEDIA_TYPE or kind.media_type in self.profile.media_types.values()
+        )
+
+    @lazy
+    def is_multipart(self) -> bool:
+        """The content type is that of a body with attachments."""
+        return self.content_type is not None and self.content_type.media_type == names.MULTIPART
+
+    @lazy
+    def soap_version(self) -> SoapVersion | None:
+        """The SOAP version that the content type tells; None if it does not."""
+        kind = self.content_type
+        if kind is not None:
+            for told in (kind.media_type, *map(kind.parameters.get, ("type", "start-info"))):
+                media_type = parse_content_type(told or "").media_type
+                if media_type in names.VERSION_OF_MEDIA_TYPE:
+                    return names.VERSION_OF_MEDIA_TYPE[media_type]
+        return None
+
+    @lazy
+    def request_uri(self) -> JmsUri | None:
+        """SOAPJMS_requestURI, read leniently; None if it is missing."""
+        text = self.text(names.REQUEST_URI)
+        return None if text is None else parse_uri(text)
+
+    @lazy
+    def soap_action(self) -> str | None:
+        """SOAPJMS_soapAction without the quotes that some stacks put around it; None if it is missing."""
+        text = self.text(names.SOAP_ACTION)
+        return None if text is None else without_quotes(text)
+
+    @lazy
+    def target_service(self) -> str | None:
+        """SOAPJMS_targetService; None if it is missing."""
+        return self.text(names.TARGET_SERVICE)
+
+    @lazy
+    def is_fault(self) -> bool | None:
+        """SOAPJMS_isFault as the specification reads it: true, 1; false, 0 or absent; None for anything else."""
+        text = self.text(names.IS_FAULT)
+        if text is None or text in FALSE_TEXTS:
+            return False
+        return True if text in TRUE_TEXTS else None
+
+    @lazy
+    def content_encoding(self) -> str | None:
+        """SOAPJMS_contentEncoding in lower case if the profile knows it; None for identity and absent."""
+        if self.profile.content_encodings is None:
+            return None
+        text = (self.text(names.CONTENT_ENCODING) or "identity").strip().lower()
+        return None if text == "identity" else text
+
+    # What judging needs to know, and no more.
+
+    @lazy
+    def shape(self) -> Shape:
+        """What any rule of the binding can tell of these properties; most messages share it with others.
+
+        Of a requestURI without anything out of the ordinary that is the lookup variant, of a soapAction that has no
+        other beside it whether it is quoted.
+        """
+        return Shape(self, tuple([(each.name, each.type, self._told_by(each)) for each in self.properties]))
+
+    def _told_by(self, entry: Property) -> object:
+        text = as_text(entry.value)
+        if not text or entry.name not in TELLING_LITTLE:
+            return text
+        if text == self.text(names.REQUEST_URI):
+            return _told_by_uri(text)
+        if text == self.text(names.SOAP_ACTION) and not _may_state_action(self.content_type):
+            return (text != self.soap_action,)
+        return text
+
+
+class Shape:
+    """The shape of properties: equal where no rule tells them apart.
+
+    Attributes:
+        described: properties of this shape.
+    """
+
+    __slots__ = ("_hash", "_key", "described")
+
+    def __init__(self, described: Described, key: tuple[object, ...]) -> None:
+        self.described = described
+        self._key = described.profile.name, key
+        self._hash = hash(self._key)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Shape) and self._key == other._key)
+
+
+def without_quotes(action: str) -> str:
+    """Return an action without the quotes that HTTP has around it, and some stacks keep over JMS."""
+    return action[1:-1] if len(action) > 1 and action[0] == action[-1] == '"' else action
+
+
+def _told_by_uri(text: str) -> object:
+    """Return what a rule can tell of a requestURI: the whole of it if it has parameters, or anything is wrong."""
+    uri = parse_uri(text)
+    if not uri.well_formed or uri.parameters or not uri.variant or not uri.destination:
+        return text
+    return uri.variant, parse_uri(text, Mode.STRICT).well_formed
+
+
+def _may_state_action(kind: ContentType | None) -> bool:
+    """Say whether a content type may hold an action, so that soapAction is compared with it."""
+    if kind is None or kind.media_type == SoapVersion.SOAP_11.media_type:
+        return False
+    return kind.media_type != SoapVersion.SOAP_12.media_type or "action" in kind.parameters
+
+
+TELLING_LITTLE: Final = frozenset(
+    name for known in (names.REQUEST_URI, names.SOAP_ACTION) for name in (known, *names.ALIASES.get(known, ()))
+)
+
+SHORT: Final = 2048
+"""Characters that the properties of a message may have altogether to be remembered."""
+
+
+REMEMBERED: Final = 16384
+"""Properties of different content that are remembered: a broker has many queues, and a service many actions."""
+
+
+class _Memory:
+    """What was worked out for the properties seen of late, by profile; it forgets all when it has too many."""
+
+    MOST: Final = REMEMBERED
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, Properties], Described] = {}
+
+    def describe(self, properties: Properties, profile: Profile) -> Described:
+        """Return what these properties say; the same object for the same ones, while it is remembered.
+
+        A property that is not of the binding, such as the id of a trace, may be another in each message.
+        """
+        for each in properties:
+            if each.name not in names.PROPERTY_NAMES:
+                properties = Properties(each for each in properties if each.name in names.PROPERTY_NAMES)
+                break
+        found = self._known.get((profile.name, properties))
+        if found is None:
+            found = Described(properties, profile)
+            if found.is_short:
+                if len(self._known) >= self.MOST:
+                    self._known.clear()
+                self._known[profile.name, properties] = found
+        return found
+
+
+describe: Final = _Memory().describe
+"""Return what properties say; the same object for the same properties and profile, while it is remembered."""
+
+
+class Problem(NamedTuple):
+    """Why a part of a message is not there.
+
+    Attributes:
+        text: for people.
+        excess: the limit that it goes beyond, None if it is something else.
+        blame: the code of a fault that says so.
+    """
+
+    text: str
+    excess: Excess | None = None
+    blame: Blame = Blame.SENDER
+
+
+def _problem(error: ValueError) -> Problem:
+    excess = error.excess if isinstance(error, LimitExceededError) else None
+    blame = Blame.VERSION_MISMATCH if isinstance(error, UnknownVersionError) else Blame.SENDER
+    return Problem(str(error), excess, blame)
+
+
+class Reading:
+    """A received message, lazily taken apart.
+
+    Attributes:
+        message: the message.
+        profile: decides whether a content encoding is undone, and which names properties have.
+        limits: how much is read.
+        described: what the properties say; shared with other messages that have the same ones.
+    """
+
+    def __init__(
+        self,
+        message: Message,
+        profile: Profile,
+        limits: Limits = DEFAULT_LIMITS,
+        *,
+        direction: Direction | None = None,
+        record: Record | None = None,
+    ) -> None:
+        """Take a live message, with the direction that its verdicts name, or one with the record of its capture."""
+        self.message = message
+        self.profile = profile
+        self.limits = limits
+        self.described = describe(message.properties, profile)
+        self._direction = direction
+        self._record = record
+
+    @classmethod
+    def of(cls, record: Record, profile: Profile, limits: Limits = DEFAULT_LIMITS) -> Reading:
+        """Read a captured message."""
+        return cls(record.message, profile, limits, record=record)
+
+    @property
+    def record(self) -> Record:
+        """The message with what its capture knows of it; the time of a live one plays no part in any rule."""
+        if self._record is None:
+            self._record = Record(message=self.message, time=EPOCH, direction=self._direction)
+        return self._record
+
+    @property
+    def truncated(self) -> bool:
+        """The capture cut the body."""
+        return self._record is not None and self._record.truncated
+
+    # What the properties say, see `Described`.
+
+    def text(self, name: str) -> str | None:
+        """Return a message property as text, None if it is absent, null or empty; a dialect's name counts too."""
+        return self.described.text(name)
+
+    def alias_of(self, name: str) -> str | None:
+        """Return the name, of whatever dialect, that the message has for a SOAPJMS_ property; else None."""
+        return self.described.alias_of(name)
+
+    def misses(self, name: str) -> bool:
+        """Say whether a property is neither under its own name nor under the one that the profile has for it."""
+        return self.described.misses(name)
+
+    @property
+    def content_type(self) -> ContentType | None:
+        """SOAPJMS_contentType, read; None if it is missing."""
+        return self.described.content_type
+
+    @property
+    def charset(self) -> str | None:
+        """The charset parameter of the content type; None if it has none."""
+        return self.described.charset
+
+    @property
+    def is_simple(self) -> bool:
+        """The content type is that of an envelope without attachments."""
+        return self.described.is_simple
+
+    @property
+    def is_multipart(self) -> bool:
+        """The content type is that of a body with attachments."""
+        return self.described.is_multipart
+
+    @property
+    def request_uri(self) -> JmsUri | None:
+        """SOAPJMS_requestURI, read leniently; None if it is missing."""
+        return self.described.request_uri
+
+    @property
+    def soap_action(self) -> str | None:
+        """SOAPJMS_soapAction without the quotes that some stacks put around it; None if it is missing."""
+        return self.described.soap_action
+
+    @property
+    def is_fault(self) -> bool | None:
+        """SOAPJMS_isFault as the specification reads it: true, 1; false, 0 or absent; None for anything else."""
+        return self.described.is_fault
+
+    @property
+    def content_encoding(self) -> str | None:
+        """SOAPJMS_contentEncoding in lower case if the profile knows it; None for identity and absent."""
+        return self.described.content_encoding
+
+    # What the body holds.
+
+    @lazy
+    def _decoded(self) -> tuple[bytes | memoryview | str | None, Problem | None]:
+        """The body without its content encoding, and why there is none."""
+        body, encoding = self.message.body, self.described.content_encoding
+        if not isinstance(body, OCTETS_OR_TEXT):
+            return None, Problem(f"the body of a {self.message.message_type} message is no SOAP envelope")
+        if len(body) > self.limits.size:
+            return None, _problem(self.limits.excess("size", f"the body has the size {len(body)}"))
+        if encoding is None:
+            return (bytes(body) if isinstance(body, memoryview) and not self.is_multipart else body), None
+        decoder = DECODERS.get(encoding)
+        if decoder is None or isinstance(body, str):
+            return None, Problem(f"the content encoding {shown(encoding)} of a {self.message.message_type} message")
+        try:
+            return decoder(body, self.limits), None
+        except ValueError as error:
+            return None, _problem(error)
+
+    @lazy
+    def body(self) -> bytes | str | None:
+        """The body without its content encoding; None if it is of another kind or cannot be decoded."""
+        body = self._decoded[0]
+        return bytes(body) if isinstance(body, memoryview) else body
+
+    @property
+    def body_problem(self) -> str | None:
+        """Why there is no `body`."""
+        return _text(self._decoded[1])
+
+    @lazy
+    def _multipart(self) -> tuple[Multipart | None, Problem | None]:
+        kind, body = self.content_type, self._decoded[0]
+        if kind is None or not self.is_multipart or body is None:
+            return None, None
+        try:
+            return read_multipart(body, kind, self.limits), None
+        except ValueError as error:
+            return None, _problem(error)
+
+    @property
+    def first_part(self) -> Part | None:
+        """The first part of a multipart body; None if it is not multipart, or broken."""
+        return None if self._multipart[0] is None else self._multipart[0].first
+
+    @property
+    def soap_part(self) -> Part | None:
+        """The SOAP part of a multipart body; None if it is not multipart, or broken."""
+        return None if self._multipart[0] is None else self._multipart[0].root
+
+    @property
+    def multipart_problem(self) -> str | None:
+        """Why a multipart body has no parts."""
+        return _text(self._multipart[1])
+
+    @property
+    def attachments(self) -> Attachments:
+        """The parts beside the SOAP part; none of a body of one part."""
+        return self._multipart[0].attachments if self.is_multipart and self._multipart[0] else NO_ATTACHMENTS
+
+    @lazy
+    def _envelope(self) -> tuple[Envelope | None, Problem | None]:
+        """Read the body, or the SOAP part of a multipart body."""
+        (document, problem), charset = self._decoded, self.described.charset
+        if problem is None and self.described.is_multipart:
+            problem = self._multipart[1]
+        if problem is not None:
+            return None, problem
+        try:
+            if self.described.is_multipart:
+                part = self._multipart[0]
+                assert part is not None
+                document, charset = part.root.document, part.root.charset
+            assert isinstance(document, OCTETS_OR_TEXT)
+            assert not isinstance(document, memoryview)
+            return as_envelope(parse(document, charset, self.limits)), None
+        except ValueError as error:
+            return None, _problem(error)
+
+    @lazy
+    def envelope(self) -> Envelope | None:
+        """The SOAP envelope; None if there is none, see `envelope_problem`."""
+        return self._envelope[0]
+
+    @property
+    def envelope_problem(self) -> str | None:
+        """Why there is no envelope."""
+        return _text(self._envelope[1])
+
+    @property
+    def envelope_blame(self) -> Blame:
+        """The code of a fault that says so: VersionMismatch for the envelope of a SOAP that is neither 1.1 nor 1.2."""
+        problem = self._envelope[1]
+        return Blame.SENDER if problem is None else problem.blame
+
+    @lazy
+    def is_whole(self) -> bool:
+        """The whole body was captured, and is within the limits."""
+        problem = self._envelope[1]
+        return not self.truncated and (problem is None or problem.excess is None)
+
+    @property
+    def excess(self) -> Excess | None:
+        """The limit that the body goes beyond, so that it was not read; None if it goes beyond none."""
+        problem = self._envelope[1]
+        return None if problem is None else problem.excess
+
+    @property
+    def soap_version(self) -> SoapVersion | None:
+        """The SOAP version that the content type tells, or if it does not the body; None if that does not either."""
+        told = self.described.soap_version
+        return told if told is not None or self.envelope is None else self.envelope.version
+
+    @lazy
+    def fault(self) -> Fault | None:
+        """The SOAP fault that the envelope holds, None if it holds none."""
+        return None if self.envelope is None else read_fault(self.envelope)
+
+    @property
+    def type_known(self) -> bool:
+        """False where the wire does not show the JMS message type, and a body, even a cut one, that there was one."""
+        return self.message.message_type is not MessageType.UNKNOWN or not (self.message.size or self.truncated)
+
+
+NO_ATTACHMENTS: Final = Attachments()
+OCTETS_OR_TEXT: Final = (bytes, memoryview, str)
+
+
+def _text(problem: Problem | None) -> str | None:
+    return None if problem is None else problem.text

@@ -1,0 +1,443 @@
+"""Reading capture logs: their records, numbered, one by one; a damaged part takes nothing of the others with it.
+
+One reader for every engine. What cannot be read is a `Rejected`, with its file and line, never an exception and
+never left out: a line that is no record, octets that are not UTF-8, a gzip member that is torn. Of Parquet the
+number of a row counts as its line.
+
+Gzip members are read one by one, as the standard library's reader raises at the first damage, and what comes before
+and after it is lost.
+
+Spec: capture record, version 1.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from itertools import count
+from typing import Any, BinaryIO, Final, NamedTuple, cast
+
+import pyarrow as pa
+from pyarrow import parquet
+
+from soapjms.protocol.errors import InvalidRecordError
+from soapjms.protocol.record import Record, from_json
+from soapjms.replay.bundles import Unpacker
+from soapjms.replay.inputs import CHUNK, MARK, Form, LogFile, Rejected, Split
+from soapjms.replay.parquet import PackedRow, Packer, RefusedRow, as_records, check_text, packed_row
+
+GZIP_BITS: Final = 31
+"""The window bits that have zlib read gzip."""
+GZIP_CHUNK: Final = 1 << 16
+"""Octets of a file that are read at a time, and of content that are unpacked at a time."""
+HELD: Final = 1 << 20
+"""Octets of content up to which a member is given out only when it was seen whole; `CaptureLog` writes smaller ones."""
+PROBE: Final = 1 << 7
+"""Octets at the beginning of what may be a member that have to be sound."""
+LOOK: Final = 1 << 12
+"""Octets that are read first of a member, and to find one: a torn one is often small, and the next near."""
+AGAIN: Final = 4
+SPARE: Final = 16 << 20
+"""Octets that may be gone through again to find members behind damage: these, and `AGAIN` for each of the file."""
+RATIO: Final = 32
+"""Octets of content that count as one gone through again: more than a capture log has, and a bomb has a thousand."""
+
+HEADER: Final = re.compile(rb"\x1f\x8b\x08[\x00-\x1f]")
+"""How a member begins: the magic number, the one method that there is, and no flag that is reserved."""
+HEADER_LENGTH: Final = 4
+
+ENDS: Final = "the gzip stream breaks off here: the file ends before the stream does"
+ANOTHER: Final = "the gzip stream breaks off here: another begins before it ends"
+SPENT: Final = "; too much is damaged to look for what may follow"
+
+
+class Piece(NamedTuple):
+    """Some of what a gzip file holds.
+
+    Attributes:
+        octets: of the content.
+        end: where in the file their member ends, if they are the last of it; of a torn one, where the next begins.
+        problem: why its content breaks off after them.
+    """
+
+    octets: bytes
+    end: int | None = None
+    problem: str | None = None
+
+
+def pieces(stream: BinaryIO, end: int | None = None) -> Iterator[Piece]:
+    """Read the members of a gzip file from where a stream is; behind a torn one go on with the next.
+
+    Of a torn member what comes before the damage is given out. Nothing tells where it was to end, so that the next may
+    be taken for a part of it: members of the usual size are held until their end was seen, and a torn one ends where
+    another begins. The work is bounded, also with a file that was made to be gone through again and again.
+
+    Args:
+        stream: of a file.
+        end: members that begin there or later are not read; None for all.
+    """
+    position: int | None = stream.tell()
+    walk = _Walk(stream)
+    while position is not None:
+        position = walk.past_padding(position)
+        if position is None or (end is not None and position >= end):
+            return
+        for piece in walk.member(position):
+            yield piece
+            position = piece.end
+
+
+class _Walk:
+    """Goes through the members of a file."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._size = stream.seek(0, io.SEEK_END)
+        self._again = 0
+
+    def past_padding(self, position: int) -> int | None:
+        """Return where the next member begins, behind the zeros that may stand between members; None at the end."""
+        if position == 0:  # of nothing no gzip is made
+            return 0
+        self._stream.seek(position)
+        while octets := self._stream.read(GZIP_CHUNK):
+            left = octets.lstrip(b"\0")
+            if left:
+                return position + len(octets) - len(left)
+            position += len(octets)
+        return None
+
+    def member(self, start: int) -> Iterator[Piece]:
+        """Read one member; the last piece says where it ends, or why it has no end."""
+        held: list[bytes] = []
+        size, position, rest, step = 0, start, b"", LOOK
+        before = inflater = zlib.decompressobj(GZIP_BITS)
+        self._stream.seek(start)
+        while rest := rest or self._stream.read(step):
+            before = inflater.copy()
+            try:
+                octets = inflater.decompress(rest, GZIP_CHUNK)
+            except zlib.error:
+                break
+            size += len(octets)
+            held.append(octets)
+            if inflater.eof:
+                yield Piece(b"".join(held), self._stream.tell() - len(inflater.unused_data))
+                return
+            position += len(rest) - len(inflater.unconsumed_tail)
+            rest, step = inflater.unconsumed_tail, min(2 * step, GZIP_CHUNK)
+            if size > HELD:
+                yield Piece(b"".join(held))
+                held.clear()
+        else:
+            before = inflater
+        seen = position + len(rest)
+        following = self._next(start)
+        if following is not None:
+            self._again += max(0, seen - following) + size // RATIO
+        if size <= HELD:
+            yield from self._torn(zlib.decompressobj(GZIP_BITS), start, following)
+        else:
+            yield Piece(b"".join(held))
+            yield from self._torn(before, position, following)
+
+    def _torn(self, inflater: Any, position: int, following: int | None) -> Iterator[Piece]:
+        """Give out what a torn member holds from a position up to the damage, or to where the next begins."""
+        step, problem = GZIP_CHUNK, ENDS if following is None else ANOTHER
+        while True:
+            self._stream.seek(position)
+            piece = self._stream.read(step if following is None else max(0, min(step, following - position)))
+            attempt = inflater.copy()
+            try:
+                octets = attempt.decompress(piece, GZIP_CHUNK)
+            except zlib.error as error:  # nothing is given out of a piece with damage in it: go nearer to it
+                step = len(piece) // 2
+                if step:
+                    continue
+                left = (self._size if following is None else following) - position
+                problem = f"the gzip stream is damaged here ({error}); the {left} octets that follow are not read"
+                break
+            if not (piece or octets):
+                break
+            inflater, position = attempt, position + len(piece) - len(attempt.unconsumed_tail)
+            yield Piece(octets)
+        yield Piece(b"", following, problem + SPENT if following is None and self._is_spent else problem)
+
+    @property
+    def _is_spent(self) -> bool:
+        """So much was gone through again that no member is looked for any more."""
+        return self._again > SPARE + AGAIN * self._size
+
+    def _next(self, start: int) -> int | None:
+        """Find the member that follows the one at a position, which is torn; None for none."""
+        position: int | None = start + 1
+        while position is not None and not self._is_spent:
+            position = self._find(position)
+            if position is not None and self._is_sound(position):
+                return position
+            position = None if position is None else position + 1
+        return None
+
+    def _find(self, position: int) -> int | None:
+        """Find what looks as a member begins, from a position on."""
+        self._stream.seek(position)
+        size, window = LOOK, b""
+        self._again += size
+        while octets := self._stream.read(size):
+            window += octets
+            found = HEADER.search(window)
+            if found is not None:
+                return position + found.start()
+            position += max(0, len(window) - HEADER_LENGTH + 1)
+            window = window[1 - HEADER_LENGTH :]
+            size = GZIP_CHUNK
+        return None
+
+    def _is_sound(self, position: int) -> bool:
+        """Say whether what looks as a member begins can be unpacked, its first octets at least."""
+        self._stream.seek(position)
+        try:
+            zlib.decompressobj(GZIP_BITS).decompress(self._stream.read(PROBE), GZIP_CHUNK)
+        except zlib.error:
+            return False
+        return True
+
+
+class Inflated(io.RawIOBase):
+    """The content of a gzip file as a stream, which ends at each damage: then `problem` says why.
+
+    Attributes:
+        problem: why the content breaks off here; what is behind the damage follows once it was set to None.
+
+    Args:
+        stream: the file, from the beginning of a member on.
+        end: members that begin there or later are not read; None for all.
+    """
+
+    def __init__(self, stream: BinaryIO, end: int | None = None) -> None:
+        self.problem: str | None = None
+        self._pieces = pieces(stream, end)
+        self._left = memoryview(b"")
+        self._coming: str | None = None
+
+    def readable(self) -> bool:
+        """Say yes, as BufferedReader asks."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill the buffer with what comes next; 0 at the end and at a problem."""
+        while not self._left and self.problem is None:
+            self.problem, self._coming = self._coming, None
+            if self.problem is None:
+                piece = next(self._pieces, None)
+                if piece is None:
+                    return 0
+                self._left, self._coming = memoryview(piece.octets), piece.problem
+        count = min(len(buffer), len(self._left))
+        buffer[:count] = self._left[:count]
+        self._left = self._left[count:]
+        return count
+
+
+MAX_LINE: Final = 128 << 20
+"""Octets; a longer line is no record but an attack or a damaged file."""
+SHOWN_OF_LONG_LINE: Final = 1 << 16
+SPARE_LINES: Final = 100_000
+OCTETS_OF_LINE: Final = 16
+"""Lines of a log that may be blank or no records: `SPARE_LINES`, and one for each of so many octets of its file, as it
+is stored. 32 KiB of gzip hold 32 million."""
+ROWS: Final = 1000
+"""Of Parquet, that are held at a time."""
+
+
+class Captured(NamedTuple):
+    """A record, and where it stood."""
+
+    file: int
+    line: int
+    record: Record
+
+
+class Packed(NamedTuple):
+    """A record as engines move it, and where it stood."""
+
+    file: int
+    line: int
+    row: PackedRow
+
+
+# Records
+
+
+def read(split: Split) -> Iterator[Captured | Rejected]:
+    """Read the records of one part of a log. Blank lines are no records and are passed over."""
+    unpack = Unpacker().unpack
+    for found in _read(split):
+        yield found if not isinstance(found, Packed) else Captured(found.file, found.line, unpack(found.row.packed))
+
+
+def read_packed(split: Split, stream: BinaryIO | None = None) -> Iterator[Packed | Rejected]:
+    """Read the records of one part of a log as engines move them.
+
+    Args:
+        split: the part.
+        stream: its octets, if it is no file of this machine.
+    """
+    for found in _read(split, stream):
+        yield found if not isinstance(found, Captured) else Packed(found.file, found.line, packed_row(found.record))
+
+
+def _read(split: Split, stream: BinaryIO | None = None) -> Iterator[Captured | Packed | Rejected]:
+    log = split.log
+    reader = READERS[log.form]
+    try:
+        if stream is not None:
+            yield from reader(split, stream)
+            return
+        with open(log.path, "rb") as stream:
+            yield from reader(split, stream)
+    except OSError as error:
+        yield Rejected(log.name, None, f"cannot be read: {error.strerror or error}")
+
+
+# Lines
+
+
+def _read_plain(split: Split, stream: BinaryIO) -> Iterator[Captured | Rejected]:
+    number, spare = _go_to_first_line(split, stream), _spare(split.log)
+    position = stream.tell()
+    while split.end is None or position < split.end:
+        line = _next_line(stream)
+        if not line.length:
+            return
+        found = _parsed(split.log, number, line, at_start=position == 0)
+        spare -= not isinstance(found, Captured)
+        if spare < 0:
+            yield _no_log(split.log, number)
+            return
+        if found is not None:
+            yield found
+        position += line.length
+        number += 1
+
+
+def _spare(log: LogFile) -> int:
+    return SPARE_LINES + log.size // OCTETS_OF_LINE
+
+
+def _no_log(log: LogFile, number: int) -> Rejected:
+    return Rejected(
+        log.name, number, f"more than {_spare(log)} lines are blank or no records; those from here on are not read"
+    )
+
+
+def _go_to_first_line(split: Split, stream: BinaryIO) -> int:
+    """Go to the first line that begins in the part and return its number; a line that reaches into it is not its."""
+    if split.start == 0:
+        return split.first_line
+    stream.seek(split.start - 1)
+    if stream.read(1) == b"\n":
+        return split.first_line
+    while (octets := stream.readline(CHUNK)) and not octets.endswith(b"\n"):
+        pass
+    return split.first_line + 1
+
+
+class _Line(NamedTuple):
+    octets: bytes  # of a line beyond the limit only the beginning
+    length: int
+    ended: bool  # by a line end, not by the end of the file
+
+
+def _next_line(stream: BinaryIO) -> _Line:
+    octets = rest = stream.readline(MAX_LINE)
+    length = len(octets)
+    while rest and not rest.endswith(b"\n"):
+        rest = stream.readline(CHUNK)
+        length += len(rest)
+    return _Line(octets, length, rest.endswith(b"\n"))
+
+
+def _parsed(log: LogFile, number: int, line: _Line, *, at_start: bool) -> Captured | Rejected | None:
+    """Read the record of a line, None of one that is blank."""
+    if line.length > MAX_LINE:
+        reason = f"a line of {line.length} octets; at most {MAX_LINE} are read"
+        return Rejected(log.name, number, reason, _shown(line.octets[:SHOWN_OF_LONG_LINE]))
+    octets = line.octets.rstrip(b"\r\n")
+    if at_start:
+        octets = octets.removeprefix(MARK)
+    if not octets.strip():
+        return None
+    try:
+        text = octets.decode()
+        record = from_json(text)
+        if "\\u" in text:  # only an escape can bring in half of a pair: the octets were UTF-8
+            check_text(record)
+    except UnicodeDecodeError as error:
+        return Rejected(log.name, number, f"not UTF-8: {error.reason} at octet {error.start}", _shown(octets))
+    except InvalidRecordError as error:
+        return Rejected(log.name, number, _shown(str(error).encode("utf-8", "backslashreplace")), text)
+    return Captured(log.number, number, record)
+
+
+def _shown(octets: bytes) -> str:
+    return octets.decode("utf-8", "backslashreplace")
+
+
+def _read_gzipped(split: Split, stream: BinaryIO) -> Iterator[Captured | Rejected]:
+    """Read what a gzip file gives; reject the line that a torn member broke in, and go on with the next member."""
+    stream.seek(split.start)
+    log, inflated, spare = split.log, Inflated(stream, split.end), _spare(split.log)
+    lines = cast(BinaryIO, io.BufferedReader(inflated, CHUNK))
+    for number in count(split.first_line):
+        line = _next_line(lines)
+        if inflated.problem is not None and not line.ended:
+            yield Rejected(log.name, number, inflated.problem, _shown(line.octets[:SHOWN_OF_LONG_LINE]))
+            inflated.problem = None
+            continue
+        if not line.length:
+            return
+        found = _parsed(log, number, line, at_start=number == 1)
+        spare -= not isinstance(found, Captured)
+        if spare < 0:
+            yield _no_log(log, number)
+            return
+        if found is not None:
+            yield found
+
+
+# Rows
+
+
+@lru_cache(maxsize=1)
+def _packer() -> Packer:
+    """Return that of this process: a log is read in parts, and none has to begin with an empty memory."""
+    return Packer()
+
+
+def _read_parquet(split: Split, stream: BinaryIO) -> Iterator[Packed | Rejected]:
+    log, packer = split.log, _packer()
+    line, groups = split.first_line, range(split.start, len(log.groups) if split.end is None else split.end)
+    try:
+        found = parquet.ParquetFile(stream)
+        for group in groups:  # one by one: of several at a time, nothing is left if the last one is damaged
+            for batch in found.iter_batches(ROWS, [group]):
+                for row in packer.rows(as_records(batch)):
+                    yield _of_row(log, line, row)
+                    line += 1
+    except (pa.ArrowException, InvalidRecordError) as error:
+        yield Rejected(log.name, line, f"cannot be read from here on: {error}")
+
+
+def _of_row(log: LogFile, line: int, row: PackedRow | RefusedRow) -> Packed | Rejected:
+    return Packed(log.number, line, row) if isinstance(row, PackedRow) else Rejected(log.name, line, *row)
+
+
+READERS: Final[Mapping[Form, Callable[[Split, BinaryIO], Iterator[Captured | Packed | Rejected]]]] = {
+    Form.LINES: _read_plain,
+    Form.GZIP: _read_gzipped,
+    Form.PARQUET: _read_parquet,
+}

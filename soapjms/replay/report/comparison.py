@@ -1,0 +1,217 @@
+"""Two runs side by side: what got better, and what got worse.
+
+Two logs are of different lengths, so what counts is the share of those judged that failed, or ended with a warning.
+What was judged in one of the two runs only is listed for itself; it is worse where it was broken in the second.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from fractions import Fraction
+from typing import Any, Final
+
+from soapjms.protocol.assertions import Outcome
+from soapjms.protocol.errors import UsageError
+from soapjms.replay.report.tables import JUDGED
+from soapjms.replay.summary import Summary
+
+REASONS: Final = 5
+"""How many causes of an assertion are named that are new, or gone."""
+
+
+class Turn(StrEnum):
+    """What became of an assertion from one run to the other."""
+
+    WORSE = "worse"
+    BETTER = "better"
+    SAME = "same"
+    NO_LONGER = "no longer judged"
+    NEWLY = "newly judged"
+    NEVER = "not judged"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """How often an assertion was judged, and how often that ended badly."""
+
+    judged: int
+    failed: int
+    warning: int
+
+    def of(self, outcome: str) -> Fraction:
+        """Return the share of those judged that ended so; 0 where none was."""
+        return Fraction(self.failed if outcome == Outcome.FAILED else self.warning, self.judged or 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One assertion in two runs.
+
+    Attributes:
+        new: the most frequent reasons of the second run that the first one does not have.
+        gone: likewise the other way round.
+    """
+
+    assertion: str
+    title: str
+    turn: Turn
+    old: Share
+    now: Share
+    new: tuple[str, ...]
+    gone: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """What became of everything from one run to the other.
+
+    Attributes:
+        changes: all assertions, the worse ones first.
+        rejected: how many records could not be read in each run.
+        rejected_worse: whether their share grew.
+    """
+
+    profile: str
+    messages: tuple[int, int]
+    verdicts: tuple[str, str]
+    changes: tuple[Change, ...]
+    rejected: tuple[int, int]
+    rejected_worse: bool
+
+    @property
+    def worse(self) -> bool:
+        """Whether anything got worse."""
+        return self.rejected_worse or any(each.turn is Turn.WORSE for each in self.changes)
+
+    def turned(self, turn: Turn) -> list[Change]:
+        """List the assertions of which something became."""
+        return [each for each in self.changes if each.turn is turn]
+
+    def to_json(self) -> str:
+        """Write it for programs: shares are of those judged."""
+        members = {
+            "profile": self.profile,
+            "worse": self.worse,
+            "verdict": _pair(self.verdicts),
+            "messages": _pair(self.messages),
+            "rejected": {**_pair(self.rejected), "worse": self.rejected_worse},
+            "assertions": {each.assertion: _members(each) for each in self.changes if each.turn is not Turn.NEVER},
+        }
+        return json.dumps(members, ensure_ascii=False, indent=2) + "\n"
+
+
+def _pair(values: tuple[Any, Any]) -> dict[str, Any]:
+    return {"old": values[0], "new": values[1]}
+
+
+def _members(change: Change) -> dict[str, Any]:
+    return {
+        "turn": str(change.turn),
+        "old": _share(change.old),
+        "new": _share(change.now),
+        "newReasons": list(change.new),
+        "goneReasons": list(change.gone),
+    }
+
+
+def _share(share: Share) -> dict[str, Any]:
+    return {
+        "judged": share.judged,
+        "failed": share.failed,
+        "warning": share.warning,
+        "failedShare": round(float(share.of(Outcome.FAILED)), 6),
+        "warningShare": round(float(share.of(Outcome.WARNING)), 6),
+    }
+
+
+def compare(old: Summary, new: Summary, tolerance: float = 0.0) -> Comparison:
+    """Compare two runs.
+
+    Args:
+        old, new: their results.
+        tolerance: by how much a share may grow or shrink and count as the same, from 0 to 1. What did not fail at all
+            before and fails now is worse whatever this is.
+
+    Raises:
+        UsageError: they were judged by different profiles, whose assertions are not the same.
+    """
+    one, other = old.members["profile"], new.members["profile"]
+    if one != other:
+        raise UsageError(
+            f"the first run was judged by profile {one}, the second by {other}: their verdicts cannot be compared; "
+            f"replay one of the logs again with --profile {one} or {other}"
+        )
+    names = sorted({*old.members["assertions"], *new.members["assertions"]})
+    changes = [_change(name, old, new, Fraction(tolerance)) for name in names]
+    rejected = old.members["rejected"], new.members["rejected"]
+    return Comparison(
+        profile=other,
+        messages=(old.members["messages"], new.members["messages"]),
+        verdicts=(old.members["verdict"], new.members["verdict"]),
+        changes=tuple(sorted(changes, key=lambda each: (list(Turn).index(each.turn), each.assertion))),
+        rejected=rejected,
+        rejected_worse=_grew(_rejected(old), _rejected(new), Fraction(tolerance)),
+    )
+
+
+def _change(name: str, old: Summary, new: Summary, tolerance: Fraction) -> Change:
+    before, after = _share_of(name, old), _share_of(name, new)
+    were, are = _reasons(name, old), _reasons(name, new)
+    said: Mapping[str, Any] = (new if name in new.members["assertions"] else old).members["assertions"][name]
+    return Change(
+        assertion=name,
+        title=said["title"],
+        turn=_turn(before, after, tolerance),
+        old=before,
+        now=after,
+        new=tuple(_without(are, were)),
+        gone=tuple(_without(were, are)),
+    )
+
+
+def _share_of(name: str, run: Summary) -> Share:
+    counts = run.members["assertions"].get(name, {})
+    judged = sum(counts.get(each, 0) for each in JUDGED)
+    return Share(judged=judged, failed=counts.get(Outcome.FAILED, 0), warning=counts.get(Outcome.WARNING, 0))
+
+
+def _turn(before: Share, after: Share, tolerance: Fraction) -> Turn:
+    if not before.judged or not after.judged:
+        if before.judged:
+            return Turn.NO_LONGER
+        return _judged_first(after) if after.judged else Turn.NEVER
+    for outcome in (Outcome.FAILED, Outcome.WARNING):  # fewer failed is better, also with more warnings
+        if _grew(before.of(outcome), after.of(outcome), tolerance):
+            return Turn.WORSE
+        if _grew(after.of(outcome), before.of(outcome), tolerance):
+            return Turn.BETTER
+    return Turn.SAME
+
+
+def _judged_first(after: Share) -> Turn:
+    return Turn.WORSE if after.failed or after.warning else Turn.NEWLY
+
+
+def _grew(before: Fraction, after: Fraction, tolerance: Fraction) -> bool:
+    return after > before and (after - before > tolerance or not before)
+
+
+def _rejected(run: Summary) -> Fraction:
+    rejected = run.members["rejected"]
+    return Fraction(rejected, (rejected + run.members["records"]) or 1)
+
+
+def _reasons(name: str, run: Summary) -> list[str]:
+    """Return the reasons why an assertion was broken, the most frequent first."""
+    return [reason for outcome in (Outcome.FAILED, Outcome.WARNING) for reason, _ in run.findings.of(name, outcome)]
+
+
+def _without(reasons: Iterable[str], others: Iterable[str]) -> Iterator[str]:
+    known, left = set(others), REASONS
+    for each in reasons:
+        if each not in known and left:
+            left -= 1
+            yield each

@@ -1,0 +1,215 @@
+"""The files of a report: writing them into a folder, and reading a result folder back.
+
+They go into a new folder, or into one that holds the results of a replay already. report.json holds what the report
+shows beyond summary.json. A folder without it, of an earlier version or of another program that writes the format,
+is read from its verdicts/: then the report has no messages in its samples, no latencies and no stacks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from heapq import nsmallest
+from pathlib import Path
+from typing import Any, Final
+from xml.etree.ElementTree import tostring
+
+import pyarrow.parquet as pq
+from jinja2 import UndefinedError
+
+from soapjms.protocol.assertions import Outcome
+from soapjms.protocol.errors import UsageError
+from soapjms.protocol.record import format_time
+from soapjms.replay.findings import PLACES, Findings, Found, Sample
+from soapjms.replay.inputs import Rejected
+from soapjms.replay.report.junit import junit
+from soapjms.replay.report.page import html
+from soapjms.replay.report.texts import visible
+from soapjms.replay.summary import (
+    LATE_SHOWN,
+    PRODUCER,
+    REJECTS_SHOWN,
+    Summary,
+    Timeline,
+    places_from_members,
+    places_to_members,
+)
+from soapjms.replay.terms import Late
+from soapjms.replay.terms import place as place_of
+
+REPORT: Final = "report.json"
+SUMMARY: Final = "summary.json"
+VERSION: Final = 1
+TEMPORARY: Final = re.compile(r"\A(temporary-(?:queue|topic)):.*\Z", re.DOTALL)
+"""Temporary destinations are as many as clients; all of a kind count as one."""
+COLUMNS: Final = (
+    "exchange_id message_id time destination assertion verdict reason expected_subcodes observed_subcode".split()
+)
+
+LATE_COLUMNS: Final = ["file", "line", "time"]
+
+
+def to_json(summary: Summary) -> str:
+    """Write what report.json holds."""
+    members = {
+        "producer": PRODUCER,
+        "version": VERSION,
+        "findings": summary.findings.to_members(),
+        "timeline": summary.timeline.to_members(),
+        "places": places_to_members(dict(summary.places)),
+        "rejects": [[each.file, each.line, each.reason] for each in summary.rejects],
+        "late": summary.late,
+    }
+    return json.dumps(members, ensure_ascii=False, separators=(",", ":")) + "\n"
+
+
+def load(folder: Path) -> Summary:
+    """Read the results of a replay back.
+
+    Raises:
+        UsageError: they are not there, not whole, or of a later version.
+    """
+    members = _read(folder / SUMMARY)
+    if members.get("producer") != PRODUCER:
+        raise UsageError(f"{folder / SUMMARY} is not by {PRODUCER}; name the folder that --out of a replay named")
+    with as_written(folder):
+        if (folder / REPORT).exists():
+            return _whole(members, _read(folder / REPORT))
+        return _from_rows(members, folder)
+
+
+@contextmanager
+def as_written(*folders: Path) -> Iterator[None]:
+    """Have what is wrong with the files of result folders leave the block as an error that says so.
+
+    What is in them is not looked at before it is used: whoever changed them changed them anywhere.
+
+    Raises:
+        UsageError: what was read is of another type than a replay writes, or is not there.
+    """
+    try:
+        yield
+    except UsageError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, UndefinedError) as error:
+        where = " and ".join(map(str, folders))
+        raise UsageError(
+            f"the results in {where} are not as a replay writes them: {visible(repr(error))}; replay again"
+        ) from None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        members = json.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}; name the folder that a replay wrote") from None
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path} is not JSON: {error}; replay again") from None
+    if not isinstance(members, dict):
+        raise UsageError(f"{path} is no JSON object; replay again")
+    return members
+
+
+def _whole(members: dict[str, Any], more: dict[str, Any]) -> Summary:
+    if more["version"] != VERSION:
+        raise UsageError(f"{REPORT} is of version {more['version']!r}; this program reads {VERSION}")
+    return Summary(
+        members=members,
+        findings=Findings.from_members(more["findings"]),
+        timeline=Timeline.from_members(more["timeline"]),
+        places=places_from_members(more["places"]),
+        rejects=tuple(Rejected(*each) for each in more["rejects"]),
+        late=tuple(Late(*each) for each in more.get("late", ())),
+    )
+
+
+def _from_rows(members: dict[str, Any], folder: Path) -> Summary:
+    findings, timeline = Findings(), Timeline()
+    for row in _rows(folder / "verdicts", COLUMNS):
+        sample = _sample(row)
+        place = TEMPORARY.sub(r"\1", sample.destination)
+        found = Found(sample.reason, place, "", sample.expected_subcodes, sample.observed_subcode)
+        findings.take(row["assertion"], row["verdict"], found, sample.time, sample.exchange_id, partial(_same, sample))
+        if row["verdict"] in (Outcome.FAILED, Outcome.WARNING):
+            timeline.count(row["time"], f"{row['verdict']}/{row['assertion']}")
+    late = (Late(row["file"], row["line"], format_time(row["time"])) for row in _rows(folder / "late", LATE_COLUMNS))
+    refused = (Rejected(*row.values()) for row in _rows(folder / "rejected", ["file", "line", "reason"]))
+    return Summary(
+        members={"time": {"first": None, "last": None}, "latency": None, **members},
+        findings=findings.settled(),
+        timeline=timeline,
+        places={name: Counter() for name in nsmallest(PLACES, _places(findings))},
+        rejects=tuple(nsmallest(REJECTS_SHOWN, refused, key=place_of)),
+        late=tuple(nsmallest(LATE_SHOWN, late)),
+    )
+
+
+def _same(sample: Sample) -> Sample:
+    return sample
+
+
+def _places(findings: Findings) -> set[str]:
+    return {place for group in findings.groups.values() for cause in group.all.values() for place, _ in cause.where}
+
+
+def _rows(folder: Path, columns: list[str]) -> Iterator[dict[str, Any]]:
+    for path in sorted(folder.glob("*.parquet")):
+        try:
+            for batch in pq.ParquetFile(path).iter_batches(columns=columns):
+                yield from batch.to_pylist()
+        except (OSError, ValueError) as error:
+            raise UsageError(f"{path} cannot be read: {visible(error)}; replay again") from None
+
+
+def _sample(row: dict[str, Any]) -> Sample:
+    return Sample(
+        time=format_time(row["time"]),
+        exchange_id=row["exchange_id"],
+        message_id=row["message_id"] or "",
+        destination=row["destination"] or "",
+        reason=row["reason"] or "",
+        expected_subcodes=", ".join(row["expected_subcodes"] or ()),
+        observed_subcode=row["observed_subcode"] or "",
+    )
+
+
+def write(summary: Summary, folder: Path) -> None:
+    """Write all files that are made of a summary."""
+    for name, text in _made(summary).items():
+        (folder / name).write_text(text, "utf-8")
+    (folder / "report.json").write_text(to_json(summary), "utf-8")
+    (folder / "summary.json").write_text(summary.to_json(), "utf-8")
+
+
+def rewrite(folder: Path) -> Summary:
+    """Make the page and the JUnit file of a result folder again; each takes the place of the one before as a whole.
+
+    Raises:
+        UsageError: the folder holds no whole results of a replay.
+        OSError: it cannot be written.
+    """
+    summary = load(folder)
+    with as_written(folder):
+        made = _made(summary)
+    for name, text in made.items():
+        beside = folder / f".{name}.new"
+        try:
+            beside.write_text(text, "utf-8")
+            os.replace(beside, folder / name)
+        finally:
+            beside.unlink(missing_ok=True)
+    return summary
+
+
+def _made(summary: Summary) -> dict[str, str]:
+    root = junit(summary).getroot()
+    assert root is not None
+    return {
+        "report.html": html(summary),
+        "junit.xml": '<?xml version="1.0" encoding="utf-8"?>\n' + tostring(root, "unicode") + "\n",
+    }

@@ -1,0 +1,185 @@
+"""Answers to clients that were gone just after the connection was made again, and may be back in a moment.
+
+When a broker starts anew, everybody connects again, in any order. A client whose temporary destination keeps its name,
+as that of a Java client does over OpenWire, may make it again after its answer was to go there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Future
+from functools import partial
+from math import inf
+from threading import Lock
+from time import monotonic
+from typing import Any, Final, NamedTuple
+
+from brokers.connection import Connection
+from brokers.errors import BrokerError, ClosedError, DestinationGoneError, SendFailedError
+from brokers.threads.futures import Completion
+from brokers.threads.timer import Deadline, Deadlines
+from soapjms.service.settlement import Finished
+
+log = logging.getLogger("soapjms.dispatcher")
+
+RECENT: Final = 30.0
+"""Seconds after the connection was made again in which a client that is gone may not be back yet."""
+
+PATIENCE: Final = 40.0
+"""Seconds for which an answer is tried again: ActiveMQ's failover transport tries every 30 s at least, by default."""
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 1.0
+"""Seconds between two tries; each pause is twice as long as the one before."""
+
+MOST: Final = 1000
+"""Answers that wait at a time."""
+
+MOST_OCTETS: Final = 64 << 20
+"""Octets that their bodies have together."""
+
+SEND_TIMEOUT: Final = 1.0
+
+CONFIRM_TIMEOUT: Final = 30.0
+"""Seconds that the broker has to say whether it took an answer; then that is not known."""
+
+
+class Waiting(NamedTuple):
+    """An answer that waits: what it belongs to, until when, and the seconds to its next try."""
+
+    finished: Finished
+    until: float
+    pause: float
+
+
+class Comebacks:
+    """Sends answers again whose client was gone, each by itself, on a thread of its own. Thread-safe.
+
+    Their requests are accepted already: what waits here is lost with the process.
+
+    Args:
+        connection: to the broker.
+        on_end: told of each answer that was taken, and what became of it: None if the broker has it now, else why not.
+    """
+
+    def __init__(self, connection: Connection, on_end: Callable[[Finished, SendFailedError | None], None]) -> None:
+        self._connection = connection
+        self._on_end = on_end
+        self._lock = Lock()
+        self._generation, self._made_again = connection.generation, -inf
+        self._waiting: dict[int, Waiting] = {}  # by the id of what is finished
+        self._octets = 0
+        self._is_closed = False
+        self._deadlines = Deadlines("soapjms-comebacks")
+
+    def note_connected(self) -> None:
+        """Take note that the connection was made again, if it was: an answer may be refused before that is told."""
+        with self._lock:
+            self._note_connected()
+
+    def _note_connected(self) -> None:
+        generation = self._connection.generation
+        if generation != self._generation:
+            self._generation, self._made_again = generation, monotonic()
+
+    def take(self, finished: Finished) -> bool:
+        """Have an answer tried again whose client was gone; False if there is no reason to, or no room."""
+        size = _size(finished)
+        with self._lock:
+            self._note_connected()
+            if monotonic() > self._made_again + RECENT:
+                return False
+            if self._is_closed or len(self._waiting) >= MOST or self._octets + size > MOST_OCTETS:
+                return False
+            waiting = Waiting(finished, monotonic() + PATIENCE, FIRST_PAUSE)
+            try:
+                self._plan(waiting)
+            except RuntimeError:  # there is no thread to be had
+                return False
+            self._octets += size
+            self._waiting[id(finished)] = waiting
+            return True
+
+    def close(self) -> None:
+        """Try nothing again any more; what still waits is not delivered, and `on_end` is told of each."""
+        with self._lock:
+            self._is_closed = True
+            left = list(self._waiting.values())
+        self._deadlines.close()
+        if left:
+            log.warning(
+                "%d answers wait for clients that were gone, and are not delivered: the dispatcher closes", len(left)
+            )
+        for each in left:
+            self._end(each.finished, DestinationGoneError("its client was not back when the dispatcher was closed"))
+
+    def _plan(self, waiting: Waiting) -> None:
+        """Plan the next try, with the lock held: what has ended, or ends by `close`, is not tried again."""
+        self._deadlines.call_at(monotonic() + waiting.pause, partial(self._try, waiting))
+
+    def _try(self, waiting: Waiting) -> None:
+        with self._lock:
+            if id(waiting.finished) not in self._waiting:
+                return
+        try:
+            sending = self._send(waiting.finished)
+        except (BrokerError, ValueError) as error:
+            self._conclude(waiting, error)
+            return
+        deadline = self._deadlines.call_at(monotonic() + CONFIRM_TIMEOUT, partial(self._give_up, waiting))
+        sending.add_done_callback(partial(self._heard, waiting, deadline))
+
+    def _give_up(self, waiting: Waiting) -> None:
+        """End with an answer that the broker neither took nor refused; it may have it, so it is not sent once more."""
+        why = f"the broker did not say within {CONFIRM_TIMEOUT:.0f} s whether it took it, so that is not known"
+        self._end(waiting.finished, SendFailedError(why))
+
+    def _send(self, finished: Finished) -> Completion[Any]:
+        """Send an answer so that the broker says whether it takes it, which of some it only does in a transaction."""
+        assert finished.response is not None
+        if not self._connection.capabilities.transactions:
+            return self._connection.send(finished.response, timeout=SEND_TIMEOUT)
+        transaction = self._connection.begin()
+        try:
+            transaction.send(finished.response)
+        except BaseException:
+            transaction.abort()
+            raise
+        return transaction.commit()
+
+    def _heard(self, waiting: Waiting, deadline: Deadline, sending: Future[Any]) -> None:
+        self._deadlines.forget(deadline)
+        error = CancelledError() if sending.cancelled() else sending.exception()
+        if error is None and isinstance(refused := sending.result(), tuple) and refused:  # of a transaction
+            error = refused[0].error
+        self._conclude(waiting, error)
+
+    def _conclude(self, waiting: Waiting, error: BaseException | None) -> None:
+        """End with an answer, or plan its next try; one whose connection was lost may arrive twice."""
+        is_over = isinstance(error, ClosedError | ValueError) or monotonic() + waiting.pause > waiting.until
+        is_refused = isinstance(error, SendFailedError) and not isinstance(error, DestinationGoneError)
+        with self._lock:
+            if id(waiting.finished) not in self._waiting:  # it was given up
+                return
+            if error is not None and not is_over and not is_refused and not self._is_closed:
+                self._plan(waiting._replace(pause=min(LONGEST_PAUSE, waiting.pause * 2)))
+                return
+        known = error if error is None or isinstance(error, SendFailedError) else SendFailedError(f"{error}")
+        self._end(waiting.finished, known)
+
+    def _end(self, finished: Finished, error: SendFailedError | None) -> None:
+        if self._forget(finished):
+            self._on_end(finished, error)
+
+    def _forget(self, finished: Finished) -> bool:
+        """Let go of an answer; False if that was done before."""
+        with self._lock:
+            if self._waiting.pop(id(finished), None) is None:
+                return False
+            self._octets -= _size(finished)
+            return True
+
+
+def _size(finished: Finished) -> int:
+    body = None if finished.response is None else finished.response.body
+    return len(body) if isinstance(body, str | bytes | memoryview) else 0

@@ -1,0 +1,495 @@
+"""Accepting requests and sending their answers together, for all workers of a dispatcher.
+
+A thread of its own puts all that is ready into one transaction, so that a request is accepted only with its answer.
+What must not be answered, or cannot be, goes to the dead letters.
+
+A broker that restarts takes commits along; that passes. An answer that the broker will not read, such as one above
+its limit for a frame, makes it end the connection each time; that does not pass by itself, and takes along all that
+is under way. The two look the same from here, so how often in a row a request's commit was lost is counted, and only
+the count tells.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError, Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from queue import Empty, SimpleQueue
+from threading import Lock
+from time import monotonic
+from typing import Any, Final
+
+from brokers.connection import Connection, Delivery, SendResult
+from brokers.errors import (
+    BrokerError,
+    ClosedError,
+    ConnectionLostError,
+    DestinationGoneError,
+    NoAnswerError,
+    SendFailedError,
+)
+from brokers.message import Destination, Message, typed
+from brokers.threads.futures import Completion
+from brokers.threads.thread import Thread
+from soapjms.capture.recorder import Recorder, record
+from soapjms.observing import Outcome
+from soapjms.protocol.mep import Input
+from soapjms.protocol.record import Direction, Node
+from soapjms.service.comebacks import Comebacks
+from soapjms.service.settlement import Finished
+from soapjms.service.store.base import key_of
+from soapjms.tally import Tally
+
+REMEMBERED: Final = 10_000
+"""Requests that are known at a time; the oldest are forgotten first."""
+
+
+class Losses:
+    """How often the commit of each request was lost with its connection. Thread-safe; nearly always empty.
+
+    Requests that nothing tells from others (see `key_of`) are not counted.
+
+    Args:
+        stable_message_id: tells the capability of the broker that there is now: the next may be of another kind.
+    """
+
+    def __init__(self, stable_message_id: Callable[[], bool]) -> None:
+        self._stable_message_id = stable_message_id
+        self._lock = Lock()
+        self._times: OrderedDict[bytes, int] = OrderedDict()
+
+    def watch(self, settling: Completion[Any], requests: Sequence[Message]) -> None:
+        """Count one more loss for each of these if the connection is lost before `settling` is done.
+
+        That is counted before anybody can make the connection again, so before the broker delivers any of them again.
+        """
+        settling.on_settled(partial(self._heard_of, requests))
+
+    def _heard_of(self, requests: Sequence[Message], settling: Future[Any]) -> None:
+        if not settling.cancelled() and isinstance(settling.exception(), ConnectionLostError):
+            self.note(requests)
+
+    def note(self, requests: Sequence[Message]) -> None:
+        """Count one more loss for each of these."""
+        keys = [key for each in requests if (key := self.key(each)) is not None]
+        with self._lock:
+            for key in keys:
+                self._times[key] = self._times.pop(key, 0) + 1
+                if len(self._times) > REMEMBERED:
+                    self._times.popitem(last=False)
+
+    def times(self, request: Message) -> int:
+        """Say how often a request was lost so."""
+        if not self._times:
+            return 0
+        key = self.key(request)
+        return 0 if key is None else self._times.get(key, 0)
+
+    def forget(self, request: Message) -> None:
+        """Forget a request that was settled."""
+        if self._times and (key := self.key(request)) is not None:
+            with self._lock:
+                self._times.pop(key, None)
+
+    def key(self, request: Message) -> bytes | None:
+        """Name a request; see `key_of`."""
+        return key_of(request, stable_message_id=self._stable_message_id())
+
+
+log = logging.getLogger("soapjms.dispatcher")
+
+MAX_GROUP: Final = 64
+"""Requests that may be accepted and answered in one transaction."""
+
+COMMIT_TIMEOUT: Final = 30.0
+
+CONFIRM_TIMEOUT: Final = 300.0
+"""Seconds after which a request goes back whose answer, sent without a transaction, the broker does not confirm.
+
+Long, as one whose memory or queue is full confirms nothing for a while, and takes the answer after all.
+"""
+
+UNCONFIRMED: Final = "the broker did not confirm in time"
+
+LOOK: Final = 1.0
+"""Seconds between two looks for answers that the broker does not confirm."""
+
+TOO_LATE: Final = "the dispatcher was closed meanwhile"
+
+MAX_REASON: Final = 1000
+"""Characters of a reason that a dead letter carries."""
+
+
+class Committer:
+    """Settles what is finished, and goes on whatever comes of a request, as all workers depend on it.
+
+    Args:
+        connection: to the broker.
+        tally: what happened is counted there.
+        recorder: writes the responses.
+        dead_letters: where dead letters go, with the reason; None to have the broker put them where it does.
+        on_done: told how many requests are settled.
+        transactional: accept and answer together where the broker has transactions; else each request is accepted once
+            the broker has its answer.
+
+    Attributes:
+        transactional: as it was given, and the broker has transactions.
+        too_late: set when nothing more is to be committed.
+        tally, recorder: as they were given.
+        losses: requests whose commit was lost with the connection; each of them is committed alone after that.
+        comebacks: answers that wait for their client to come back.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        tally: Tally,
+        recorder: Recorder | None,
+        dead_letters: Destination | None,
+        on_done: Callable[[int], None],
+        *,
+        transactional: bool,
+    ) -> None:
+        self.too_late = False
+        self._connection = connection
+        self.tally = tally
+        self.recorder = recorder
+        self._dead_letters = dead_letters
+        self._on_done = on_done
+        self.losses = Losses(lambda: connection.capabilities.stable_message_id)
+        self.comebacks = Comebacks(connection, self._concluded)
+        self.transactional = transactional and connection.capabilities.transactions
+        self._finished: SimpleQueue[Finished] = SimpleQueue()
+        self._unconfirmed: dict[Future[SendResult], float] = {}  # answers, and when they were sent
+        self._turn = Lock()  # of who settles
+        self._calls: SimpleQueue[bool] = SimpleQueue()  # for the thread: True, something waits; False, the end
+        self._thread = Thread(target=self._commit_all, name="soapjms-committer", daemon=True)
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for their commit."""
+        return self._finished.qsize()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread.is_alive()
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def put(self, finished: Finished, *, is_alone: bool) -> None:
+        """Have a request settled soon, together with others.
+
+        One that is alone is settled at once, on this thread: it has nobody to wait for, and a change of threads would
+        take a good part of the time of its call. Without transactions none waits here: the answer is sent, and who
+        hears that the broker has it goes on.
+        """
+        if self.too_late:
+            self.lose([finished], TOO_LATE)
+            self._on_done(1)
+            return
+        if not self.transactional and finished.dead is None:
+            self._answer(finished)
+            return
+        self._finished.put(finished)
+        if not is_alone or not self._turn.acquire(blocking=False):
+            self._calls.put(True)
+            return
+        try:
+            self._settle_next()
+        finally:
+            self._turn.release()
+
+    def _answer(self, finished: Finished) -> None:
+        """Send an answer by itself, and settle once it is known what became of it."""
+        if finished.response is not None:
+            with suppress(Exception):  # it is raised again when it is sent in its turn
+                finished.sending = sending = self._sending(finished, finished.response)
+                if not sending.done():
+                    self._unconfirmed[sending] = monotonic()
+                    sending.add_done_callback(partial(self._heard_of, finished))
+                    return
+        self._settle_all([finished])
+
+    def _heard_of(self, finished: Finished, sending: Future[SendResult]) -> None:
+        self._unconfirmed.pop(sending, None)
+        self._settle_all([finished])
+
+    def close(self, seconds: float) -> None:
+        """End the thread once all that was put is settled; wait so many seconds for it."""
+        self._calls.put(False)
+        if self._thread.is_alive():
+            self._thread.join(seconds)
+
+    def lose(self, group: Sequence[Finished], why: str) -> None:
+        """Count requests that are not accepted; the broker delivers them again."""
+        self.tally.add("lost", times=len(group))
+        log.warning("%d requests were not accepted, the broker delivers them again: %s", len(group), why)
+        for finished in group:
+            _fail(finished)
+            finished.tell(Outcome.LOST)
+
+    def _commit_all(self) -> None:
+        goes_on = True
+        while goes_on or self.waiting:
+            goes_on = goes_on and self._next_call()
+            with self._turn:
+                while self._settle_next():
+                    pass
+
+    def _next_call(self) -> bool:
+        """Wait for a call; meanwhile give up on answers that the broker does not confirm."""
+        while True:
+            with suppress(Empty):
+                return self._calls.get(timeout=None if self.transactional else LOOK)
+            for sending, sent in list(self._unconfirmed.items()):
+                if sent + CONFIRM_TIMEOUT <= monotonic():
+                    sending.cancel()
+
+    def _settle_next(self) -> bool:
+        """Settle what is finished, as much as goes together; False if nothing is."""
+        group: list[Finished] = []
+        with suppress(Empty):
+            while len(group) < MAX_GROUP:
+                group.append(self._finished.get_nowait())
+        if group:
+            self._settle_all(group)
+        return bool(group)
+
+    def _settle_all(self, group: list[Finished]) -> None:
+        together = []
+        for finished in group:
+            if finished.dead is not None:
+                self._settle([finished], self._bury)
+            elif not self.transactional or self.losses.times(finished.delivery.message):
+                self._settle([finished], self._commit_group)
+            else:
+                together.append(finished)
+        self._settle(together, self._commit_group)
+        self._on_done(len(group))
+
+    def _settle(self, group: list[Finished], how: Callable[[list[Finished]], None]) -> None:
+        """Settle a group; whatever comes of it, this thread goes on."""
+        if not group:
+            return
+        try:
+            how(group)
+        except BaseException as error:
+            log.exception("requests could not be settled")
+            self.lose(group, f"{error!r}")
+            for finished in group:
+                _release(finished.delivery)
+
+    # Answers
+
+    def _commit_group(self, group: list[Finished]) -> None:
+        """Commit a group; what cannot be committed is committed one by one, and what alone cannot is rejected."""
+        if self.too_late:
+            self.lose(group, TOO_LATE)
+            return
+        try:
+            refused = self._commit(group)
+        except (ConnectionLostError, NoAnswerError) as error:
+            self.lose(group, f"{error}")
+        except FutureTimeoutError:
+            self.lose(group, UNCONFIRMED)
+            for finished in group:  # else the broker waits for us too, and hands this worker nothing more
+                _release(finished.delivery)
+        except Exception as error:
+            if len(group) > 1:
+                for finished in group:
+                    self._settle([finished], self._commit_group)
+            elif isinstance(error, ClosedError):
+                self.lose(group, f"{error}")
+            else:
+                self._reject(group[0], f"its answer could not be sent: {error}")
+        else:
+            self.tally.add("commits")
+            answered = (finished for finished in group if finished.response is not None)
+            for position, finished in enumerate(answered):
+                self._answered(finished, refused.get(position))
+            if self.tally.observers is not None:
+                for finished in group:
+                    if not finished.awaited:
+                        finished.tell()
+            for finished in group:
+                self._is_settled(finished)
+
+    def _is_settled(self, finished: Finished) -> None:
+        self.losses.forget(finished.delivery.message)
+        finished.on_settled()
+
+    def _commit(self, group: list[Finished]) -> dict[int, SendFailedError]:
+        """Accept the requests with their answers; return the answers that the broker refused, by their position."""
+        return self._together(group) if self.transactional else self._send_then_accept(group[0])
+
+    def _together(self, group: list[Finished]) -> dict[int, SendFailedError]:
+        transaction = self._connection.begin()
+        try:
+            for finished in group:
+                if finished.response is not None:
+                    transaction.send(finished.response)
+                transaction.accept(finished.delivery)
+        except BaseException:
+            transaction.abort()
+            raise
+        commit = transaction.commit()
+        self.losses.watch(commit, [finished.delivery.message for finished in group])
+        return {each.position: each.error for each in commit.result(COMMIT_TIMEOUT)}
+
+    def _send_then_accept(self, finished: Finished) -> dict[int, SendFailedError]:
+        """Do without transactions: accept the request once the broker has its answer, or refused it by itself."""
+        refused: dict[int, SendFailedError] = {}
+        if finished.response is not None:
+            error = _confirmed(finished.sending or self._sending(finished, finished.response))
+            if error is not None:
+                refused[0] = error
+        finished.delivery.accept()
+        return refused
+
+    def _sending(self, finished: Finished, response: Message) -> Completion[SendResult]:
+        """Send an answer by itself."""
+        sending = self._connection.answer(finished.delivery, response)
+        self.losses.watch(sending, [finished.delivery.message])
+        return sending
+
+    def _answered(self, finished: Finished, error: SendFailedError | None) -> None:
+        """Take note of what became of an answer; one whose client may come back has no end yet."""
+        if isinstance(error, DestinationGoneError) and finished.dead is None:
+            finished.awaited = True  # before `take`, as its end may come at once
+            if self.comebacks.take(finished):
+                self.tally.add("client awaited")
+                log.info("an answer is sent again, as its client may be back soon: %s", error)
+                return
+            finished.awaited = False
+        self._answer_ended(finished, error)
+
+    def _concluded(self, finished: Finished, error: SendFailedError | None) -> None:
+        """Take note of the end of an answer that was sent again."""
+        self._answer_ended(finished, error)
+        finished.tell()
+
+    def _answer_ended(self, finished: Finished, error: SendFailedError | None) -> None:
+        assert finished.response is not None
+        if error is None:
+            finished.node.sent()
+            self.tally.add("answered")
+            record(self.recorder, finished.response, Direction.RESPONSE, Node.RESPONDING)
+            return
+        if finished.dead is None:
+            finished.tell(Outcome.UNDELIVERED)
+        finished.node.send_failed()
+        self.tally.add("client gone" if isinstance(error, DestinationGoneError) else "answer refused")
+        log.warning("the answer to request %s was not delivered: %s", finished.delivery.message.message_id, error)
+
+    # Dead letters
+
+    def _bury(self, group: list[Finished]) -> None:
+        """Put a request on the dead-letter destination; its caller gets the answer, if there is one, before that."""
+        (finished,) = group
+        if self.too_late:
+            self.lose(group, TOO_LATE)
+        elif self._dead_letters and not finished.uncopied and self._write_letter(finished, self._dead_letters):
+            self.tally.add("rejected")
+            self._commit_group(group)
+        else:
+            if finished.response is not None:
+                self._answer_first(finished, finished.response)
+            self._reject(finished, finished.dead or "")
+
+    def _write_letter(self, finished: Finished, dead_letters: Destination) -> bool:
+        """Send a copy with the reason; one that cannot be sent is left to the broker.
+
+        Not in the transaction that accepts the request: a send that the broker refuses there would be lost with it.
+        """
+        reason = finished.dead or ""
+        log.error("a request goes to %s: %s", dead_letters, reason)
+        try:
+            letter = _letter(finished, dead_letters, reason)
+            self._connection.send(letter, timeout=COMMIT_TIMEOUT).result(COMMIT_TIMEOUT)
+        except (BrokerError, ValueError, FutureTimeoutError, MemoryError) as error:
+            log.error("a dead letter could not be sent to %s, so the broker is told to: %s", dead_letters, error)
+            return False
+        return True
+
+    def _answer_first(self, finished: Finished, response: Message) -> None:
+        try:
+            self._answered(finished, _confirmed(self._connection.send(response, timeout=COMMIT_TIMEOUT)))
+        except (BrokerError, ValueError, FutureTimeoutError) as error:
+            log.warning("the answer for a dead letter could not be sent: %s", error)
+
+    def _reject(self, finished: Finished, reason: str) -> None:
+        """Have the broker put a request on its dead-letter destination: nothing is lost."""
+        self.tally.add("rejected")
+        log.error("a request was rejected: %s", reason)
+        _fail(finished)
+        try:
+            finished.delivery.reject(reason[:MAX_REASON])
+        except BrokerError as late:
+            self.lose([finished], f"{late}")
+        else:
+            self._is_settled(finished)
+            finished.tell(Outcome.DEAD_LETTER)
+
+
+def _confirmed(sending: Completion[SendResult]) -> DestinationGoneError | None:
+    """Wait until the broker has a response; return the error if its client is gone."""
+    try:
+        sending.result(COMMIT_TIMEOUT)
+    except DestinationGoneError as error:
+        return error
+    except CancelledError:  # by `_next_call`
+        raise FutureTimeoutError from None
+    return None
+
+
+def _letter(finished: Finished, dead_letters: Destination, reason: str) -> Message:
+    """Copy a request with why it is a dead letter, where it came from, and the fault that its caller got."""
+    message = finished.delivery.message
+    said = {
+        "dead_letter_reason": reason,
+        "dead_letter_destination": str(message.destination),
+        "dead_letter_message_id": message.message_id or "",
+        "dead_letter_fault": _text_of(finished.response),
+    }
+    added = [typed(name, value.replace("\0", "")[:MAX_REASON]) for name, value in said.items() if value]
+    return replace(
+        message,
+        destination=dead_letters,
+        properties=message.properties.merged(added),
+        expiration=0,
+        message_id=None,
+        redelivered=None,
+    )
+
+
+def _text_of(response: Message | None) -> str:
+    """Return the body of a response as text, nothing of one that is compressed."""
+    body = "" if response is None else response.body
+    try:
+        return body if isinstance(body, str) else body.decode("utf-8") if isinstance(body, bytes) else ""
+    except UnicodeDecodeError:
+        return ""
+
+
+def _release(delivery: Delivery) -> None:
+    """Give back what may not have been settled; what was, stays so."""
+    try:
+        delivery.release()
+    except Exception:
+        log.exception("a request could not be given back; it goes back with its connection")
+
+
+def _fail(finished: Finished) -> None:
+    """End the exchange at this node."""
+    machine = finished.node.machine
+    happened = Input.SENDING_FAILED if machine.allows(Input.SENDING_FAILED) else Input.RECEIVING_FAILED
+    if machine.allows(happened):  # a one-way message that was read has ended before
+        machine.step(happened)

@@ -1,0 +1,434 @@
+"""Serving: takes requests from a connection, has them worked on, and has them accepted and answered together.
+
+Each worker has a subscription of its own, so a slow request holds up nobody. What a worker makes of a request is in
+`worker.py`, how that is committed in `committer.py`; here is how a dispatcher lives: how much is under way, that no
+more is taken once it closes, and waiting for the end.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from threading import Condition, Lock
+from time import monotonic
+from types import MappingProxyType, TracebackType
+from typing import Final, Self
+
+from brokers.adapter.wait import when_connected
+from brokers.connection import Connection, ConnectionState, Consumer, Delivery, SendResult, stop
+from brokers.errors import ClosedError
+from brokers.message import Destination, Message, queue
+from brokers.naming import Names
+from brokers.threads.thread import Thread
+from soapjms.capture.recorder import Recorder
+from soapjms.destinations import VARIANTS, ReplyRule, destination_of, require_carried
+from soapjms.observing import Health, Observer, Observers, Outcome, Place, Side
+from soapjms.ping import DEFAULT_TIMEOUT, Pinger
+from soapjms.protocol.assertions import Setting
+from soapjms.protocol.errors import PingFailedError, UsageError
+from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
+from soapjms.protocol.names import DEFAULT_PROFILE, Profile
+from soapjms.protocol.uri import JmsUri
+from soapjms.protocol.values import Value
+from soapjms.protocol.wsdl import Port
+from soapjms.protocol.wsdl.model import read_uri
+from soapjms.security import Verify
+from soapjms.service.committer import Committer
+from soapjms.service.multiplex import surrounded
+from soapjms.service.operations import Middleware, Operations, service_to_run
+from soapjms.service.store.base import Store
+from soapjms.service.store.sqlite import SqliteStore
+from soapjms.service.worker import Worker
+from soapjms.tally import Tally
+from soapjms.validation import at_least_one, connection_to, durable_on, edition, finite
+
+
+class UnderWay:
+    """Counts requests from their delivery until they are settled. Thread-safe.
+
+    Attributes:
+        number: how many there are.
+        is_closing: no more are taken.
+    """
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.is_closing = False
+        self._lock = Lock()
+        self._ended = Condition(self._lock)
+        self._since = 0.0
+
+    def begin(self) -> bool:
+        """Count one more; False if no more are taken."""
+        with self._lock:
+            if not self.is_closing:
+                if not self.number:
+                    self._since = monotonic()
+                self.number += 1
+            return not self.is_closing
+
+    def end(self, number: int) -> None:
+        """Count so many less."""
+        with self._lock:
+            self.number -= number
+            self._since = monotonic()
+            if self.is_closing:
+                self._ended.notify_all()
+
+    @property
+    def stalled(self) -> float:
+        """For how many seconds nothing has ended, though something is under way; 0 while nothing is."""
+        with self._lock:
+            return monotonic() - self._since if self.number else 0.0
+
+    def close(self) -> bool:
+        """Take no more; False if that was so before."""
+        with self._lock:
+            was_closing, self.is_closing = self.is_closing, True
+            return not was_closing
+
+    def wait(self, seconds: float) -> bool:
+        """Wait so many seconds, once no more are taken, for the end of all; say whether they have ended."""
+        with self._ended:
+            return self._ended.wait_for(lambda: self.number == 0, seconds)
+
+
+log = logging.getLogger("soapjms.dispatcher")
+
+MAX_DELIVERIES: Final = 6
+"""As both the embedded broker and the STOMP adapter have it for what is released again and again."""
+
+SUPPORTED: Final = frozenset(VARIANTS)
+
+
+STALLED_AFTER: Final = 60.0
+
+START_TIMEOUT: Final = 30.0
+"""Seconds for which a dispatcher that is started waits for a lost connection."""
+
+
+class Dispatcher:
+    """Serves the requests that come to a `jms:` URI or a WSDL's port. A `with` statement starts and closes it.
+
+    Args:
+        connection: to the broker; stays the caller's to close.
+        uri: where requests come to, with any binding properties as parameters.
+        service: what answers them.
+        workers: requests worked on at a time, each with a subscription of its own. A topic has one, as each
+            subscription would get, and answer, a copy of every request.
+        prefetch: requests that the broker may hand to a worker before the first is accepted. More than 1 makes
+            requests wait behind a slow one, and over STOMP makes each commit slower than the one before.
+        transactional: accept a request and send its answer in one transaction, where the broker has them. False accepts
+            it once the broker has the answer: faster, but whoever dies between the two has the request answered twice.
+        store: remembers what was finished, so that a request that is delivered again is answered and not run again: a
+            `SqliteStore`, which stays the caller's to close, or the path of its file. Without one it is run again.
+        max_deliveries: a request that was delivered so often and never finished becomes a dead letter. Counted by the
+            store, or else by the broker; without either it is not. So does one whose answer took the connection along
+            so often, as one above a limit of the broker's may.
+        dead_letters: the queue for requests that cannot be worked on, with the reason as properties. None to have the
+            broker put them where it does; over STOMP the reason is only logged then.
+        reply_queues: the queues that a request may name as its JMSReplyTo: True for any, or the names of those that
+            are meant. Temporary destinations are always answered to; the broker's own, and the one served, never.
+        reply_topics: likewise of the topics (Protocol-2070); none unless this says so. A request that may not be
+            answered is a dead letter.
+        durable: the name of a durable subscription, for a topic: what is sent there while nobody serves, comes
+            afterwards. It belongs to the client id of the connection, and ends with `connection.unsubscribe`.
+        middleware: functions `(request, call_next)` around the service and its own, the outermost first.
+        verify: says who sent a request, before all middleware; see `Service`.
+        profile: the edition of the specification to judge and to write by; "auto" for that of a WSDL's port.
+        strict: refuse what a liberal reader lets pass.
+        properties: binding properties that win over those of the URI.
+        names: JNDI names, for the variant jndi.
+        recorder: writes every message that passes.
+        observer: is told what happens, or several are; see docs/observing.md.
+        limits: how much of a request is read.
+        stalled_after: seconds after which `health` is not ready where all workers are at work and none has finished
+            anything. Longer than the longest function.
+
+    Attributes:
+        counts: what happened; see docs/serving.md.
+
+    Raises:
+        InvalidUriError, InvalidPropertyError, UsageError: the URI or another argument is not as it must be.
+        StoreError: the file of the store cannot be used.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        uri: str | JmsUri | Port,
+        service: Operations,
+        *,
+        workers: int = 4,
+        prefetch: int = 1,
+        transactional: bool = True,
+        store: Store | str | Path | None = None,
+        max_deliveries: int = MAX_DELIVERIES,
+        dead_letters: str | None = None,
+        reply_queues: bool | Collection[str] = True,
+        reply_topics: bool | Collection[str] = False,
+        durable: str | None = None,
+        middleware: Iterable[Middleware] = (),
+        verify: Verify | None = None,
+        profile: Profile | str = DEFAULT_PROFILE,
+        strict: bool = False,
+        properties: Mapping[str, Value] = MappingProxyType({}),
+        names: Names | None = None,
+        recorder: Recorder | None = None,
+        observer: Observer | Iterable[Observer] | None = None,
+        limits: Limits = DEFAULT_LIMITS,
+        stalled_after: float = STALLED_AFTER,
+    ) -> None:
+        self._prefetch, wanted = at_least_one("prefetch", prefetch), at_least_one("workers", workers)
+        self._connection = connection_to(connection)
+        parsed, effective = read_uri(uri, properties)
+        self.destination: Destination = destination_of(parsed, names or Names(), effective)
+        self.setting = Setting(profile=edition(profile, uri), variants=SUPPORTED, strict=strict, limits=limits)
+        self._durable = durable_on(self._connection, self.destination, durable)
+        self._workers = 1 if self.destination.kind.is_topic else wanted
+        to_run = surrounded(service_to_run(service), middleware, verify)
+        letters = dead_letter_queue(dead_letters, self.destination)
+        deliveries = at_least_one("max_deliveries", max_deliveries)
+        replies = ReplyRule.of(reply_queues, reply_topics)
+        self._stalled_after = finite(stalled_after, "stalled_after")
+        self._observers = Observers.of(observer, Place(Side.SERVICE, self.destination))
+        self.counts = (tally := Tally(self._observers)).counts
+        self._under_way = UnderWay()
+        self._committer = Committer(
+            connection, tally, recorder, letters, self._under_way.end, transactional=transactional
+        )
+        self._own_store = SqliteStore(store) if isinstance(store, str | Path) else None  # last: it is to be closed
+        used = self._own_store or store_to_use(store)
+        self._worker = Worker(to_run, self.setting, self._committer, used, replies, max_deliveries=deliveries)
+        self._pinger = Pinger(connection)
+        self._consumers: list[Consumer] = []
+        self._telling, self._told, self._is_started = Lock(), 0, False  # of subscriptions the observers know so many
+
+    @property
+    def under_way(self) -> int:
+        """How many requests are being worked on, or wait for their commit."""
+        return self._under_way.number
+
+    @property
+    def subscriptions(self) -> tuple[int, int]:
+        """How many subscriptions live at the broker, and how many there should be: one for each worker."""
+        if self._connection.state is not ConnectionState.CONNECTED or self._under_way.is_closing:
+            return 0, self._workers
+        return sum(not each.problem for each in self._consumers), self._workers
+
+    def start(self, timeout: float = START_TIMEOUT) -> Self:
+        """Subscribe, and return once requests are being taken. A connection that is lost is waited for.
+
+        Args:
+            timeout: seconds to wait for the connection to be made again.
+
+        Raises:
+            UsageError: it was started before.
+            ClosedError: it was closed meanwhile.
+            ConnectionLostError: the connection was not made again in time, or nobody makes it again.
+            BrokerError: a subscription was refused.
+        """
+        until = time.monotonic() + finite(timeout)
+        if self._consumers or self._under_way.is_closing:
+            raise UsageError("a dispatcher is started once; make another")
+        self._committer.start()
+        try:
+            self._connection.watch(self._on_state)
+            for _ in range(self._workers):
+                consumer = when_connected(self._connection, until, self._subscribe, self._given_up)
+                self._consumers.append(consumer)
+                if self._given_up():  # `close` may have looked before this one was there
+                    stop(consumer)
+                    raise ClosedError("the dispatcher was closed while it started")
+        except BaseException:
+            self.close()
+            raise
+        self._is_started = True
+        if self._observers is not None:
+            self._observers.started()
+            self._tell_subscriptions()
+        return self
+
+    def _given_up(self) -> str:
+        return "the dispatcher was closed" if self._under_way.is_closing else ""
+
+    def _subscribe(self) -> Consumer:
+        return self._connection.consume(
+            self.destination,
+            self._on_delivery,
+            prefetch=self._prefetch,
+            durable_name=self._durable,
+            quick=not self._committer.transactional,
+            on_refused=self._on_refused,
+            on_problem=self._on_problem,
+        )
+
+    def ping(self, timeout: float = DEFAULT_TIMEOUT) -> float:
+        """Send a message through the broker and back, and return the seconds that it took.
+
+        Raises:
+            PingFailedError: it did not come back within `timeout` seconds, or there is no connection.
+        """
+        return self._pinger.ping(timeout)
+
+    def health(self, timeout: float = DEFAULT_TIMEOUT) -> Health:
+        """Say whether this serves, after a ping that may take `timeout` seconds."""
+        problem, round_trip = self._problem(), None
+        if not problem:
+            try:
+                round_trip = self.ping(timeout)
+            except PingFailedError as error:
+                problem = str(error)
+        live = self._connection.state is not ConnectionState.CLOSED and (
+            self._committer.is_alive or not self._is_started or self._under_way.is_closing
+        )
+        stalled = round(self._under_way.stalled, 1)
+        health = Health(live, not problem, problem, self.under_way, round_trip, *self.subscriptions, stalled)
+        if self._observers is not None:
+            self._observers.health_checked(health)
+        return health
+
+    def _problem(self) -> str:
+        """Say why this takes no requests, as far as that is known without asking the broker."""
+        if self._under_way.is_closing or not self._is_started:
+            return "it was closed" if self._under_way.is_closing else "it was not started"
+        state = self._connection.state
+        if state is not ConnectionState.CONNECTED:
+            return f"the connection is {state}"
+        gone = [each.problem for each in self._consumers if each.problem]
+        if gone:
+            return f"{len(gone)} of {self._workers} subscriptions to {self.destination} have ended: {gone[0]}"
+        stalled = self._under_way.stalled
+        if self.under_way >= self._workers and stalled > self._stalled_after:
+            return f"all {self._workers} workers are at work, and none has finished anything for {stalled:.0f} s"
+        return self._worker.problem
+
+    def close(self, deadline: float = 10.0) -> bool:
+        """Take no more requests, finish those under way within `deadline` seconds, and unsubscribe. Idempotent.
+
+        What is not finished by then, the broker delivers again; so it does with what waits to be tried again. Returns
+        whether all that was under way was finished; in time also if the broker answers nothing: the subscriptions that
+        are left end by themselves once it does, or with the connection.
+        """
+        until = time.monotonic() + deadline
+        if not self._under_way.close():
+            return self.under_way == 0
+        self._worker.closing.set()
+        is_finished = self._under_way.wait(deadline)
+        self._committer.too_late = True
+        self._connection.unwatch(self._on_state)
+        leaving = Thread(target=self._leave, name="soapjms-leaving", daemon=True)
+        leaving.start()
+        leaving.join(max(0.0, until - time.monotonic()))
+        self._committer.close(max(0.0, until - time.monotonic()))
+        if self._own_store is not None:
+            self._own_store.close()
+        return is_finished
+
+    def _leave(self) -> None:
+        if self._observers is not None:
+            self._tell_subscriptions("the dispatcher was closed")
+        for consumer in self._consumers:
+            stop(consumer)
+        self._committer.comebacks.close()
+        self._pinger.close()
+
+    def _on_state(self, state: ConnectionState) -> None:
+        if self._under_way.is_closing:
+            return
+        if self._observers is not None:
+            self._observers.connection_changed(state)
+            self._tell_subscriptions(f"the connection is {state}")
+        if state is ConnectionState.CLOSED:
+            log.error("the connection was closed: no more requests come from %s", self.destination)
+        elif state is ConnectionState.LOST:
+            log.warning("the connection was lost: no requests come from %s until there is another", self.destination)
+        else:
+            self._committer.comebacks.note_connected()
+            log.info("requests come from %s again", self.destination)
+
+    def _on_problem(self, problem: str) -> None:
+        """Take note that the broker ended a subscription, or that there is another."""
+        if self._under_way.is_closing:
+            return
+        if self._observers is not None:
+            self._tell_subscriptions(problem)
+        live, wanted = self.subscriptions
+        if problem:
+            log.error("%d of %d subscriptions to %s are left: %s", live, wanted, self.destination, problem)
+        else:
+            log.warning("%d of %d subscriptions to %s are there again", live, wanted, self.destination)
+
+    def _tell_subscriptions(self, problem: str = "") -> None:
+        """Tell the observers how many subscriptions more there are, or fewer."""
+        with self._telling:
+            change = self.subscriptions[0] - self._told
+            self._told += change
+            if change and self._observers is not None:
+                self._observers.subscriptions_changed(change, problem if change < 0 else "")
+
+    def _on_refused(self, message: Message, reason: str) -> None:
+        """Answer a request that nobody read, as it is above the limit: it is a dead letter of the broker's."""
+        self._committer.tally.add("too large")
+        log.warning("a request became a dead letter, JMSCorrelationID %r: %s", message.correlation_id, reason)
+        if self._observers is not None:
+            self._observers.received(message, redelivered=bool(message.redelivered)).end(Outcome.DEAD_LETTER)
+        response = self._worker.unread(message, f"the request was not read: {reason}")[1]
+        if response is not None:
+            self._connection.send(response, timeout=DEFAULT_TIMEOUT).add_done_callback(_note_unsent)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _on_delivery(self, delivery: Delivery) -> None:
+        """Work on one request, on the thread of its worker's consumer."""
+        if not self._under_way.begin():
+            return  # the consumer is about to close, and gives it back
+        try:
+            finished = self._worker.work_on(delivery)
+        except BaseException:
+            self._under_way.end(1)
+            raise
+        if finished is None:  # it waited for something when this was closed: the broker delivers it again
+            self._under_way.end(1)
+            return
+        # What waits for a thread is not under way yet, and can be answered in the same transaction.
+        self._committer.put(finished, is_alone=self.under_way == 1 and not self._connection.backlog)
+
+
+def store_to_use(store: object) -> Store | None:
+    """Return the store.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    if store is None or isinstance(store, Store):
+        return store
+    raise UsageError(f"store is {store!r}; it is a soapjms.SqliteStore, the path of its file, or None")
+
+
+def dead_letter_queue(name: str | None, requests: Destination) -> Destination | None:
+    """Return the queue for dead letters, None for the broker's own.
+
+    Raises:
+        UsageError: it is no name, or the queue that the requests come from.
+    """
+    if name is None:
+        return None
+    if not isinstance(name, str) or not name or name == requests.name:
+        raise UsageError(f"dead_letters is {name!r}; it is the name of a queue, and not of the one that is served")
+    return queue(require_carried("dead_letters", name))
+
+
+def _note_unsent(sending: Future[SendResult]) -> None:
+    error = sending.exception()
+    if error is not None:
+        log.warning("the sender of a request that was not read could not be told: %s", error)

@@ -1,0 +1,92 @@
+"""An event loop on a thread of its own, which runs the `async` functions of one service."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import Awaitable, Collection
+from threading import Lock, current_thread
+from typing import Any, Final
+
+from brokers.threads.thread import Thread
+from soapjms.protocol.errors import UsageError
+
+PATIENCE: Final = 1.0
+"""Seconds to wait for the thread's end."""
+
+
+class Loop:
+    """Runs awaitables for other threads. The thread starts with the first, and ends when this is forgotten."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def run(self, awaitable: Awaitable[Any], seconds: float | None) -> Any:
+        """Await it on the loop, in the calling thread's context, and return what it returns, or raise what it raises.
+
+        Args:
+            awaitable: such as what an `async` function returns.
+            seconds: cancelled after so many; None for never.
+
+        Raises:
+            TimeoutError: it took longer.
+        """
+        result, error = asyncio.run_coroutine_threadsafe(_outcome(awaitable, seconds), self._running()).result()
+        if error is not None:
+            raise error
+        return result
+
+    def _running(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                thread = Thread(target=_serve, args=[self._loop], name="soapjms-loop", daemon=True)
+                thread.start()
+                weakref.finalize(self, _end, self._loop, thread)
+            return self._loop
+
+
+async def _outcome(awaitable: Awaitable[Any], seconds: float | None) -> tuple[Any, BaseException | None]:
+    """Return what came of it: an error too, as SystemExit out of a task would end the loop for all others."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await awaitable, None
+    except BaseException as error:
+        return None, error
+
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    try:
+        loop.run_forever()
+        loop.run_until_complete(_cancel(asyncio.all_tasks(loop)))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+    finally:
+        loop.close()
+
+
+async def _cancel(tasks: Collection[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _end(loop: asyncio.AbstractEventLoop, thread: Thread) -> None:
+    loop.call_soon_threadsafe(loop.stop)
+    if thread is not current_thread():
+        thread.join(PATIENCE)
+
+
+def refuse_in_a_loop(what: str) -> None:
+    """Refuse something that waits for other threads to an `async` function, which would hold up all of them.
+
+    Raises:
+        UsageError: an event loop runs in this thread.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise UsageError(
+        f"{what} waits for other threads, and the event loop with it; have a function without async use it"
+    )

@@ -1,0 +1,387 @@
+"""What every service is: operations by what they answer, with middleware around them.
+
+`service.py` has the one whose functions take envelopes. No broker in here: a `Dispatcher` runs a service over a
+connection.
+
+A request is routed by its action, then by the element in its body. An action that operations are registered with
+leaves only those; then the element decides. So a request whose action is of another operation than its element is
+refused, rather than taken for either. Without an action, or with one that is nobody's, the element decides alone.
+Above that stands SOAPJMS_targetService, for which see `multiplex.py`.
+
+Spec: SOAP/JMS 2.2.3 soapAction, targetService; WS-I Basic Profile 1.1 R2710.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from inspect import isawaitable
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
+
+from lxml import etree
+
+from soapjms.middleware import around, plain
+from soapjms.protocol.envelope import (
+    Blame,
+    Envelope,
+    as_envelope,
+    build_fault,
+    must_understand_fault,
+    not_understood,
+    read_fault,
+)
+from soapjms.protocol.errors import InvalidAttachmentError, SoapFaultError, StoreError, UsageError
+from soapjms.protocol.responding import RequestAccepted
+from soapjms.protocol.text import named
+from soapjms.protocol.wsa import (
+    WSA_2005,
+    Addressing,
+    AddressingFault,
+    mismatch,
+    missing,
+    read_addressing,
+    stated_action,
+)
+from soapjms.protocol.wsdl import Port
+from soapjms.reply import Answer, Prepared, fault_of, prepared, service_failed
+from soapjms.security import Verify, Verifying
+from soapjms.service.event_loop import Loop
+from soapjms.service.request import DEFAULT, Context, Policy, Request
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """An operation, and what leads to it.
+
+    Attributes:
+        name: of the operation, for people.
+        element: the name of the element in the body, in Clark notation; empty for an empty body.
+        action: the SOAP action; None if it has none.
+        function: as it was registered.
+        run: what runs it: takes a Request, returns an answer.
+        policy: what becomes of a request for which it fails.
+        understands: the header blocks that it processes, in Clark notation.
+        reply_action: what WS-Addressing calls its answers; None to make it of the action of the request.
+    """
+
+    name: str
+    element: str
+    action: str | None
+    function: Callable[..., Any]
+    run: Callable[[Any], Any]
+    policy: Policy
+    understands: frozenset[str] = field(default=frozenset())
+    reply_action: str | None = None
+
+
+class Routes:
+    """The operations of a service. Register them before requests come."""
+
+    def __init__(self) -> None:
+        self._by_element: dict[str, list[Route]] = {}
+        self._by_action: dict[str, list[Route]] = {}
+
+    def __iter__(self) -> Iterator[Route]:
+        for each in self._by_element.values():
+            yield from each
+
+    def add(self, route: Route) -> None:
+        """Add an operation.
+
+        Raises:
+            UsageError: there is one already for this element and action.
+        """
+        for each in self._by_element.get(route.element, ()):
+            if each.action == route.action:
+                raise UsageError(f"the operation {route.name} is registered already, as {each.function}")
+        self._by_element.setdefault(route.element, []).append(route)
+        if route.action:
+            self._by_action.setdefault(route.action, []).append(route)
+
+    def knows_action(self, action: str | None) -> bool:
+        """Say whether an operation has this action."""
+        return action in self._by_action
+
+    def find(self, element: str, action: str | None) -> Route | str:
+        """Return the operation for a request, or what is wrong with it, for people."""
+        by_action = self._by_action.get(action or "")
+        candidates = by_action or self._by_element.get(element, [])
+        found = [each for each in candidates if each.element == element]
+        if len(found) == 1:
+            return found[0]
+        seen = named(element) or "(none)"
+        if found:
+            actions = ", ".join(repr(each.action) for each in found)
+            return f"the element {seen} is of {len(found)} operations, which soapAction tells apart: {actions}"
+        if by_action:
+            wanted = ", ".join(each.element or "(none)" for each in by_action)
+            return f"the soapAction {named(repr(action))} goes with the element {wanted}, and the body holds {seen}"
+        return f"no operation for the element {seen}; there are: {', '.join(sorted(self._names())) or 'none'}"
+
+    def _names(self) -> Iterator[str]:
+        for each in self:
+            yield each.name if each.name == each.element else f"{each.name} ({each.element or 'an empty body'})"
+
+
+def element_name(element: etree._Element | None) -> str:
+    """Return the name of an element in Clark notation, empty for none."""
+    return "" if element is None else str(element.tag)
+
+
+log = logging.getLogger("soapjms.service")
+
+
+REQUIRED: Final = "required"
+
+
+class Asking(Protocol):
+    """What says which operation a request is for: a `Request`, or what a node accepted."""
+
+    @property
+    def envelope(self) -> Envelope:
+        """The SOAP envelope."""
+
+    @property
+    def soap_action(self) -> str | None:
+        """SOAPJMS_soapAction."""
+
+    @property
+    def target_service(self) -> str | None:
+        """SOAPJMS_targetService."""
+
+
+Middleware: TypeAlias = Callable[[Request, Callable[[Request], Prepared]], Answer]
+Operation: TypeAlias = Callable[[Request], Answer | Awaitable[Answer]]
+F = TypeVar("F", bound=Callable[[Any], Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What running a function came to.
+
+    Attributes:
+        prepared: the answer.
+        failure: what left the function, if the answer is not the function's own.
+        keeps_effects: the function returned, so what it wrote stands.
+    """
+
+    prepared: Prepared
+    failure: BaseException | None = None
+    keeps_effects: bool = False
+
+
+class Match(NamedTuple):
+    """What a request is for.
+
+    Attributes:
+        service: that has the operation.
+        route: the operation; None if there is none.
+        problem: why there is none.
+    """
+
+    service: Operations
+    route: Route | None
+    problem: str = ""
+
+    @property
+    def policy(self) -> Policy:
+        """What holds for the request."""
+        return self.service._policy if self.route is None else self.route.policy
+
+    @property
+    def operation(self) -> str:
+        """The name of the operation; empty if there is none."""
+        return "" if self.route is None else self.route.name
+
+    @property
+    def reply_action(self) -> str | None:
+        """What WS-Addressing calls the answer; None to make it of the action of the request."""
+        return None if self.route is None else self.route.reply_action
+
+    def addressing_of(self, accepted: RequestAccepted) -> Addressing | AddressingFault | None:
+        """Return the addressing headers of the request, or what is wrong with them; None if nobody looks at them."""
+        service = self.service
+        if not service._addressing:
+            return None
+        found = read_addressing(accepted.envelope, service._roles)
+        if found is None:
+            return missing(WSA_2005, "Action") if service._addressing == REQUIRED else None
+        return found if isinstance(found, AddressingFault) else mismatch(found, accepted.soap_action) or found
+
+
+class Operations:
+    """The operations of a service, and what holds for all of them; its kinds say how functions are registered.
+
+    Attributes:
+        port: the port of the WSDL that it was made from; None for one that was not.
+    """
+
+    port: Port | None = None
+
+    def __init__(
+        self,
+        *,
+        policy: Policy = DEFAULT,
+        understands: Collection[str] = (),
+        roles: Collection[str] = (),
+        middleware: Iterable[Middleware] = (),
+        verify: Verify | None = None,
+        addressing: bool | str = False,
+    ) -> None:
+        self._routes = Routes()
+        self._policy = _policy(policy)
+        self._understands, self._roles = _texts("understands", understands), _texts("roles", roles)
+        self._addressing = _addressing(addressing)
+        self._middleware = plain(middleware, "async def functions that come after it are awaited for it")
+        if verify is not None:
+            self._middleware = (Verifying(verify, self._roles), *self._middleware)
+        self._loop = Loop()
+
+    def _registering(self, route: Callable[[Callable[..., Any]], Route]) -> Callable[[F], F]:
+        """Make the decorator."""
+
+        def register(function: F) -> F:
+            if not callable(function):
+                raise UsageError(f"@service.operation(NAME) decorates a function, not {function!r}")
+            self._routes.add(route(function))
+            return function
+
+        return register
+
+    def _chosen(self, policy: Policy | None) -> Policy:
+        return self._policy if policy is None else _policy(policy)
+
+    @property
+    def roles(self) -> frozenset[str]:
+        """What the service acts as beside the ultimate receiver."""
+        return self._roles
+
+    @property
+    def operations(self) -> Mapping[str, Callable[..., Any]]:
+        """The functions by name; of several with one element the last."""
+        return {each.name: each.function for each in self._routes}
+
+    def find(self, asked: Asking) -> Match:
+        """Find the operation that a request is for; the top of this file says how."""
+        found = self._routes.find(element_name(asked.envelope.content), action_of(asked))
+        return Match(self, found) if isinstance(found, Route) else Match(self, None, found)
+
+    def knows_action(self, action: str | None) -> bool:
+        """Say whether an operation is registered with this SOAP action."""
+        return self._routes.knows_action(action)
+
+    def answer(self, accepted: RequestAccepted, context: Context | None = None) -> Prepared:
+        """Run the function for a request and return the envelope to answer with and what goes along; never raises."""
+        return self.perform(accepted, context or Context()).prepared
+
+    def perform(self, accepted: RequestAccepted, context: Context) -> Outcome:
+        """Run the function for a request; never raises.
+
+        A SoapFaultError that the function raises or returns becomes a fault, an attachment of the request that it could
+        not read a fault of the sender. Anything else that leaves it, SystemExit too, is logged, and is a failure with
+        a fault of the receiver that tells nothing of it.
+        """
+        try:
+            return self._answer(accepted, context)
+        except BaseException as error:
+            if not isinstance(error, StoreError):  # of which the dispatcher tells: the function is run again
+                log.exception("the function for %s failed", named(element_name(accepted.envelope.content)))
+            return Outcome(Prepared.of(service_failed(accepted.envelope.version)), failure=error)
+
+    def _answer(self, accepted: RequestAccepted, context: Context) -> Outcome:
+        version = accepted.envelope.version
+        try:
+            made = self.process(Request.of(accepted, context))
+        except SoapFaultError as error:
+            return Outcome(Prepared.of(_told(accepted, fault_of(version, error))))
+        except InvalidAttachmentError as error:
+            return Outcome(Prepared.of(build_fault(version, str(error))))
+        _told(accepted, made.envelope)
+        return Outcome(made, keeps_effects=True)
+
+    def process(self, request: Request) -> Prepared:
+        """Have a request answered, through the middleware.
+
+        Raises:
+            SoapFaultError: that is to be the answer.
+            Exception: whatever leaves the function or middleware.
+        """
+        if not self._middleware:
+            return self._process(request)
+        return around(self._middleware, self._checked, partial(prepared, request.envelope.version))(request)
+
+    def _checked(self, request: Request) -> Prepared:
+        if not isinstance(request, Request):
+            raise UsageError(f"middleware went on with {request!r}; call_next takes the request")
+        return self._process(request)
+
+    def _process(self, request: Request) -> Prepared:
+        service, route, problem = self.find(request)
+        if service is not self:
+            return service.process(request)
+        version, understands = request.envelope.version, self._understands | request.understood
+        if route is not None:
+            understands |= route.understands
+        blocks = not_understood(request.envelope, understands, self._roles)
+        if blocks:
+            return Prepared.of(must_understand_fault(version, blocks))
+        if route is None:
+            told = [] if request.addressing is None else [request.addressing.edition.tag("ActionNotSupported")]
+            raise SoapFaultError(problem, blame=Blame.SENDER, subcodes=told)
+        if request.stored is not None:
+            request.stored.is_reached = True
+            return request.stored.answer
+        return prepared(version, self._awaited(route.run(request), request))
+
+    def _awaited(self, result: Any, request: Request) -> Any:
+        """Return a function's result; that of an `async` one is awaited until the request expires."""
+        if not isawaitable(result):
+            return result
+        left = None if request.deadline is None else max(0.0, request.deadline / 1000 - time.time())
+        return self._loop.run(result, left)
+
+
+def _told(accepted: RequestAccepted, root: etree._Element) -> etree._Element:
+    """Log a fault that goes to nobody."""
+    if accepted.one_way and (fault := read_fault(as_envelope(root))) is not None:
+        log.warning("a one-way message is answered with a fault, which goes to nobody: %s", fault.reason)
+    return root
+
+
+def action_of(asked: Asking) -> str | None:
+    """Return the action that says which operation a request is for: SOAPJMS_soapAction, else that of WS-Addressing."""
+    return asked.soap_action or stated_action(asked.envelope)
+
+
+def _addressing(given: bool | str) -> bool | str:
+    if isinstance(given, bool) or given == REQUIRED:
+        return given
+    raise UsageError(f"addressing is {given!r}; it is True, False, or {REQUIRED!r}")
+
+
+def _policy(policy: Policy) -> Policy:
+    if not isinstance(policy, Policy):
+        raise UsageError(f"policy is {policy!r}; it is a soapjms.Policy, as in Policy(retries=3)")
+    return policy
+
+
+def _texts(name: str, given: Collection[str]) -> frozenset[str]:
+    if isinstance(given, str) or not isinstance(given, Collection) or not all(isinstance(each, str) for each in given):
+        raise UsageError(f"{name} is {given!r}; it is a list of texts")
+    return frozenset(given)
+
+
+def service_to_run(service: Operations) -> Operations:
+    """Return the service.
+
+    Raises:
+        UsageError: it is something else, such as a function.
+    """
+    if not isinstance(service, Operations):
+        raise UsageError(
+            f"service is {service!r}; it is a soapjms.Service, whose functions @service.operation(NAME) registers"
+        )
+    return service

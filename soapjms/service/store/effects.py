@@ -1,0 +1,325 @@
+"""What a service writes through `request.transaction`: the connection that it gets, and how long it may hold it.
+
+A function's statements run one at a time with whoever ends its transaction from outside, as its time is over. Who gets
+a transaction, and what it commits, is `soapjms.service.store.sqlite`'s.
+"""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import RLock
+from typing import Any, Final, NoReturn, ParamSpec, Self, TypeVar
+
+from soapjms.protocol.errors import StoreError, UsageError
+from soapjms.service.store.tables import PREFIX, Results, connected
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+INTERRUPTION: Final = 0.05
+"""Seconds between two tries to interrupt a statement."""
+
+NOT_THE_FUNCTIONS: Final = frozenset(
+    {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+    | {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_PROTOCOL}
+)
+"""Codes of what the file could not do. Not SQLITE_LOCKED, as nobody but the function itself is in its way then, and not
+SQLITE_INTERRUPT, as it interrupts itself: who is broken off hears that its time is over."""
+
+NOT_YOURS: Final = (
+    "{} on request.transaction: it is committed together with the request once the function returned, and rolled back "
+    "if the function raises"
+)
+ENDED: Final = "request.transaction has ended: with its function, or by an error of the database"
+TOO_LONG: Final = (
+    "request.transaction was rolled back, as its function had it for longer than {:g} s, and nobody else could write: "
+    "use it late, or give the store a longer transaction_timeout"
+)
+ROLLED_BACK: Final = "request.transaction was rolled back by an error of the database while its function ran{}"
+
+
+class Span:
+    """One transaction of a service.
+
+    Attributes:
+        until: when its time is over, by the monotonic clock; infinity once its function has ended.
+        ended: what is said to the function that goes on after that; empty before.
+        is_over: it was rolled back, and its connection closed.
+        failure: the last error of its statements.
+    """
+
+    def __init__(self, until: float) -> None:
+        self.until = until
+        self.ended = ""
+        self.is_over = False
+        self.failure: sqlite3.Error | None = None
+
+
+class ServiceCursor(sqlite3.Cursor):
+    """A cursor of such a connection."""
+
+    connection: ServiceConnection
+
+    def execute(self, sql: str, parameters: Any = (), /) -> Self:
+        """Execute, within the transaction."""
+        return self.connection.carry_out(super().execute, sql, parameters)
+
+    def executemany(self, sql: str, parameters: Any, /) -> Self:
+        """Execute many times, within the transaction."""
+        return self.connection.carry_out(super().executemany, sql, parameters)
+
+    def executescript(self, sql_script: str, /) -> NoReturn:
+        """Refuse: it would commit."""
+        raise UsageError(NOT_YOURS.format("executescript"))
+
+    def fetchone(self) -> Any:
+        """Fetch a row."""
+        return self.connection.read(super().fetchone)
+
+    def fetchmany(self, size: int | None = None) -> list[Any]:
+        """Fetch some rows."""
+        return self.connection.read(super().fetchmany, self.arraysize if size is None else size)
+
+    def fetchall(self) -> list[Any]:
+        """Fetch all rows."""
+        return self.connection.read(super().fetchall)
+
+    def __next__(self) -> Any:
+        return self.connection.read(super().__next__)
+
+
+class ServiceConnection(sqlite3.Connection):
+    """What a service gets: it reads and writes, but when that is committed is not its own to say.
+
+    Attributes:
+        turn: held while a statement runs, or while the transaction is ended from outside.
+        span: the transaction.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.turn = RLock()
+        self.span = Span(math.inf)
+
+    def commit(self) -> NoReturn:
+        """Refuse."""
+        raise UsageError(NOT_YOURS.format("commit"))
+
+    def rollback(self) -> NoReturn:
+        """Refuse."""
+        raise UsageError(NOT_YOURS.format("rollback"))
+
+    def close(self) -> NoReturn:
+        """Refuse."""
+        raise UsageError(NOT_YOURS.format("close"))
+
+    def executescript(self, sql_script: str, /) -> NoReturn:
+        """Refuse: it would commit."""
+        raise UsageError(NOT_YOURS.format("executescript"))
+
+    def cursor(self, factory: type[sqlite3.Cursor] | None = None) -> Any:  # type: ignore[override]
+        """Make a cursor; one of another class keeps our rules too."""
+        if factory is None or issubclass(ServiceCursor, factory):
+            kind: type[sqlite3.Cursor] = ServiceCursor
+        else:
+            kind = type(factory.__name__, (factory, ServiceCursor), {})
+        with self.turn:
+            self._require_time()
+            return super().cursor(kind)
+
+    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+        """Execute, within the transaction."""
+        cursor: sqlite3.Cursor = self.cursor()
+        return cursor.execute(sql, parameters)
+
+    def executemany(self, sql: str, parameters: Any, /) -> sqlite3.Cursor:
+        """Execute many times, within the transaction."""
+        cursor: sqlite3.Cursor = self.cursor()
+        return cursor.executemany(sql, parameters)
+
+    def __exit__(self, *exception: object) -> None:  # type: ignore[override]
+        """Do nothing: the transaction ends with the request."""
+
+    def carry_out(self, statement: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+        """Have a statement executed, if the transaction has not ended.
+
+        Raises:
+            UsageError: it has.
+        """
+        with self.turn:
+            self._require_time()
+            if not self.in_transaction:
+                raise UsageError(ENDED)
+            return self._noted(statement, *arguments, **options)
+
+    def read(self, rows: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+        """Have rows of a statement read.
+
+        Raises:
+            UsageError: the time of the transaction is over.
+        """
+        with self.turn:
+            self._require_time()
+            return self._noted(rows, *arguments, **options)
+
+    def _require_time(self) -> None:
+        if self.span.ended:
+            raise UsageError(self.span.ended)
+
+    def _noted(self, operation: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+        """Keep in mind what the file could not do, whatever the function makes of the error."""
+        try:
+            return operation(*arguments, **options)
+        except sqlite3.Error as error:
+            if self.span.ended:  # it was interrupted
+                raise UsageError(self.span.ended) from error
+            if not is_of_the_file(self.span.failure):
+                self.span.failure = error
+            raise
+
+
+def code_of(error: sqlite3.Error | None) -> int:
+    """Return the primary code of an error, 0 if it is not SQLite's."""
+    return (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
+
+
+def is_of_the_file(error: sqlite3.Error | None) -> bool:
+    """Say whether an error is what the file could not do, and not a mistake of whoever used it."""
+    return code_of(error) in NOT_THE_FUNCTIONS
+
+
+class Effects:
+    """The connection for what services write, for one of them at a time.
+
+    Args:
+        path: the file.
+        timeout: seconds that a service may have a transaction.
+    """
+
+    def __init__(self, connection: ServiceConnection, path: Path, timeout: float) -> None:
+        self.connection = connection
+        self._path = path
+        self._timeout = timeout
+        self._patience = math.nan
+
+    @classmethod
+    def open(cls, path: Path, patience: float, timeout: float) -> Self:
+        """Open the file; `patience` is how many seconds to wait for others who write.
+
+        Raises:
+            StoreError: it cannot be opened.
+        """
+        return cls(connected(path, patience, ServiceConnection, "FULL"), path, timeout)
+
+    def begin(self, patience: float) -> bool:
+        """Begin a transaction for ourselves; False if others have one for longer than `patience`, in seconds."""
+        execute = sqlite3.Connection.execute
+        if patience != self._patience:
+            execute(self.connection, f"PRAGMA busy_timeout = {round(patience * 1000)}")
+            self._patience = patience
+        try:
+            execute(self.connection, "BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if code_of(error) != sqlite3.SQLITE_BUSY:
+                raise
+            return False
+        return True
+
+    def lend(self, now: float) -> None:
+        """Let a service have it; statements that would end the transaction, or touch our tables, are refused."""
+        self.connection.set_authorizer(_authorize)
+        self.connection.span = Span(now + self._timeout)
+
+    # While a service has it
+
+    def late(self, now: float) -> Span | None:
+        """Return the transaction, if a service has had it for too long."""
+        span = self.connection.span
+        return span if now > span.until else None
+
+    def break_off(self, span: Span) -> bool:
+        """Undo what a service wrote, though its function goes on, and close; False if it ended just now.
+
+        A statement of it is interrupted. Its next one raises UsageError. On a thread of its own: a statement that
+        cannot be interrupted, as it waits for a function of Python, is waited for.
+
+        Args:
+            span: the transaction that is meant; by now there may be another.
+        """
+        connection = self.connection
+        span.ended = TOO_LONG.format(self._timeout)
+        while not connection.turn.acquire(timeout=INTERRUPTION):
+            if connection.span is span:
+                connection.interrupt()
+        try:
+            if connection.span is not span or span.until == math.inf:
+                return False
+            with suppress(sqlite3.Error):  # such as of the file; closing undoes it as well
+                self.undo()
+            sqlite3.Connection.close(connection)
+            span.is_over = True
+            return True
+        finally:
+            connection.turn.release()
+
+    def stop(self) -> StoreError | UsageError | None:
+        """Take it back as the function has ended, and say why what it wrote cannot be kept; None if it can."""
+        connection, span = self.connection, self.connection.span
+        with connection.turn:
+            span.until = math.inf
+            if span.ended:
+                return UsageError(span.ended)
+            if is_of_the_file(span.failure):
+                return StoreError(f"{self._path}: {span.failure}")
+            if not _is_in_transaction(connection):
+                return UsageError(ROLLED_BACK.format(f": {span.failure}" if span.failure else ""))
+            connection.span = Span(math.inf)  # whoever is about to break it off finds out by that
+        return None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it was broken off."""
+        return self.connection.span.is_over
+
+    # Once no service has it
+
+    @contextmanager
+    def results(self) -> Iterator[Results]:
+        """Lend the transaction for writing to our tables, and commit all of it."""
+        self.connection.set_authorizer(None)
+        yield Results(self.connection)
+        sqlite3.Connection.execute(self.connection, "COMMIT")
+
+    def undo(self) -> None:
+        """Roll back what was not committed."""
+        self.connection.set_authorizer(None)
+        if self.connection.in_transaction:
+            sqlite3.Connection.execute(self.connection, "ROLLBACK")
+
+    def end(self) -> None:
+        """Close the connection."""
+        sqlite3.Connection.close(self.connection)
+
+
+def _is_in_transaction(connection: sqlite3.Connection) -> bool:
+    try:
+        return connection.in_transaction
+    except sqlite3.ProgrammingError:  # somebody closed it
+        return False
+
+
+FORBIDDEN: Final = frozenset({sqlite3.SQLITE_TRANSACTION, sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH})
+WRITING: Final = frozenset(
+    {sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE, sqlite3.SQLITE_DROP_TABLE}
+    | {sqlite3.SQLITE_ALTER_TABLE, sqlite3.SQLITE_CREATE_TRIGGER, sqlite3.SQLITE_CREATE_INDEX}
+)
+
+
+def _authorize(action: int, first: str | None, second: str | None, *_: str | None) -> int:
+    """Deny what would end the transaction, and writing to our tables."""
+    ours = action in WRITING and any(each is not None and each.lower().startswith(PREFIX) for each in (first, second))
+    return sqlite3.SQLITE_DENY if ours or action in FORBIDDEN else sqlite3.SQLITE_OK

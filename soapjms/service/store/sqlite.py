@@ -1,0 +1,708 @@
+"""The store of requests in a SQLite file and a second file beside it, shared by processes of one machine.
+
+SQLite lets one connection at a time write to a file, and a service may take long over it, or hang. So a file of its
+own, the claims, says who works on what, and holds what was finished without a transaction of its service; its
+transactions are ours and short. The first file has what services wrote through `request.transaction` and, in the
+same transaction, that their request is finished, with its response. A request is finished if either file says so; no
+commit needs both. Why nothing is done twice:
+
+* A claim belongs to its owner as long as the claims have this owner and this number of starts for it. To finish a
+  request there, or to give it to somebody else, is one transaction of the claims: of several one succeeds.
+* To get a transaction, an owner takes the lock of the first file and then notes `writes` in the claims, which fails
+  if the claim is no longer its own. Only then does the service write. Where both locks are held, that of the first
+  file came first.
+* A claim with `writes` is neither given to anybody else nor swept, except by a process that holds the lock of the
+  first file and saw there that the request is not finished. So the former owner has no transaction, and may get no
+  other, as the claim is gone.
+* An owner that commits in the first file has held its lock since it noted `writes`: the claim is still its own, and
+  the request is not finished in the claims, as only the owner does that, and does one of the two. `UNIQUE` says so
+  once more.
+
+What a service wrote is on the disk before anybody hears of it (`synchronous=FULL`); the other transactions survive
+the death of the process, and a power cut may take back the last of them (`NORMAL`). A request without a claim is
+looked for in the first file too: only one that wrote nothing runs again then.
+
+Each store gives a sign of its process's life in the claims every so often. If a process gives none for `lease`
+seconds, what it had begun may be begun again, but not while it holds the lock of the first file; should it wake up,
+it can finish nothing of that. No clock of the machine is asked for that, nor for how old an entry is: see
+`clock.py`. A function of this process that has a transaction for `transaction_timeout` seconds loses it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from secrets import token_hex
+from threading import Event, Lock, get_ident
+from typing import Final, Self, TypeAlias
+
+from brokers.message import Message
+from brokers.threads.thread import Thread
+from soapjms.protocol.errors import OvertakenError, StoreError, UsageError
+from soapjms.service.store.base import KEY_OCTETS, OWN_PLACE, UNCOUNTED, Answered, Claim, Store
+from soapjms.service.store.clock import BEATS, FileTime, Life
+from soapjms.service.store.effects import Effects, code_of
+from soapjms.service.store.place import network_of, writer_of
+from soapjms.service.store.tables import Entry, File, Holder, Ledger, Results, packed, unpacked
+
+log = logging.getLogger("soapjms.store")
+
+DAY: Final = 86_400.0
+SWEEP: Final = 30.0
+"""Seconds between two clean-ups."""
+
+BATCH: Final = 200
+"""Entries listed, and removed in one transaction, so that calls wait next to nothing for it."""
+
+TOLD: Final = 2.0
+"""Seconds that somebody waits for a transaction of others before it is told whose it is."""
+
+SWEEPING: Final = 0.2
+"""Seconds that cleaning up waits for it; then it is left to the next time."""
+
+LOOK: Final = 1.0
+"""Seconds between two looks, at most, at whether a function has its transaction for too long."""
+
+SHARED: Final = (
+    "%s is on a network file system (%s), where SQLite does not lock out other machines: with several of them the "
+    "file may be damaged, and requests run twice. Use a local disk"
+)
+
+LEAVING: Final = 1.0
+"""Seconds that closing waits for whoever writes; then it is left to them to close the file."""
+
+
+Doomed: TypeAlias = Sequence[tuple[int, float]]
+"""Requests that have to go: of each its number, and when it was touched last."""
+
+
+class SqliteStore(Store):
+    """What is known of requests, in a file and `FILE-claims` beside it. Usable in a `with` statement.
+
+    It is for the processes of one machine: of several machines with one queue each has its own, and what one finished
+    and could not tell the broker another runs again.
+
+    Args:
+        path: the file, made if it is not there, readable by its owner only. On a local disk: SQLite cannot lock others.
+        lease: seconds without a sign of life after which a process counts as dead, from when another looks on.
+        keep: seconds that an entry is kept after it was last touched. A redelivery after that runs again. Of the time
+            for which nobody has the file open, half of this counts at most.
+        max_entries: entries kept in each of the two files; of more, the oldest go, finished or not.
+        max_octets: octets of responses kept in each, likewise.
+        timeout: seconds to wait for others who write.
+        transaction_timeout: seconds that a function may have its `request.transaction`. Then what it wrote is undone,
+            the request counts as failed, and others go on. `math.inf` for as long as it takes.
+        clock: returns the time in seconds since 1970; asked when the store is made.
+        steady: returns the seconds that go by, without steps.
+
+    Raises:
+        StoreError: the file cannot be opened, is no SQLite file, or was made by another version.
+        UsageError: an argument is not as it must be.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        lease: float = 5.0,
+        keep: float = 7 * DAY,
+        max_entries: int = 1_000_000,
+        max_octets: int = 1 << 30,
+        timeout: float = 30.0,
+        transaction_timeout: float = 30.0,
+        clock: Callable[[], float] = time.time,
+        steady: Callable[[], float] = time.monotonic,
+    ) -> None:
+        limits = {"lease": lease, "keep": keep, "max_entries": max_entries, "max_octets": max_octets}
+        for name, value in {**limits, "transaction_timeout": transaction_timeout}.items():
+            if not value > 0:
+                raise UsageError(f"{name} is {value!r}; it is more than 0")
+        self.path = Path(path).absolute()
+        self.claims = self.path.with_name(f"{self.path.name}-claims")
+        self._lease, self._keep, self._timeout = lease, keep, timeout
+        self._max_entries, self._max_octets = max_entries, max_octets
+        self._life = Life()
+        self._sign_at, self._sign_error = time.monotonic(), ""
+        self._owner = token_hex(16)
+        self._transaction_timeout = transaction_timeout
+        self._held: set[tuple[int, int]] = set()
+        self._lock = Lock()  # who writes in this process, as SQLite's own queue has no order and long naps
+        self._turn = Lock()  # likewise, in the first file; taken before the other one
+        self._waiting: set[int] = set()  # the threads that wait for it for long
+        self._holder: Holder | None = None  # of this process
+        self._closing, self._is_free = Event(), Event()
+        self._is_ended = False
+        self._effects: Effects | None = None
+        self._watch: Thread | None = None
+        if (kind := network_of(self.path.parent)) is not None:
+            log.warning(SHARED, self.path, kind)
+        self._open(clock, steady)
+        self._keeper = Thread(target=self._look_after, name="soapjms-store", daemon=True)
+        self._keeper.start()
+
+    def _open(self, clock: Callable[[], float], steady: Callable[[], float]) -> None:
+        files = list[File]()
+        try:
+            files.append(results := Results.open(self.path, self._timeout))
+            files.append(ledger := Ledger.open(self.claims, self._timeout))
+            self._results, self._ledger = results, ledger
+            self._files = {each: (str(each), identity(each)) for each in (self.path, self.claims)}
+            if results.version() == 1:
+                results.move_claims(self.path, ledger, clock())
+            newest = max(results.newest(), ledger.newest())
+            self._clock = FileTime(clock, steady, keep=self._keep, newest=newest, opened=ledger.opened())
+            with self._writing():
+                ledger.note_opened(self._clock(), self._clock.clock)
+            self._show_life()
+        except BaseException as error:
+            for each in files:
+                each.end()
+            if isinstance(error, sqlite3.Error):
+                raise StoreError(f"{self.path}: {error}") from error
+            raise
+
+    @property
+    def problem(self) -> str:
+        """Why requests wait: who has a transaction for long, or why no sign of life can be written; else empty."""
+        silent = time.monotonic() - self._sign_at
+        if silent > self._lease and not self._closing.is_set():
+            return f"{self.claims}: nothing could be written for {silent:.0f} s{self._sign_error}"
+        return self._held_by() if self._waiting else ""
+
+    # Working
+
+    def begin(self, key: bytes) -> Claim | Answered | None:
+        """Begin a request; see `Store`."""
+        found = self._attempt(key, is_sure=False)
+        if isinstance(found, Entry):
+            self._take_turn(self._timeout)
+            try:
+                found = self._attempt(key, is_sure=True)
+            finally:
+                self._end_turn()
+        assert not isinstance(found, Entry)
+        return found
+
+    def _attempt(self, key: bytes, *, is_sure: bool) -> Claim | Answered | Entry | None:
+        found: Claim | Answered | Entry | None = None
+        try:
+            with self._writing() as ledger:
+                self._require_file(self.path)
+                found = self._begin(ledger, key, is_sure=is_sure)
+        except BaseException:
+            if isinstance(found, SqliteClaim):  # nobody works on it, should it be in the file all the same
+                self._held.discard(found.place)
+            raise
+        return found
+
+    def _begin(self, ledger: Ledger, key: bytes, *, is_sure: bool) -> Claim | Answered | Entry | None:
+        """Begin a request; return its entry if somebody may be about to commit it. `is_sure`: we have the turn."""
+        places = self._places(ledger, key)
+        key = _known_as(key, places)
+        entry = ledger.entry(key)
+        if entry is not None and entry.is_finished:
+            return Answered(unpacked(ledger.response(entry.number)), SqliteClaim(self, key))
+        finished = self._results.finished(key)
+        if finished is not None:
+            return Answered(unpacked(finished.response), SqliteClaim(self, key))
+        if entry is None:
+            number = ledger.add(key, self._owner, self._clock())
+            return self._hold(SqliteClaim(self, key, number, 1, copied=bool(places)))
+        if entry.owner is not None and self._is_alive(ledger, entry.owner, (entry.number, entry.starts)):
+            return None
+        if entry.writes is not None and not is_sure:
+            return entry
+        deaths = entry.deaths + (entry.owner is not None)
+        copied = ledger.is_copy(key[:KEY_OCTETS], entry.number)
+        ledger.begin_again(entry.number, self._owner, deaths, self._clock())
+        return self._hold(SqliteClaim(self, key, entry.number, entry.starts + 1, deaths, entry.failures, copied))
+
+    def _places(self, ledger: Ledger, key: bytes) -> list[bytes]:
+        """List keys of requests of the same name; a few of them, if there are many."""
+        name = key[:KEY_OCTETS]
+        return [*ledger.places(name), *self._results.places(name)]
+
+    def _hold(self, claim: SqliteClaim) -> SqliteClaim:
+        self._held.add(claim.place)
+        return claim
+
+    def _is_alive(self, ledger: Ledger, owner: str, held: tuple[int, int]) -> bool:
+        return held in self._held if owner == self._owner else self._life.is_alive(owner, ledger.sign(owner))
+
+    def arrive(self, key: bytes, deliveries: int) -> int:
+        """Note a delivery; see `Store`."""
+        with self._writing() as ledger:
+            key = _known_as(key, self._places(ledger, key))
+            entry = ledger.entry(key)
+            if (entry is not None and entry.is_finished) or self._results.finished(key) is not None:
+                return UNCOUNTED
+            return ledger.arrive(key, deliveries, self._clock())
+
+    def depart(self, key: bytes) -> None:
+        """Forget the deliveries of a request; see `Store`."""
+        try:
+            with self._writing() as ledger:
+                ledger.depart(_known_as(key, self._places(ledger, key)))
+        except StoreError as error:
+            log.warning("a delivery that went well counts as one in vain: %s", error)
+
+    # What claims need of their store
+
+    def begin_effects(self, claim: SqliteClaim) -> Effects:
+        """Begin the transaction of a service; until it ends, nobody else has one.
+
+        Raises:
+            StoreError: somebody else has one for too long, or the file cannot be written.
+            OvertakenError: somebody else has taken the request over.
+        """
+        effects = self._take_turn(self._timeout)
+        try:
+            holder = Holder(time.time(), os.getpid(), claim.name)
+            if claim.number:  # else the request is finished, and nothing of it will be committed
+                with self._writing() as ledger:
+                    if not ledger.hold(claim.number, self._owner, claim.starts, holder):
+                        raise self._overtaken()
+            self._holder = holder
+            effects.lend(time.monotonic())
+            if self._watch is None:
+                watch = Thread(target=self._break_off, name="soapjms-store-watch", daemon=True)
+                watch.start()
+                self._watch = watch
+        except BaseException:
+            self._end_turn()
+            raise
+        return effects
+
+    def end_effects(self, effects: Effects) -> None:
+        """Undo what was written and not committed, and let others write; nothing if that was done from outside."""
+        effects.stop()
+        if not effects.is_over:
+            self._end_turn()
+
+    def finish(self, claim: SqliteClaim, response: Message | None, effects: Effects | None) -> None:
+        """Commit a finished request, in the transaction of its service if there is one."""
+        if effects is None:
+            with self._writing() as ledger:
+                self._note(ledger, claim, response)
+        else:
+            self._require_file(self.path)
+            try:
+                with effects.results() as results:
+                    self._note(results, claim, response)
+            except sqlite3.Error as error:
+                raise StoreError(f"{self.path}: {error}") from error
+        self._held.discard(claim.place)
+
+    def _overtaken(self) -> OvertakenError:
+        return OvertakenError(
+            f"{self.path}: a request was begun by another process, as this one gave no sign of life for "
+            f"{self._lease} s; nothing that it wrote was kept"
+        )
+
+    def _note(self, file: Ledger | Results, claim: SqliteClaim, response: Message | None) -> None:
+        packs, now = packed(response), self._clock()
+        if isinstance(file, Ledger):
+            done = file.finish(claim.number, self._owner, claim.starts, packs, now)
+        else:
+            done = file.finish(claim.key, packs, now)
+        if not done:
+            raise self._overtaken()
+
+    def let_go(self, claim: SqliteClaim, *, forget: bool) -> None:
+        """Note that nobody works on a request any more; if that cannot be written, others find out in a while."""
+        try:
+            with self._writing() as ledger:
+                if forget:
+                    ledger.forget(claim.number, self._owner, claim.starts)
+                else:
+                    ledger.let_go(claim.number, self._owner, claim.starts, claim.deaths, claim.failures)
+                self._held.discard(claim.place)  # now, as the next request may get the number of a forgotten one
+        except StoreError as error:
+            self._held.discard(claim.place)
+            log.warning("a request could not be let go of: %s", error)
+
+    # Turns
+
+    def _take_turn(self, patience: float) -> Effects:
+        """Begin a transaction in the first file, once nobody else has one; after a while tell who has.
+
+        Raises:
+            StoreError: somebody has it for longer than `patience`, in seconds; or the file cannot be written.
+        """
+        until = time.monotonic() + patience
+        self._wait_for(lambda seconds: self._turn.acquire(timeout=seconds), until)
+        try:
+            self._require(self.path)
+            if self._effects is None:
+                self._effects = Effects.open(self.path, self._timeout, self._transaction_timeout)
+            self._wait_for(self._effects.begin, until)
+            return self._effects
+        except BaseException as error:
+            self._drop_effects()
+            self._leave_turn()
+            if isinstance(error, sqlite3.Error):
+                raise StoreError(f"{self.path}: {error}") from error
+            raise
+
+    def _wait_for(self, attempt: Callable[[float], bool], until: float) -> None:
+        """Try for some seconds, and then for as long as it may take, which is told."""
+        left = max(0.0, until - time.monotonic())
+        if attempt(min(left, TOLD)):
+            return
+        held = self._held_by()
+        if left > TOLD:
+            log.warning("a request waits: %s", held)
+            self._waiting.add(get_ident())
+            try:
+                if attempt(max(0.0, until - time.monotonic())):
+                    return
+            finally:
+                self._waiting.discard(get_ident())
+        raise StoreError(held)
+
+    def _held_by(self) -> str:
+        """Say who has a transaction in the first file."""
+        holder, writer = self._holder, os.getpid()
+        if holder is None:  # it is not ours
+            writer, holder = writer_of(self.path) or 0, self._last_holder()
+        if holder is None or writer not in (0, holder.pid):  # such as a program of whoever looks after the file
+            return f"{self.path}: {f'process {writer}' if writer else 'another process'} has it locked"
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(holder.since))
+        what = holder.request or "a request without a name"
+        return f"{self.path}: process {holder.pid} has had a request.transaction since {since}, for {what}"
+
+    def _last_holder(self) -> Holder | None:
+        """Read who it may be, on a connection of its own: others may be waiting for a turn on ours."""
+        try:
+            reader = Ledger.open(self.claims, SWEEPING)
+        except StoreError:
+            return None
+        try:
+            return reader.holder()
+        except sqlite3.Error:
+            return None
+        finally:
+            reader.end()
+
+    def _end_turn(self) -> None:
+        """Undo what was not committed, and let others write."""
+        try:
+            if self._effects is not None:
+                self._effects.undo()
+        except sqlite3.Error as error:  # then a new connection takes its place, and this one's writes are undone
+            log.error("%s: %s", self.path, error)
+            self._drop_effects()
+        finally:
+            self._leave_turn()
+
+    def _leave_turn(self) -> None:
+        """Let others have a transaction; who does so after `close` closes the file."""
+        self._holder = None
+        try:
+            if self._closing.is_set():
+                self._drop_effects()
+                self._is_free.set()
+        finally:
+            self._turn.release()
+
+    def _drop_effects(self) -> None:
+        effects, self._effects = self._effects, None
+        if effects is not None:
+            with suppress(sqlite3.Error):
+                effects.end()
+
+    def _break_off(self) -> None:
+        """Take its transaction from a function that has it for too long, on a thread of its own."""
+        while not self._is_free.wait(min(LOOK, self._transaction_timeout / 10)):
+            effects, holder = self._effects, self._holder
+            late = None if effects is None or holder is None else effects.late(time.monotonic())
+            if effects is None or late is None:
+                continue
+            log.error("%s for too long: it is rolled back", self._held_by())
+            try:
+                if effects.break_off(late):
+                    self._effects = None
+                    self._leave_turn()
+            except Exception:  # the next one that is late wants to be ended too
+                log.exception("%s: a transaction could not be ended", self.path)
+
+    def _require(self, path: Path) -> None:
+        """Refuse to write to a file that nobody will find again: all of it would be lost with this process.
+
+        Raises:
+            StoreError: it is such a file, or the store is closed.
+        """
+        if self._closing.is_set():
+            raise StoreError(f"{self.path}: the store is closed")
+        self._require_file(path)
+
+    def _require_file(self, path: Path) -> None:
+        text, known = self._files[path]
+        if known is None or identity(text) != known:
+            raise StoreError(f"{path} was removed or replaced while it was in use: put it back, or start again")
+
+    def _take_lock(self) -> None:
+        if not self._lock.acquire(timeout=self._timeout):
+            raise StoreError(f"{self.claims}: {self._locked()}")
+        try:
+            self._require(self.claims)
+        except StoreError:
+            self._release()
+            raise
+
+    def _release(self) -> None:
+        """Let others write; who does so after `close` closes the file."""
+        try:
+            if self._closing.is_set():
+                self._end()
+        finally:
+            self._lock.release()
+
+    @contextmanager
+    def _writing(self) -> Iterator[Ledger]:
+        """Write in one transaction, one thread at a time."""
+        self._take_lock()
+        ledger = self._ledger
+        try:
+            try:
+                ledger.begin()
+                yield ledger
+                ledger.commit()
+            except BaseException:
+                ledger.roll_back()  # which may fail as well
+                raise
+        except sqlite3.Error as error:
+            raise StoreError(self._told(error)) from error
+        finally:
+            self._release()
+
+    def _told(self, error: sqlite3.Error) -> str:
+        """Say what failed in the claims."""
+        return f"{self.claims}: {self._locked() if code_of(error) == sqlite3.SQLITE_BUSY else error}"
+
+    def _locked(self) -> str:
+        """Say who has the claims locked, as far as the system tells."""
+        writer = writer_of(self.claims)
+        return f"database is locked{f' by process {writer}' if writer else ''}"
+
+    # Looking after the file, on a thread of its own
+
+    def _show_life(self) -> None:
+        self._require_file(self.path)
+        with self._writing() as ledger:
+            ledger.show_life(self._owner, self._clock() + (self._life.signs + 1) / 1_000_000)  # another each time
+            self._life.look(ledger.signs())
+        self._sign_at, self._sign_error = time.monotonic(), ""
+
+    def _look_after(self) -> None:
+        sweep_at = time.monotonic() + SWEEP
+        while not self._closing.wait(self._lease / BEATS):
+            try:
+                self._show_life()
+                if time.monotonic() > sweep_at:
+                    self.sweep()
+                    sweep_at = time.monotonic() + SWEEP
+            except StoreError as error:
+                if not self._closing.is_set():
+                    self._sign_error = f": {error}"
+                    log.warning("no sign of life could be given: %s", error)
+            except Exception:  # without signs of life others would take over what is worked on
+                log.exception("%s: looking after the file failed", self.path)
+
+    def sweep(self) -> int:
+        """Remove what is too old or too much, some entries at a time; return how many there were.
+
+        Happens by itself every half a minute. Calls go on meanwhile.
+
+        Raises:
+            StoreError: the file cannot be read or written.
+        """
+        for each in self._files:
+            self._require(each)
+        try:
+            removed = self._sweep(Ledger, self.claims, self._remove_claims)
+            removed += self._sweep(Results, self.path, self._remove_results)
+            before = self._clock() - self._keep
+            with self._writing() as ledger:
+                ledger.forget_arrivals(before)
+                for owner, sign in self._life.dead():
+                    ledger.forget_owner(owner, sign)
+        except sqlite3.Error as error:
+            raise StoreError(f"{self.path}: {error}") from error
+        return removed
+
+    def _sweep(self, kind: type[File], path: Path, remove: Callable[[Doomed], int]) -> int:
+        """Look for what has to go, on a connection that reads beside those who write; nobody waits for that."""
+        reader, removed, last = kind.open(path, self._timeout), 0, 0
+        try:
+            self._clock.catch_up(reader.newest())
+            before = self._clock() - self._keep
+            up_to = reader.newest_beyond(self._max_entries, self._max_octets)
+            while not self._closing.is_set() and (doomed := reader.doomed(last, up_to, before, BATCH)):
+                removed += remove(doomed)
+                last = doomed[-1][0]
+        finally:
+            reader.end()
+        return removed
+
+    def _remove_claims(self, doomed: Doomed) -> int:
+        effects = self._turn_now()
+        try:
+            with self._writing() as ledger:
+                return ledger.remove_settled(doomed) if effects is None else ledger.remove(doomed)
+        finally:
+            if effects is not None:
+                self._end_turn()
+
+    def _remove_results(self, doomed: Doomed) -> int:
+        effects = self._turn_now()
+        if effects is None:
+            return 0
+        try:
+            with effects.results() as results:
+                return results.remove(doomed)
+        finally:
+            self._end_turn()
+
+    def _turn_now(self) -> Effects | None:
+        """Take the turn if it is free; else what is to be removed waits for the next time."""
+        try:
+            return self._take_turn(SWEEPING)
+        except StoreError as error:
+            log.info("not all that is too old or too much can be removed now: %s", error)
+            return None
+
+    def close(self) -> None:
+        """Close the file; what is being worked on counts as begun by somebody who died. Idempotent.
+
+        A function that is writing may still commit. It is not waited for: the file is closed when it ends.
+        """
+        if self._closing.is_set():
+            return
+        self._closing.set()
+        for lock, release in ((self._lock, self._release), (self._turn, self._leave_turn)):
+            if lock.acquire(timeout=LEAVING):
+                release()
+            else:
+                log.warning("%s: closed while somebody writes, and so when that ends", self.path)
+        self._keeper.join(LEAVING)
+
+    def _end(self) -> None:
+        """Take leave of the others who share the file, and close it. Idempotent; the lock is held."""
+        if self._is_ended:
+            return
+        self._is_ended = True
+        try:
+            self._require_file(self.claims)
+            self._ledger.hurry(LEAVING)
+            with self._ledger.writing():
+                self._ledger.leave(self._owner)
+        except (StoreError, sqlite3.Error) as error:
+            log.warning("%s: nobody could be told that it was closed: %s", self.path, error)
+        self._ledger.end()
+        self._results.end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+def identity(path: str | Path) -> tuple[int, int] | None:
+    """Tell a file from every other, whatever it is called; None if there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _known_as(key: bytes, places: list[bytes]) -> bytes:
+    """Return which of the keys of its name a request has; what an older version wrote is a name without a place."""
+    name = key[:KEY_OCTETS]
+    if key == name:
+        return places[0] if places else key
+    return next((each for each in (key, name + OWN_PLACE, name) if each in places), key)
+
+
+class SqliteClaim(Claim):
+    """The right to work on a request; without a number only to a transaction that is undone, as it is finished."""
+
+    def __init__(
+        self,
+        store: SqliteStore,
+        key: bytes,
+        number: int = 0,
+        starts: int = 0,
+        deaths: int = 0,
+        failures: int = 0,
+        copied: bool = False,
+    ) -> None:
+        self.key = key
+        self.number = number
+        self.starts = starts
+        self.deaths = deaths
+        self.failures = failures
+        self.copied = copied
+        self._store = store
+        self._effects: Effects | None = None
+        self._problem: StoreError | UsageError | None = None
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """What tells it from every other."""
+        return self.number, self.starts
+
+    @property
+    def transaction(self) -> sqlite3.Connection:
+        """A connection to the store's file, in a transaction. Nobody else has one until the request is finished.
+
+        Raises:
+            StoreError: somebody else has one for too long.
+        """
+        if self._effects is None:
+            try:
+                self._effects = self._store.begin_effects(self)
+            except StoreError as error:
+                self._problem = error
+                raise
+            self._problem = None
+        return self._effects.connection
+
+    def problem(self) -> StoreError | UsageError | None:
+        """Say why it cannot be finished; see `Claim`."""
+        if self._effects is not None and self._problem is None:
+            self._problem = self._effects.stop()
+        return self._problem
+
+    def roll_back(self) -> None:
+        """Undo what was written in the transaction."""
+        if self._effects is not None:
+            effects, self._effects = self._effects, None
+            self._store.end_effects(effects)
+
+    def finish(self, response: Message | None) -> None:
+        """Commit; see `Claim`."""
+        try:
+            if self._effects is not None and (problem := self.problem()) is not None:
+                raise problem
+            self._store.finish(self, response, self._effects)
+        finally:
+            self.roll_back()  # nothing, but where it could not be committed
+
+    def abandon(self, *, failed: bool = False) -> None:
+        """Let go; see `Claim`."""
+        self.roll_back()
+        self.failures += failed
+        self._store.let_go(self, forget=False)
+
+    def forget(self) -> None:
+        """Let go, and forget; see `Claim`."""
+        self.roll_back()
+        self._store.let_go(self, forget=True)

@@ -1,0 +1,508 @@
+"""The tables of the store of requests in its two files. Who may write when is `soapjms.service.store.sqlite`'s.
+
+The first file is the service's own too: its tables are beside ours, whose names begin with `soapjms_`, and of ours it
+has what was finished together with what a service wrote. The second has the claims, and all else that was finished.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import ClassVar, Final, NamedTuple, Self, TypeAlias, TypeVar
+
+from brokers.message import Body, Destination, DestinationKind, Message, MessageType, Properties, Property, PropertyType
+from soapjms.protocol.errors import StoreError
+from soapjms.service.store.base import KEY_OCTETS
+
+VERSION: Final = 2
+PREFIX: Final = "soapjms_"
+RESULTS: Final = """
+CREATE TABLE soapjms_version (version INTEGER NOT NULL);
+CREATE TABLE soapjms_requests (
+    number INTEGER PRIMARY KEY, key BLOB NOT NULL UNIQUE, touched REAL NOT NULL, octets INTEGER NOT NULL);
+CREATE TABLE soapjms_responses (number INTEGER PRIMARY KEY, head TEXT NOT NULL, body BLOB);
+"""
+"""The first file: requests that were finished with what their service wrote. `octets` is the size of the response."""
+
+CLAIMS: Final = """
+CREATE TABLE soapjms_version (version INTEGER NOT NULL);
+CREATE TABLE soapjms_owners (owner TEXT PRIMARY KEY, until REAL NOT NULL);
+CREATE TABLE soapjms_opened (time REAL NOT NULL, clock REAL NOT NULL);
+CREATE TABLE soapjms_requests (
+    number INTEGER PRIMARY KEY, key BLOB NOT NULL UNIQUE, owner TEXT, starts INTEGER NOT NULL,
+    deaths INTEGER NOT NULL, failures INTEGER NOT NULL, touched REAL NOT NULL, octets INTEGER,
+    writes REAL, pid INTEGER, name TEXT);
+CREATE TABLE soapjms_arrivals (key BLOB PRIMARY KEY, deliveries INTEGER NOT NULL, touched REAL NOT NULL);
+CREATE TABLE soapjms_responses (number INTEGER PRIMARY KEY, head TEXT NOT NULL, body BLOB);
+"""
+"""The second file. `owner` is who works on it, NULL for nobody; `starts` tells one beginning from the next; `octets` is
+the size of the response, NULL until the request is finished here; `writes` is when its owner began a transaction in the
+first file, NULL if it did not, and `pid` and `name` are its process and what it calls the request. `until` is another
+with each sign of life, and nothing else is read of it. What is said of the time when the file was opened last is
+`storetime`'s. An arrival is a delivery of a request whose body nobody has got
+through yet."""
+
+FROM_VERSION_1: Final = """
+ALTER TABLE soapjms_requests RENAME TO soapjms_requests_1;
+CREATE TABLE soapjms_requests (
+    number INTEGER PRIMARY KEY, key BLOB NOT NULL UNIQUE, touched REAL NOT NULL, octets INTEGER NOT NULL);
+INSERT INTO soapjms_requests SELECT number, key, touched, octets FROM soapjms_requests_1 WHERE octets IS NOT NULL;
+DROP TABLE soapjms_requests_1;
+DROP TABLE soapjms_owners;
+UPDATE soapjms_version SET version = 2;
+"""
+"""What makes a first file of one of version 1, which had the claims too. Who still has that open can write nothing."""
+
+C = TypeVar("C", bound=sqlite3.Connection)
+
+LOCKED_NAP: Final = 0.01
+FEW: Final = 10
+READABLE: Final = (1, VERSION)
+BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+
+PackedResponse: TypeAlias = tuple[str, Body] | None
+"""What a response is but for its body, as JSON; and its body, bytes or text."""
+
+
+def packed(response: Message | None) -> PackedResponse:
+    """Turn a response into what the file holds: all but what it is correlated with."""
+    if response is None:
+        return None
+    members: dict[str, object] = {
+        "type": response.message_type,
+        "delivery_mode": response.delivery_mode,
+        "priority": response.priority,
+        "expiration": response.expiration,
+        "properties": list(response.properties),
+    }
+    if (to := response.destination) is not None:
+        members["to"] = [to.kind, to.name, to.address]
+    return json.dumps(members), response.body
+
+
+def unpacked(found: PackedResponse) -> Message | None:
+    """Turn what the file holds into a response again."""
+    if found is None:
+        return None
+    head, body = found
+    members = json.loads(head)
+    to = members.get("to")  # what an older version wrote has none
+    return Message(
+        message_type=MessageType(members["type"]),
+        body=body,
+        delivery_mode=members["delivery_mode"],
+        priority=members["priority"],
+        expiration=members["expiration"],
+        properties=Properties(Property(name, PropertyType(kind), value) for name, kind, value in members["properties"]),
+        destination=None if to is None else Destination(DestinationKind(to[0]), to[1], address=to[2]),
+    )
+
+
+class Entry(NamedTuple):
+    """One request as the claims have it."""
+
+    number: int
+    owner: str | None
+    starts: int
+    deaths: int
+    failures: int
+    octets: int | None
+    writes: float | None
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether it has its response, or needs none any more."""
+        return self.octets is not None
+
+
+class Holder(NamedTuple):
+    """Who began a transaction of a service: when (seconds since 1970), its process, for which request."""
+
+    since: float
+    pid: int
+    request: str
+
+
+class File:
+    """A connection for our own tables in one of the files: what was finished, and which of it has to go."""
+
+    TABLES: ClassVar[str]
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    @classmethod
+    def open(cls, path: Path, timeout: float) -> Self:
+        """Open a file, and make our tables in it if they are not there. One that has them is not written to.
+
+        Raises:
+            StoreError: it cannot be opened, or is not ours.
+        """
+        connection = connected(path, timeout, sqlite3.Connection, "NORMAL")
+        try:
+            file = cls(connection)
+            if file.version() is None:
+                with file.writing():
+                    if file.version() is None:  # else somebody was quicker
+                        file.run(cls.TABLES)
+                        connection.execute("INSERT INTO soapjms_version VALUES (?)", (VERSION,))
+            if (found := file.version()) not in READABLE:
+                raise StoreError(
+                    f"{path} is a store of version {found}, and this soapjms is for version {VERSION}; use another file"
+                )
+        except BaseException as error:
+            connection.close()
+            if isinstance(error, sqlite3.Error):
+                raise StoreError(f"{path}: {error}") from error
+            raise
+        return file
+
+    def version(self) -> int | None:
+        """Return the version of our tables, None if there are none."""
+        if not self._connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'soapjms_version'").fetchone():
+            return None
+        found = self._connection.execute("SELECT version FROM soapjms_version").fetchone()
+        return None if found is None else int(found[0])
+
+    def run(self, statements: str) -> None:
+        """Run several statements, in the transaction that there is."""
+        for statement in statements.strip().split(";\n"):
+            self._connection.execute(statement)
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Commit what is written within, or nothing of it."""
+        try:
+            self.begin()
+            yield
+            self.commit()
+        except BaseException:
+            self.roll_back()
+            raise
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+        self._connection.execute("BEGIN IMMEDIATE")
+
+    def commit(self) -> None:
+        """Commit it."""
+        self._connection.execute("COMMIT")
+
+    def roll_back(self) -> None:
+        """Undo it, if there is one."""
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+
+    def hurry(self, seconds: float) -> None:
+        """From now on wait no longer than that for others who write."""
+        self._connection.execute(f"PRAGMA busy_timeout = {round(seconds * 1000)}")
+
+    def end(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+    def response(self, number: int) -> PackedResponse:
+        """Find the response of a finished request; None for a one-way message."""
+        found: PackedResponse = self._connection.execute(
+            "SELECT head, body FROM soapjms_responses WHERE number = ?", (number,)
+        ).fetchone()
+        return found
+
+    def places(self, name: bytes) -> list[bytes]:
+        """List keys that begin with a name, the oldest first: all without a place of their own, and of others a few."""
+        found = self._connection.execute(
+            "SELECT number, key FROM soapjms_requests WHERE key BETWEEN ? AND ? ORDER BY key LIMIT ?",
+            (name, name + b"\xff" * KEY_OCTETS, FEW),
+        ).fetchall()
+        return [key for _, key in sorted(found)]
+
+    def _respond(self, number: int, response: PackedResponse) -> None:
+        if response is not None:
+            self._connection.execute("INSERT INTO soapjms_responses VALUES (?, ?, ?)", (number, *response))
+
+    # Cleaning up
+
+    def newest(self) -> float:
+        """Return when the newest request was last touched; 0 if there is none."""
+        found = self._connection.execute("SELECT touched FROM soapjms_requests ORDER BY number DESC LIMIT 1").fetchone()
+        return 0.0 if found is None else found[0]
+
+    def newest_beyond(self, max_entries: int, max_octets: int) -> int:
+        """Return the number of the newest request beyond the limits; so are all before it. 0 if none is."""
+        found = self._connection.execute(
+            "SELECT number FROM (SELECT number, ROW_NUMBER() OVER rest AS entries, SUM(octets) OVER rest AS octets"
+            " FROM soapjms_requests WINDOW rest AS (ORDER BY number DESC))"
+            " WHERE entries > ? OR octets > ? ORDER BY number DESC LIMIT 1",
+            (max_entries, max_octets),
+        ).fetchone()
+        return found[0] if found else 0
+
+    def doomed(self, after: int, up_to: int, before: float, limit: int) -> list[tuple[int, float]]:
+        """List the next requests `after` a number that are `up_to` another, or last touched `before` a time.
+
+        Each is its number and when it was touched.
+        """
+        return self._connection.execute(
+            "SELECT number, touched FROM soapjms_requests"
+            " WHERE number > ? AND (number <= ? OR touched < ?) ORDER BY number LIMIT ?",
+            (after, up_to, before, limit),
+        ).fetchall()
+
+    def remove(self, requests: Sequence[tuple[int, float]]) -> int:
+        """Remove requests that were not touched since, and return how many; a response goes with its request."""
+        connection = self._connection
+        removed = connection.executemany("DELETE FROM soapjms_requests WHERE number = ? AND touched = ?", requests)
+        connection.executemany(
+            "DELETE FROM soapjms_responses WHERE number = ? AND number NOT IN (SELECT number FROM soapjms_requests)",
+            [(number,) for number, _ in requests],
+        )
+        return removed.rowcount
+
+
+class Results(File):
+    """What was finished together with what a service wrote: the first file."""
+
+    TABLES = RESULTS
+
+    def finished(self, key: bytes) -> Finished | None:
+        """Find a request that was finished here."""
+        found = self._connection.execute("SELECT number FROM soapjms_requests WHERE key = ?", (key,)).fetchone()
+        return None if found is None else Finished(self.response(found[0]))
+
+    def finish(self, key: bytes, response: PackedResponse, now: float) -> bool:
+        """Note that a request is finished; return whether it was not before."""
+        added = self._connection.execute(
+            "INSERT OR IGNORE INTO soapjms_requests (key, touched, octets) VALUES (?, ?, ?)",
+            (key, now, octets_of(response)),
+        )
+        if added.rowcount and added.lastrowid is not None:
+            self._respond(added.lastrowid, response)
+        return bool(added.rowcount)
+
+    def move_claims(self, path: Path, ledger: Ledger, now: float) -> None:
+        """Make a file of version 1 one of ours: what was not finished goes to the claims.
+
+        Raises:
+            StoreError: a process of an older soapjms works with it.
+        """
+        with self.writing():
+            if self.version() != 1:
+                return
+            alive = self._connection.execute("SELECT 1 FROM soapjms_owners WHERE until > ?", (now,)).fetchone()
+            if alive is not None:
+                raise StoreError(
+                    f"{path} is a store of version 1, which a process of an older soapjms has in use: it becomes one "
+                    f"of version {VERSION} once all of these have ended"
+                )
+            unfinished = self._connection.execute(
+                "SELECT key, owner, starts, deaths, failures, touched FROM soapjms_requests WHERE octets IS NULL"
+            ).fetchall()
+            with ledger.writing():  # first: what is there already was moved before, and nobody told the other file
+                ledger.take_over(unfinished)
+            self.run(FROM_VERSION_1)
+
+
+class Finished(NamedTuple):
+    """A request that was finished, with its response."""
+
+    response: PackedResponse
+
+
+def octets_of(response: PackedResponse) -> int:
+    """Return the size of a response as the limits have it."""
+    return 0 if response is None or response[1] is None else len(response[1])
+
+
+class Ledger(File):
+    """Who works on what, and what was finished without a transaction of its service: the second file."""
+
+    TABLES = CLAIMS
+
+    # Time
+
+    def opened(self) -> tuple[float, float] | None:
+        """Return the time when the file was opened last, and the latest that the clock said then; None at first."""
+        found: tuple[float, float] | None = self._connection.execute(
+            "SELECT time, clock FROM soapjms_opened"
+        ).fetchone()
+        return found
+
+    def note_opened(self, time: float, clock: float) -> None:
+        """Note both."""
+        self._connection.execute("DELETE FROM soapjms_opened")
+        self._connection.execute("INSERT INTO soapjms_opened VALUES (?, ?)", (time, clock))
+
+    # Requests
+
+    def entry(self, key: bytes) -> Entry | None:
+        """Find a request."""
+        found = self._connection.execute(
+            "SELECT number, owner, starts, deaths, failures, octets, writes FROM soapjms_requests WHERE key = ?", (key,)
+        ).fetchone()
+        return None if found is None else Entry(*found)
+
+    def is_copy(self, name: bytes, number: int) -> bool:
+        """Say whether a request with the name of this one came before it."""
+        found = self._connection.execute(
+            "SELECT 1 FROM soapjms_requests WHERE key BETWEEN ? AND ? AND number < ? LIMIT 1",
+            (name, name + b"\xff" * KEY_OCTETS, number),
+        ).fetchone()
+        return found is not None
+
+    def add(self, key: bytes, owner: str, now: float) -> int:
+        """Add a request that is begun, and return its number."""
+        added = self._connection.execute(
+            "INSERT INTO soapjms_requests (key, owner, starts, deaths, failures, touched) VALUES (?, ?, 1, 0, 0, ?)",
+            (key, owner, now),
+        )
+        assert added.lastrowid is not None
+        return added.lastrowid
+
+    def begin_again(self, number: int, owner: str, deaths: int, now: float) -> None:
+        """Note that a request is begun once more; who had begun it can commit nothing any more."""
+        self._connection.execute(
+            "UPDATE soapjms_requests SET owner = ?, starts = starts + 1, deaths = ?, touched = ?, writes = NULL"
+            " WHERE number = ?",
+            (owner, deaths, now, number),
+        )
+
+    def finish(self, number: int, owner: str, starts: int, response: PackedResponse, now: float) -> bool:
+        """Note that a request is finished; return whether it was still its owner's to finish."""
+        done = self._connection.execute(
+            "UPDATE soapjms_requests SET owner = NULL, octets = ?, touched = ?"
+            " WHERE number = ? AND owner = ? AND starts = ?",
+            (octets_of(response), now, number, owner, starts),
+        )
+        if done.rowcount:
+            self._respond(number, response)
+        return bool(done.rowcount)
+
+    def hold(self, number: int, owner: str, starts: int, holder: Holder) -> bool:
+        """Note that the owner of a request began a transaction; return whether it still is its owner's."""
+        held = self._connection.execute(
+            "UPDATE soapjms_requests SET writes = ?, pid = ?, name = ? WHERE number = ? AND owner = ? AND starts = ?",
+            (*holder, number, owner, starts),
+        )
+        return bool(held.rowcount)
+
+    def holder(self) -> Holder | None:
+        """Find who began the last transaction."""
+        found = self._connection.execute(
+            "SELECT writes, pid, name FROM soapjms_requests WHERE octets IS NULL AND writes IS NOT NULL"
+            " ORDER BY writes DESC LIMIT 1"
+        ).fetchone()
+        return None if found is None else Holder(*found)
+
+    def take_over(self, requests: Sequence[tuple[object, ...]]) -> None:
+        """Add requests out of a file of version 1."""
+        self._connection.executemany(
+            "INSERT OR IGNORE INTO soapjms_requests (key, owner, starts, deaths, failures, touched)"
+            " VALUES (?, ?, ?, ?, ?, ?)",
+            requests,
+        )
+
+    def remove_settled(self, requests: Sequence[tuple[int, float]]) -> int:
+        """Remove those of which nobody may be about to commit what it wrote."""
+        found = [each for each in requests if self._is_settled(each[0])]
+        return self.remove(found)
+
+    def _is_settled(self, number: int) -> bool:
+        found = self._connection.execute(
+            "SELECT writes IS NULL OR octets IS NOT NULL FROM soapjms_requests WHERE number = ?", (number,)
+        ).fetchone()
+        return found is None or bool(found[0])
+
+    def let_go(self, number: int, owner: str, starts: int, deaths: int, failures: int) -> None:
+        """Note that a request is nobody's any more, with its counts; nothing if it is somebody else's."""
+        self._connection.execute(
+            "UPDATE soapjms_requests SET owner = NULL, deaths = ?, failures = ?"
+            " WHERE number = ? AND owner = ? AND starts = ?",
+            (deaths, failures, number, owner, starts),
+        )
+
+    def forget(self, number: int, owner: str, starts: int) -> None:
+        """Remove a request; nothing if it is somebody else's."""
+        self._connection.execute(
+            "DELETE FROM soapjms_requests WHERE number = ? AND owner = ? AND starts = ?", (number, owner, starts)
+        )
+
+    # Arrivals
+
+    def arrive(self, key: bytes, deliveries: int, now: float) -> int:
+        """Note one more delivery, `deliveries` at least, and return how many were noted before."""
+        found = self._connection.execute("SELECT deliveries FROM soapjms_arrivals WHERE key = ?", (key,)).fetchone()
+        before: int = 0 if found is None else found[0]
+        self._connection.execute(
+            "INSERT OR REPLACE INTO soapjms_arrivals VALUES (?, ?, ?)", (key, max(before + 1, deliveries), now)
+        )
+        return before
+
+    def depart(self, key: bytes) -> None:
+        """Forget the deliveries of a request."""
+        self._connection.execute("DELETE FROM soapjms_arrivals WHERE key = ?", (key,))
+
+    def forget_arrivals(self, before: float) -> None:
+        """Forget the arrivals that were last noted before a time."""
+        self._connection.execute("DELETE FROM soapjms_arrivals WHERE touched < ?", (before,))
+
+    # Owners
+
+    def show_life(self, owner: str, until: float) -> None:
+        """Give a sign of life of an owner."""
+        self._connection.execute("INSERT OR REPLACE INTO soapjms_owners VALUES (?, ?)", (owner, until))
+
+    def signs(self) -> dict[str, float]:
+        """Return the last sign of life of each owner."""
+        return dict(self._connection.execute("SELECT owner, until FROM soapjms_owners").fetchall())
+
+    def sign(self, owner: str) -> float | None:
+        """Return the last sign of life of an owner, None of one that left or was forgotten."""
+        found = self._connection.execute("SELECT until FROM soapjms_owners WHERE owner = ?", (owner,)).fetchone()
+        return None if found is None else found[0]
+
+    def leave(self, owner: str) -> None:
+        """Forget an owner; what it had begun is as that of one that died."""
+        self._connection.execute("DELETE FROM soapjms_owners WHERE owner = ?", (owner,))
+
+    def forget_owner(self, owner: str, sign: float) -> None:
+        """Forget an owner that gave no sign of life since."""
+        self._connection.execute("DELETE FROM soapjms_owners WHERE owner = ? AND until = ?", (owner, sign))
+
+
+def connected(path: Path, timeout: float, kind: type[C], synchronous: str) -> C:
+    """Connect to the file, which is made readable by its owner only, and see that it has a write-ahead log.
+
+    Raises:
+        StoreError: it cannot be opened, or is no SQLite file.
+    """
+    try:
+        with suppress(FileExistsError):
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))
+        connection = sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False, factory=kind)
+    except (OSError, sqlite3.Error) as error:
+        raise StoreError(f"{path} cannot be opened as a store of requests: {error}") from error
+    try:
+        _use_write_ahead_log(connection, timeout)
+        sqlite3.Connection.execute(connection, f"PRAGMA synchronous = {synchronous}")
+    except sqlite3.Error as error:
+        sqlite3.Connection.close(connection)
+        raise StoreError(f"{path} cannot be used as a store of requests: {error}") from error
+    return connection
+
+
+def _use_write_ahead_log(connection: sqlite3.Connection, timeout: float) -> None:
+    """Switch it on; while another process does so, SQLite says that the file is locked, and does not wait."""
+    until = time.monotonic() + timeout
+    while True:
+        try:
+            sqlite3.Connection.execute(connection, "PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode not in BUSY or time.monotonic() > until:
+                raise
+        time.sleep(LOCKED_NAP)

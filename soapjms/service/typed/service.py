@@ -1,0 +1,304 @@
+"""A service by its WSDL: functions get Python values and return them, in the types that the WSDL has.
+
+An operation calls its function with Python values and sends what it returns. What WS-Addressing calls the answers of
+a WSDL's operations is here too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from inspect import isawaitable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from lxml import etree
+from zeep.wsdl.messages import RpcMessage
+
+from soapjms.protocol.errors import SoapFaultError, UsageError
+from soapjms.protocol.wsdl import Description, Port
+from soapjms.protocol.wsdl.write import NewPort
+from soapjms.reply import Reply
+from soapjms.security import Verify
+from soapjms.service.operations import Middleware, Operations, Route
+from soapjms.service.request import DEFAULT, Policy, Request
+from soapjms.service.typed.schema import Described
+from soapjms.service.typed.signature import ATTACHMENTS, HEADERS, REQUEST, Signature, signature_of
+from soapjms.service.typed.values import element_with, header_names, read_values, reply_with
+from soapjms.wsdl import add_jms_port, move_jms_port
+from soapjms.zeep.attachments import apart
+
+ACTIONS: Final = (
+    "{http://www.w3.org/2007/05/addressing/metadata}Action",
+    "{http://www.w3.org/2006/05/addressing/wsdl}Action",
+    "{http://www.w3.org/2005/08/addressing}Action",
+    "{http://schemas.xmlsoap.org/ws/2004/08/addressing}Action",
+)
+"""The attributes of an output that say it."""
+
+
+def reply_action_of(described: Described, operation: Any) -> str | None:
+    """Return the action of the answer: what the output says, else namespace, port type and output. None without one.
+
+    What a port type in another document says is not looked at.
+
+    Spec: WS-Addressing 1.0 Metadata 4.4.1, 4.4.4.
+    """
+    if operation.abstract.output_message is None:
+        return None
+    name = etree.QName(described.binding.port_type.name.text)
+    output = _output(described, name.localname, operation.name)
+    if output is not None:
+        stated = next((output.get(each) for each in ACTIONS if output.get(each)), None)
+        if stated:
+            return stated
+    called = None if output is None else output.get("name")
+    space = name.namespace or ""
+    mark = ":" if space.lower().startswith("urn:") else "/"
+    return mark.join((space.rstrip(mark), name.localname, called or f"{operation.name}Response"))
+
+
+def _output(described: Described, port_type: str, operation: str) -> etree._Element | None:
+    root = described.binding.standing.element.getroottree().getroot()
+    for each in root.iterchildren("{*}portType"):
+        if each.get("name") == port_type:
+            found = [one for one in each.iterchildren("{*}operation") if one.get("name") == operation]
+            return found[0].find("{*}output") if found else None
+    return None
+
+
+PROCESSING_HEADERS: Final = frozenset({HEADERS, REQUEST})
+"""A function with one of these parameters is taken to process the header blocks that the WSDL declares."""
+
+
+class TypedOperation:
+    """Runs a function for requests.
+
+    Args:
+        described: the port.
+        operation: zeep's operation.
+        function: as it was registered.
+        lazy: attachments in the place of values are not read, in and out.
+
+    Raises:
+        UsageError: the function cannot be called with what the WSDL says, or that is something that is not served.
+    """
+
+    def __init__(self, described: Described, operation: Any, function: Callable[..., Any], *, lazy: bool) -> None:
+        _refuse_unserved(operation)
+        self._described, self._operation, self._function, self._lazy = described, operation, function, lazy
+        self._signature: Signature = signature_of(function, operation.name, operation.input)
+
+    @property
+    def understands(self) -> frozenset[str]:
+        """The header blocks that the function processes."""
+        if PROCESSING_HEADERS & self._signature.extras:
+            return header_names(self._operation.input)
+        return frozenset()
+
+    def __call__(self, request: Request) -> Reply | Awaitable[Reply]:
+        """Answer a request.
+
+        Raises:
+            SoapFaultError: the request does not fit the WSDL, or the function raised it.
+            InvalidAttachmentError: what the request includes cannot be had.
+            UsageError: what the function returned does not fit the WSDL.
+        """
+        value, headers = read_values(request, self._described, self._operation.input, lazy=self._lazy)
+        extras: Mapping[str, Any] = {
+            REQUEST: request,
+            HEADERS: headers,
+            ATTACHMENTS: apart(request.envelope.root, request.attachments),
+        }
+        arguments, named = self._signature.arguments(value, extras)
+        result = self._function(*arguments, **named)
+        return self._awaited(result, request) if isawaitable(result) else self._replied(result, request)
+
+    async def _awaited(self, result: Awaitable[Any], request: Request) -> Reply:
+        return self._replied(await result, request)
+
+    def _replied(self, result: Any, request: Request) -> Reply:
+        version = request.envelope.version
+        return reply_with(result, version, self._described, self._operation, lazy=self._lazy)
+
+
+def element_of(message: Any) -> str:
+    """Return the name of the element that a message has in its body, in Clark notation; empty for an empty body."""
+    if message.body is None:
+        return ""
+    if message._is_body_wrapped:
+        return str(message.body.type.elements[0][1].qname.text)
+    return str(message.body.qname.text)
+
+
+def _refuse_unserved(operation: Any) -> None:
+    """Refuse what no request is made for, and what WS-I has ruled out.
+
+    Spec: WS-I Basic Profile 1.1 R2204, R2303, R2706.
+    """
+    if operation.input is None:
+        raise UsageError(f"the operation {operation.name} has no input in the WSDL, so there are no requests for it")
+    binding = operation.binding.standing.element
+    element = next(each for each in binding.iterfind("{*}operation") if each.get("name") == operation.name)
+    for body in element.iter("{*}body", "{*}header"):
+        if body.get("use", "literal") != "literal":
+            raise UsageError(
+                f"the operation {operation.name} has use={body.get('use')!r} in the WSDL; served is 'literal'"
+            )
+    for message in (operation.input, operation.output):
+        if message is None or message.body is None or isinstance(message, RpcMessage):
+            continue
+        for name, part in message.abstract.parts.items():
+            if part.element is None:
+                raise UsageError(
+                    f"the part {name!r} of the operation {operation.name} has a type in the WSDL; in the document "
+                    'style it is an element (WS-I Basic Profile R2204), else write style="rpc"'
+                )
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class TypedService(Operations):
+    """A service by its WSDL; see `Service.from_wsdl`, which makes one.
+
+    Attributes:
+        port: the port of the WSDL, to give to a Dispatcher as where requests come to.
+        types: zeep's schema: `service.types.get_type("{urn:bank}Account")(…)` makes an object of a type.
+    """
+
+    def __init__(
+        self,
+        described: Described,
+        *,
+        policy: Policy = DEFAULT,
+        understands: Collection[str] = (),
+        roles: Collection[str] = (),
+        middleware: Iterable[Middleware] = (),
+        verify: Verify | None = None,
+        addressing: bool | str = False,
+    ) -> None:
+        super().__init__(
+            policy=policy,
+            understands=understands,
+            roles=roles,
+            middleware=middleware,
+            verify=verify,
+            addressing=addressing,
+        )
+        self._described = described
+        self.port: Port = described.port
+        self.types = described.document.types
+
+    def operation(
+        self,
+        name: str,
+        *,
+        action: str | None = None,
+        policy: Policy | None = None,
+        reply_action: str | None = None,
+        lazy: bool = False,
+    ) -> Callable[[F], F]:
+        """Register the decorated function for an operation of the WSDL. It may be `async`.
+
+        It is called as a zeep client calls the operation: with the elements of the request by name, None for those that
+        did not come; with one value, if the request is of a simple type. It returns what that client gets: the value,
+        if the response consists of one element, else a dict of its elements by name; nothing, if there is no response.
+
+        Args:
+            name: of the operation.
+            action: None; the WSDL says it.
+            policy: what becomes of a request for which it fails; the service's where it is None.
+            reply_action: what WS-Addressing calls its answers; what the WSDL says where it is None.
+            lazy: give what is attached in the place of a value (MTOM) as a `Part`, which is a view of the message, and
+                not as bytes; and send attachments without looking at them. What is attached is not held to the schema
+                then.
+
+        Raises:
+            UsageError: the WSDL has no such operation, or it has a function already; the function cannot be called with
+                what the WSDL says.
+        """
+        if action is not None:
+            raise UsageError(f"the action of {name!r} is what the WSDL says; leave out action={action!r}")
+        found = self._described.operations.get(name) if isinstance(name, str) else None
+        if found is None:
+            known = ", ".join(self._described.operations) or "none"
+            why = "".join(f"; the WSDL is incomplete: {each}" for each in self._described.missing[:1])
+            raise UsageError(f"the port {self.port.name} has no operation {name!r}; there are: {known}{why}")
+        chosen = self._chosen(policy)
+
+        def route(function: Callable[..., Any]) -> Route:
+            run = TypedOperation(self._described, found, function, lazy=lazy)
+            said = found.soapaction or found.abstract.wsa_action or None
+            answer = reply_action or reply_action_of(self._described, found)
+            return Route(name, element_of(found.input), said, function, run, chosen, run.understands, answer)
+
+        return self._registering(route)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The operations of the port that have no function; requests for them are answered with a fault."""
+        return tuple(name for name in self._described.operations if name not in self.operations)
+
+    def fault(
+        self, name: str, /, *detail: Any, _message: object = None, _blame: str = "Receiver", **values: Any
+    ) -> SoapFaultError:
+        """Make a fault that the WSDL declares, to be raised.
+
+        Args:
+            name: of the fault; `OPERATION/FAULT` where several operations have different faults of one name.
+            detail, values: what is in it: its elements by name, or in their order; or the value of a simple type.
+            _message: text for people; the name of the fault where it is None.
+            _blame: whose mistake it was: "Sender" or "Receiver".
+
+        Raises:
+            UsageError: the WSDL has no such fault, or has it otherwise.
+        """
+        element = self._fault_element(name)
+        made = element_with(element, detail, values, self._described, f"the fault {name}")
+        return SoapFaultError(name if _message is None else _message, blame=_blame, detail=made)
+
+    def _fault_element(self, name: str) -> Any:
+        declared = {
+            f"{operation}/{fault}": message
+            for operation, each in self._described.operations.items()
+            for fault, message in each.abstract.fault_messages.items()
+        }
+        found = {key: message for key, message in declared.items() if name in (key, key.partition("/")[2])}
+        elements = {
+            part.element.qname.text: part.element
+            for message in found.values()
+            for part in message.parts.values()
+            if part.element is not None
+        }
+        if len(elements) == 1:
+            return next(iter(elements.values()))
+        if elements:
+            raise UsageError(f"several operations have a fault {name!r}; choose one of: {', '.join(found)}")
+        if found:
+            raise UsageError(f"the fault {name!r} has no part with an element in the WSDL, so it has no detail")
+        raise UsageError(f"the port {self.port.name} has no fault {name!r}; there are: {', '.join(declared) or 'none'}")
+
+    def write_wsdl(self, path: str | Path, address: str | None = None) -> Description:
+        """Write the WSDL with the port and its address, for those who call the service.
+
+        Where the port of this service is not SOAP over JMS, a port that is gets added to its service.
+
+        Args:
+            path: of the file, which is replaced; what the WSDL imports by relative names has to be beside it.
+            address: a `jms:` URI; None leaves that of the port.
+
+        Returns:
+            What is in the file.
+
+        Raises:
+            InvalidUriError: the address is no `jms:` URI in the strict grammar.
+            InvalidWsdlError: the port stands in a document that the WSDL imports; what is imported is not there.
+            UsageError: the port has no `jms:` address, and none is given.
+            OSError: the file cannot be written.
+        """
+        if self.port.profile is not None:
+            return move_jms_port(self._described.path, path, self.port, address)
+        if address is None:
+            raise UsageError(f"the port {self.port.name} has no jms: address; give one")
+        new = NewPort(address=address, service=self.port.service.name, soap_version=self.port.soap_version)
+        return add_jms_port(self._described.path, path, new)

@@ -1,0 +1,294 @@
+"""A request as Python values, and a function's result as an envelope, both checked against the schema.
+
+A request is checked against the schema, then read by zeep: what does not fit is the sender's mistake. An answer is
+written by zeep, then checked against the schema: what does not fit is the service's mistake; its log says it in
+full, and the caller learns that the service failed.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from typing import Any, Final
+from uuid import uuid4
+
+import zeep.exceptions
+from lxml import etree
+from zeep.wsdl.messages import RpcMessage
+from zeep.xsd import ComplexType, CompoundValue
+from zeep.xsd.context import XmlParserContext
+
+from soapjms.protocol.attachments import XOP_INCLUDE, Attachment, Attachments, Part
+from soapjms.protocol.envelope import Blame, Envelope, as_envelope, wrap
+from soapjms.protocol.errors import SoapFaultError, UsageError
+from soapjms.protocol.names import SoapVersion
+from soapjms.protocol.text import named
+from soapjms.reply import Reply
+from soapjms.service.request import Request
+from soapjms.service.typed.schema import Described
+from soapjms.service.typed.signature import element_names
+from soapjms.zeep.attachments import Enclosed, replaced
+from soapjms.zeep.bare import once, sendable, value_of
+from soapjms.zeep.checking import keep_empty, misfit
+
+SOAP_NAMESPACES: Final = frozenset(version.namespace for version in SoapVersion)
+
+
+def read_values(request: Request, described: Described, message: Any, *, lazy: bool) -> tuple[Any, Any]:
+    """Return what is in the body of a request, and its SOAP headers, in the types of the WSDL.
+
+    Args:
+        request: stays as it is.
+        described: the port.
+        message: zeep's input of the operation.
+        lazy: give what is included (XOP) as the `Part` that it is, which nobody copied, and not as bytes.
+
+    Raises:
+        SoapFaultError: it does not fit the WSDL; the reason says where.
+        InvalidAttachmentError: what is included cannot be had.
+    """
+    root = deepcopy(request.envelope.root)
+    etree.strip_elements(root, etree.Comment, etree.ProcessingInstruction, with_tail=False)  # zeep stumbles there
+    envelope = as_envelope(root)
+    _refuse(misfit(root, message))
+    marks = _mark_included(root, request.attachments) if lazy else {}
+    request.attachments.expand(root)
+    for each in _misfits(envelope, described, message):
+        _refuse(each)
+    keep_empty(root, message)
+    try:
+        body, headers = _parsed(envelope, described, message)
+    except zeep.exceptions.Error as error:
+        raise _unfit_request(str(error)) from error
+    except Exception as error:  # zeep's types raise whatever Python does with XML of another type
+        raise _unfit_request(f"{type(error).__name__}: {error}") from error
+    return (replaced(body, _changer(marks)) if marks else body), headers
+
+
+def _unfit_request(why: str) -> SoapFaultError:
+    return SoapFaultError(f"the request does not fit the WSDL: {named(why)}", blame=Blame.SENDER)
+
+
+def _refuse(why: str | None) -> None:
+    if why is not None:
+        raise _unfit_request(why)
+
+
+def _misfits(envelope: Envelope, described: Described, message: Any) -> Iterator[str | None]:
+    """Yield what is wrong with a request, None for each of its elements that fits."""
+    contents = list(envelope.body.iterchildren(etree.Element))
+    wanted = 0 if message.body is None else len(message.body.type.elements) if message._is_body_wrapped else 1
+    if len(contents) > wanted:
+        yield f"the SOAP body has {len(contents)} elements; the WSDL says {wanted}"
+    yield from (described.content_misfit(each, message) for each in contents)
+    for block in declared_headers(envelope, message):
+        found = described.misfit(without_soap_attributes(block))
+        yield found and f"Header.{found}"
+
+
+def declared_headers(envelope: Envelope, message: Any) -> Iterator[etree._Element]:
+    """Yield the header blocks that the WSDL declares for a message."""
+    names = header_names(message)
+    if envelope.header is not None:
+        yield from (each for each in envelope.header.iterchildren(etree.Element) if each.tag in names)
+
+
+def header_names(message: Any) -> frozenset[str]:
+    """Return the names of the header blocks that the WSDL declares for a message, in Clark notation."""
+    return frozenset(element.qname.text for _, element in message.header.type.elements)
+
+
+def without_soap_attributes(block: etree._Element) -> etree._Element:
+    """Return a header block without the attributes that SOAP gives it, which its schema does not know."""
+    copy = deepcopy(block)
+    for name in list(copy.attrib):
+        if etree.QName(name).namespace in SOAP_NAMESPACES:
+            del copy.attrib[name]
+    return copy
+
+
+def _parsed(envelope: Envelope, described: Described, message: Any) -> tuple[Any, Any]:
+    types, context = described.document.types, XmlParserContext(settings=described.document.settings)
+    body = None
+    if message.body is not None:
+        element = envelope.body if message._is_body_wrapped else envelope.content
+        assert element is not None, "a body that fits the WSDL has it"
+        body = value_of(element, message, context)
+        if isinstance(message.body.type, ComplexType) and not isinstance(body, CompoundValue | None):
+            raise TypeError("its xsi:type is none that goes there")
+    if envelope.header is None:
+        return body, message.header.type()
+    return body, message.header.parse(envelope.header, types, context=context)
+
+
+# What is included, and stays where it is
+
+
+def _mark_included(root: etree._Element, attachments: Attachments) -> dict[bytes, Part]:
+    """Put a short text into the place of each part that is included; it is base64, as zeep and the schema want it.
+
+    Raises:
+        InvalidAttachmentError: a reference that leads nowhere, or something beside it.
+    """
+    secret, marks = uuid4().hex, dict[bytes, Part]()  # so that nobody's content is taken for a mark
+    for include in list(root.iter(XOP_INCLUDE)):
+        attachments.octets_of(include)
+        parent, part = include.getparent(), attachments.find(include.get("href") or "")
+        assert parent is not None, "it stands in an envelope"
+        assert part is not None, "it has octets"
+        mark = f"{secret}:{len(marks)}".encode()
+        marks[mark] = part
+        parent.remove(include)
+        parent.text = b64encode(mark).decode("ascii")
+    return marks
+
+
+def _changer(marks: dict[bytes, Part]) -> Callable[[Any], Any]:
+    return lambda value: marks.get(value, value) if isinstance(value, bytes) else value
+
+
+def reply_with(result: Any, version: SoapVersion, described: Described, operation: Any, *, lazy: bool) -> Reply:
+    """Make the envelope for what a function returned.
+
+    Args:
+        result: it; or a Reply with it and with SOAP headers or attachments.
+        version: of the request.
+        described: the port.
+        operation: zeep's.
+        lazy: do not read attachments to hold them to the schema.
+
+    Raises:
+        SoapFaultError: the function returned one.
+        UsageError: it does not fit the WSDL; the message says where, and what the WSDL says.
+        OSError: an attachment could not be read.
+    """
+    if isinstance(result, SoapFaultError):
+        raise result
+    reply = result if isinstance(result, Reply) else Reply(result)
+    message = operation.output
+    if message is None or message.body is None:
+        return _nothing(reply, version, operation)
+    enclosed = Enclosed(reply.attachments)
+    try:
+        root = _rendered(enclosed, reply, version, message)
+        enclosed.fill_in(root, spelled_out=False)
+        contents = {} if lazy else {each.reference: each for each in enclosed.attachments if each.content_id}
+        problem = misfit(root, message) or _misfit(root, described, message, contents)
+    except zeep.exceptions.ValidationError as error:
+        raise _unfit_answer(operation, str(error), described) from None
+    except (UsageError, OSError):
+        raise
+    except Exception as error:  # zeep's types raise whatever Python does with a value of another type
+        raise _unfit_answer(operation, f"{type(error).__name__}: {error}", described) from None
+    if problem is not None:
+        raise _unfit_answer(operation, problem, described)
+    return Reply(root, enclosed.attachments, properties=reply.properties)
+
+
+def _unfit_answer(operation: Any, why: str, described: Described) -> UsageError:
+    wanted = _signature(operation.output.body, described)
+    return UsageError(
+        f"what the function for {operation.name} returned does not fit the WSDL: {why}; it returns: {wanted}"
+    )
+
+
+def _nothing(reply: Reply, version: SoapVersion, operation: Any) -> Reply:
+    if reply.content is not None:
+        raise UsageError(
+            f"the function for {operation.name} returned {reply.content!r}; by the WSDL nothing is returned"
+        )
+    return Reply(wrap(None, version), reply.attachments, properties=reply.properties)
+
+
+def _rendered(enclosed: Enclosed, reply: Reply, version: SoapVersion, message: Any) -> etree._Element:
+    """Let zeep write the message, and put it into an envelope of the request's version."""
+    arguments, values = _arguments(enclosed.marked(reply.content), message.body.type)
+    headers = dict(reply.headers) if isinstance(reply.headers, Mapping) else list(reply.headers)
+    made = as_envelope(sendable(message).serialize(*arguments, **values, _soapheaders=headers).content)
+    root = wrap(None, version)
+    body = root[0]
+    if made.header is not None:
+        header = etree.Element(etree.QName(version.namespace, "Header"))
+        root.insert(0, header)
+        header.extend(list(made.header))
+    body.extend(list(made.body))
+    if isinstance(message, RpcMessage):  # zeep names the wrapper after the message
+        body[0].tag = etree.QName(etree.QName(body[0]).namespace, f"{message.operation.name}Response").text
+    return root
+
+
+def element_with(
+    element: Any, arguments: Sequence[Any], values: Mapping[str, Any], described: Described, what: str
+) -> etree._Element:
+    """Write an element of the WSDL.
+
+    Args:
+        element: zeep's.
+        arguments, values: what zeep is to write.
+        described: the port.
+        what: it is, for people.
+
+    Raises:
+        UsageError: the values do not fit it.
+    """
+    holder = etree.Element("holder")
+    try:
+        writable = once(element)
+        writable.render(holder, writable(*arguments, **values))
+        problem = described.misfit(holder[0])
+    except Exception as error:  # zeep's types raise whatever Python does with a value of another type
+        raise UsageError(
+            f"{what} does not fit the WSDL: {error}; it takes: {_signature(element, described)}"
+        ) from error
+    if problem is not None:
+        raise UsageError(f"{what} does not fit the WSDL: {problem}; it takes: {_signature(element, described)}")
+    return holder[0]
+
+
+def _signature(element: Any, described: Described) -> str:
+    return str(element.type.signature(schema=described.document.types, standalone=False))
+
+
+def _arguments(value: Any, type_: Any) -> tuple[list[Any], dict[str, Any]]:
+    """Return what zeep writes a message from.
+
+    A message that consists of one element takes its value: the function returns what a zeep client gets.
+    """
+    if not isinstance(type_, ComplexType):
+        return [value], {}
+    names = element_names(type_)
+    if len(names) == 1 and not type_.attributes:
+        return [], {names[0]: value}
+    if isinstance(value, CompoundValue):
+        return [], dict(value.__values__)
+    if value is None or isinstance(value, dict):
+        return [], dict(value or {})
+    raise TypeError(f"it is {value!r}, and not a dict of the elements by name")
+
+
+def _misfit(root: etree._Element, described: Described, message: Any, contents: Mapping[str, Attachment]) -> str | None:
+    envelope = as_envelope(root)
+    for content in envelope.body:
+        element = _spelled_out(content, contents)
+        found = described.content_misfit(element, message)
+        if found is not None:
+            return found
+    found = next((said for each in declared_headers(envelope, message) if (said := described.misfit(each))), None)
+    return found and f"Header.{found}"
+
+
+def _spelled_out(element: etree._Element, contents: Mapping[str, Attachment]) -> etree._Element:
+    """Return a copy with base64 in the place of what is included; the element itself if nothing is.
+
+    What is not in `contents` has some other base64 there.
+    """
+    if next(element.iter(XOP_INCLUDE), None) is None:
+        return element
+    copy = deepcopy(element)
+    for include in list(copy.iter(XOP_INCLUDE)):
+        parent, attachment = include.getparent(), contents.get(include.get("href") or "")
+        assert parent is not None, "Enclosed put it into an element"
+        parent.remove(include)
+        parent.text = "AAAA" if attachment is None else b64encode(attachment.octets()).decode("ascii")
+    return copy

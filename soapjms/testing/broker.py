@@ -1,0 +1,296 @@
+"""The broker that tests use: embedded, ActiveMQ in a container or child process, or one that runs already.
+
+A child process is ActiveMQ Classic, from the folder of one that was unpacked: no Docker is needed. `testcontainers`
+and `docker` are imported only here, and only if a container is asked for. A broker that was started is waited for;
+one that is not available raises an error that says why.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import SystemRandom
+from typing import Any, Final
+from uuid import uuid4
+
+from brokers.connection import Connection
+from brokers.errors import BrokerError
+from brokers.redaction import without_login
+from brokers.schemes import SCHEMES, connect
+from soapjms.protocol.errors import SoapJmsError, UsageError
+from soapjms.protocol.text import shown
+
+POLL: Final = 0.1
+LOG_LINES: Final = 30
+
+
+class BrokerNotAvailableError(SoapJmsError):
+    """The broker that the tests ask for cannot be had; the message says why and what to do."""
+
+
+def wait_for(url: str, timeout: float, log: Callable[[], str], is_running: Callable[[], bool] = lambda: True) -> None:
+    """Return once a broker lets us in.
+
+    Args:
+        url: of the broker.
+        timeout: seconds that it may take.
+        log: returns what it has written, whose end goes into the error.
+        is_running: says whether there is still something to wait for.
+
+    Raises:
+        BrokerNotAvailableError: it did not in time, or has ended.
+    """
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            connect(url, timeout=5).close()
+            return
+        except BrokerError as error:
+            has_ended = not is_running()  # asked before the log is read, which then is whole
+            named, told = without_login(url), "\n".join(log().splitlines()[-LOG_LINES:])
+            if has_ended:
+                raise BrokerNotAvailableError(f"the broker for {named} ended before it was ready\n{told}") from error
+            if time.monotonic() > deadline:
+                raise BrokerNotAvailableError(
+                    f"the broker at {named} was not ready after {timeout:g} s: {error}\n{told}"
+                ) from error
+        time.sleep(POLL)
+
+
+BROKER: Final = "broker:({})?persistent=false&useJmx=false&schedulerSupport=false"
+"""All in memory, and at an address of this machine only: for anybody on it, whatever user and password."""
+
+MAIN: Final = "org.apache.activemq.console.Main"
+PORTS: Final = range(10_000, 20_000)
+"""Below what systems give to clients, and to whoever asks for any port: nobody has them before they are listened at."""
+
+ATTEMPTS: Final = 20
+START_TIMEOUT: Final = 90.0
+END_TIMEOUT: Final = 10.0
+"""Seconds that it has to end by itself."""
+
+
+@contextmanager
+def activemq(folder: str) -> Iterator[str]:
+    """Run the ActiveMQ of a folder while a `with` statement lasts, on a free port, and return its URL.
+
+    Raises:
+        BrokerNotAvailableError: there is none in the folder, or no Java; or the broker does not start.
+    """
+    url = f"stomp://127.0.0.1:{_free_port()}"
+    command = [_java(folder), "-cp", _class_path(Path(folder)), MAIN, "start", BROKER.format(url)]
+    with tempfile.TemporaryDirectory(prefix="soapjms-activemq-", ignore_cleanup_errors=True) as own:
+        log = Path(own) / "log"
+        with (
+            log.open("wb") as output,
+            subprocess.Popen(command, cwd=own, stdin=subprocess.DEVNULL, stdout=output, stderr=output) as child,  # noqa: S603  # the user's own
+        ):
+            try:
+                wait_for(url, START_TIMEOUT, lambda: log.read_text("utf-8", "replace"), lambda: child.poll() is None)
+                yield url
+            finally:
+                _end(child)
+
+
+def _free_port() -> int:
+    """Return a port that nobody has now; who takes it before the broker does makes that say so."""
+    for each in SystemRandom().sample(PORTS, ATTEMPTS):
+        with suppress(OSError), socket.create_server(("127.0.0.1", each)):  # somebody has it
+            return each
+    raise BrokerNotAvailableError(f"of {ATTEMPTS} ports from {PORTS.start} on none is free")
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    child.terminate()
+    try:
+        child.wait(END_TIMEOUT)
+    except subprocess.TimeoutExpired:
+        child.kill()
+
+
+def _java(folder: str) -> str:
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
+    if found is None:
+        where = f"JAVA_HOME is {home}, which has no bin/java" if home else "there is no java on the path"
+        raise BrokerNotAvailableError(f"the tests need the ActiveMQ in {folder}, and {where}")
+    return found
+
+
+def _class_path(folder: Path) -> str:
+    places = [each for each in (folder, folder / "lib", folder / "lib" / "optional") if any(each.glob("*.jar"))]
+    if not any(next(each.glob("activemq-broker-*.jar"), None) for each in places):
+        raise BrokerNotAvailableError(
+            f"the tests need the ActiveMQ in {folder}, and neither there nor in its lib/ is an activemq-broker-*.jar; "
+            "name the folder of an ActiveMQ Classic that was unpacked"
+        )
+    return os.pathsep.join(f"{each.absolute()}{os.sep}*" for each in places)
+
+
+IMAGE: Final = "apache/activemq-classic:6.1.8"
+STOMP_PORT: Final = 61613
+LOGIN: Final = "admin:admin"
+"""User and password as the image has them; its port is open to this machine only."""
+"""Seconds from the start of the container, its image already there, until it lets us in."""
+
+EMBEDDED: Final = "embedded"
+CONTAINER: Final = "container"
+AUTO: Final = "auto"
+PROCESS: Final = "process"
+"""Before a colon and a folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerInUse:
+    """A broker for tests.
+
+    Attributes:
+        url: for `soapjms.connect`, in this process; that of a real broker for any.
+        description: which it is, without a password.
+        is_embedded: it lives in this process and has nothing in it but what the tests put there.
+    """
+
+    url: str = field(repr=False)
+    description: str
+    is_embedded: bool = False
+
+    def connect(self, **options: Any) -> Connection:
+        """Make a connection, which is the caller's to close; see `soapjms.connect`."""
+        return connect(self.url, **options)
+
+
+def checked(choice: str) -> str:
+    """Return what a user says to choose a broker.
+
+    Raises:
+        UsageError: it is neither one of the words nor a URL that an adapter serves.
+    """
+    scheme, colon, rest = choice.partition(":")
+    if choice in (EMBEDDED, CONTAINER, AUTO) or (colon and scheme.lower() in SCHEMES) or (scheme == PROCESS and rest):
+        return choice
+    raise UsageError(
+        # not shown as a whole: it may hold a password
+        f"the broker for tests begins with {shown(scheme.lower())}; accepted are {EMBEDDED}, {CONTAINER} (ActiveMQ, "
+        f"with Docker), {AUTO} (a container if Docker answers, else embedded), {PROCESS}:FOLDER (the ActiveMQ that was "
+        f"unpacked there, with Java), or the URL of one, which begins with "
+        f"{', '.join(f'{each}:' for each in SCHEMES)}"
+    )
+
+
+def decided(choice: str) -> tuple[str, str]:
+    """Return what `auto` means on this machine, and why; another choice as it is, without a reason."""
+    if choice != AUTO:
+        return choice, ""
+    problem = docker_problem()
+    return (CONTAINER, "auto, as Docker answers") if problem is None else (EMBEDDED, f"auto, as {problem}")
+
+
+def running(choice: str) -> AbstractContextManager[BrokerInUse]:
+    """Have a broker while a `with` statement lasts: `embedded`, in a `container`, a child process
+    (`process:FOLDER`), or that of a URL.
+
+    Raises (on entering):
+        BrokerNotAvailableError: it cannot be had.
+    """
+    starts: dict[str, Callable[[], AbstractContextManager[BrokerInUse]]] = {EMBEDDED: embedded, CONTAINER: container}
+    if choice in starts:
+        return starts[choice]()
+    kind, _, folder = choice.partition(":")
+    return process(folder) if kind == PROCESS else given(choice)
+
+
+@contextmanager
+def embedded() -> Iterator[BrokerInUse]:
+    """Have a broker in this process which nobody else uses; it holds nothing yet, and forgets all in the end."""
+    url = f"embedded:soapjms-test-{uuid4().hex}"
+    with connect(url):  # it lives as long as a connection does
+        yield BrokerInUse(url, "the embedded broker", is_embedded=True)
+
+
+@contextmanager
+def given(url: str) -> Iterator[BrokerInUse]:
+    """Use a broker that runs already.
+
+    Raises:
+        BrokerNotAvailableError: nobody answers there, or does not let us in.
+    """
+    named = without_login(url)
+    try:
+        with connect(url) as connection:
+            title = connection.capabilities.broker
+    except (BrokerError, ImportError) as error:
+        raise BrokerNotAvailableError(f"the tests are to use the broker at {named}: {error}") from error
+    yield BrokerInUse(url, f"{title} at {named}", is_embedded=url.startswith("embedded:"))
+
+
+@contextmanager
+def process(folder: str) -> Iterator[BrokerInUse]:
+    """Run the ActiveMQ Classic that was unpacked in a folder, on a free port of this machine, all in memory.
+
+    Raises:
+        BrokerNotAvailableError: it is not there, or there is no Java, or it does not start.
+    """
+    with activemq(folder) as url:
+        yield BrokerInUse(url, f"ActiveMQ of {folder}, a child process at {url}")
+
+
+@contextmanager
+def container() -> Iterator[BrokerInUse]:
+    """Run ActiveMQ Classic in a container, on a free port of this machine; pulling the image may take its time.
+
+    Raises:
+        BrokerNotAvailableError: there is no Docker engine, or the broker does not start.
+    """
+    problem = docker_problem()
+    if problem is not None:
+        raise BrokerNotAvailableError(
+            f"the tests need ActiveMQ in a container, and {problem}. "
+            "Start Docker, or name the folder of an ActiveMQ that was unpacked, --soapjms-broker=process:FOLDER, "
+            f"or give the URL of a broker: --soapjms-broker=stomp://USER:PASSWORD@HOST:{STOMP_PORT}"
+        )
+    from testcontainers.core.container import DockerContainer
+
+    box: Any = DockerContainer(IMAGE).with_exposed_ports(STOMP_PORT)
+    with box:
+        host, port = box.get_container_host_ip(), int(box.get_exposed_port(STOMP_PORT))
+        url = f"stomp://{LOGIN}@{host}:{port}"
+        wait_for(url, START_TIMEOUT, lambda: b"".join(box.get_logs()).decode("utf-8", "replace"))
+        yield BrokerInUse(url, f"ActiveMQ in a container of {IMAGE}, port {port}")
+
+
+def docker_problem() -> str | None:
+    """Say why no container can be started, None if it can."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        problem = _docker_problem()
+        gc.collect()  # where nobody answers, the library leaves its socket to the collector, which warns of that
+    return problem
+
+
+def _docker_problem() -> str | None:
+    try:
+        import docker
+        import testcontainers  # noqa: F401  found now, or the reason is not told before the first test
+    except ImportError as error:
+        return f"a library is missing ({error}): pip install 'soapjms[testing]'"
+    try:
+        client = docker.from_env(timeout=10)
+    except docker.errors.DockerException as error:
+        return f"no Docker engine answers ({error})"
+    try:
+        client.ping()
+    except (docker.errors.DockerException, OSError) as error:
+        return f"no Docker engine answers ({error})"
+    finally:
+        client.close()
+    return None

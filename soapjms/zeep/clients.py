@@ -1,0 +1,368 @@
+"""Where a transport's calls go: a `soapjms.Client` per port and address, with time-outs, waiting and asyncio.
+
+From asyncio a call is sent on a thread, as a broker may hold up a sender, and within the time that the call has. The
+threads are the transport's own: those of the loop are everybody's, and others look up host names with them. No WSDL
+and no XML in here: what is sent is an envelope, what comes back a `Response`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from functools import partial
+from threading import Lock
+from time import monotonic
+from types import MappingProxyType
+from typing import Any, Final, Self, TypeVar
+
+from lxml import etree
+
+from brokers.connection import Connection
+from brokers.message import MessageType
+from brokers.naming import Names
+from brokers.threads.thread import Pool
+from soapjms.capture.recorder import Recorder
+from soapjms.client.call import OutgoingCall, Response, checked_call, checked_response
+from soapjms.client.client import DEFAULT_DEADLINE, DEFAULT_TIMEOUT, Client
+from soapjms.client.replies import ReplyStrategy, reply_strategy
+from soapjms.middleware import around_async, is_coroutine, middleware_given
+from soapjms.observing import Observer, observers_given
+from soapjms.protocol.attachments import Attachment
+from soapjms.protocol.errors import CallFailedError, CallTimeoutError, SendOutcome, UsageError
+from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
+from soapjms.protocol.names import AUTO, DEFAULT_PROFILE, FailureReason, Profile
+from soapjms.protocol.values import Value
+from soapjms.protocol.wsdl import Port
+from soapjms.validation import connection_to, edition, finite, payload_type
+from soapjms.zeep.errors import failure
+
+T = TypeVar("T")
+
+THREADS: Final = 32
+"""How many messages of one transport are being sent at a time; others wait for their turn."""
+
+PATIENCE: Final = 0.5
+"""Seconds after which who sends and should have given up by itself is not waited for any more."""
+
+
+class SendingThreads:
+    """Threads of one transport, begun when they are needed. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._executor: Pool | None = None
+        self._closed = False
+
+    async def run(
+        self, send: Callable[[float], T], seconds: float, forget: Callable[[T], object] = lambda _: None
+    ) -> T:
+        """Send something without holding up the loop, and return what `send` returns.
+
+        Args:
+            send: gets the seconds that are left when its turn comes, and lasts no longer unless the broker holds it up.
+            seconds: for the turn and the sending together.
+            forget: gets what `send` returns where nobody waits for it any more.
+
+        Raises:
+            CallTimeoutError: nothing was sent in time, or the broker holds up who sends.
+            CallFailedError: the transport was closed before.
+            UsageError: the transport is closed.
+        """
+        promised: Future[T] = Future()
+        self._queue(partial(self._run, send, monotonic() + seconds, promised))
+        try:
+            async with asyncio.timeout(seconds + PATIENCE) as limit:
+                return await asyncio.wrap_future(promised)
+        except BaseException as error:
+            promised.add_done_callback(lambda done: _forget(done, forget))  # a thread may be at it
+            if isinstance(error, TimeoutError) and limit.expired():
+                raise CallTimeoutError(
+                    f"the broker took nothing within {seconds:g} s; whether it has the message is not known",
+                    FailureReason.RECEPTION_FAILURE,
+                ) from None
+            raise
+
+    def close(self) -> None:
+        """Send nothing more: what waits for its turn fails. Idempotent."""
+        with self._lock:
+            self._closed = True
+            if self._executor is not None:
+                self._executor.shutdown(wait=False)
+
+    def _queue(self, run: Callable[[], None]) -> None:
+        with self._lock:
+            if self._closed:
+                raise UsageError("the transport is closed; make another")
+            if self._executor is None:
+                self._executor = Pool(THREADS, "soapjms-zeep")
+            self._executor.submit(run)
+
+    def _run(self, send: Callable[[float], T], due: float, promised: Future[T]) -> None:
+        if not promised.set_running_or_notify_cancel():
+            return
+        try:
+            left = due - monotonic()
+            if self._closed or left <= 0:
+                why = "the transport was closed" if self._closed else "those before it took all the time"
+                kind = CallFailedError if self._closed else CallTimeoutError
+                raise kind(f"nothing was sent: {why}", FailureReason.TRANSMISSION_FAILURE, SendOutcome.NOT_SENT)
+            result = send(left)
+        except BaseException as error:
+            promised.set_exception(error)
+        else:
+            promised.set_result(result)
+
+
+def _forget(done: Future[T], forget: Callable[[T], object]) -> None:
+    if not done.cancelled() and done.exception() is None:
+        forget(done.result())
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """One request or one-way message, ready to be sent.
+
+    Attributes:
+        client: of the place that it goes to.
+        envelope: what is sent.
+        soap_action: SOAPJMS_soapAction, None for what the properties give.
+        attachments: what goes along.
+        one_way: nobody answers.
+        operation: its name.
+        retry_of: how the try before this failed; None for the first.
+    """
+
+    client: Client
+    envelope: etree._Element
+    soap_action: str | None
+    attachments: Sequence[Attachment]
+    one_way: bool
+    operation: str = ""
+    retry_of: CallFailedError | None = None
+
+
+class Endpoints:
+    """The places that calls go to, each with a client that is made when it is first needed. Thread-safe.
+
+    Args:
+        connection: to the broker; stays the caller's to close.
+        operation_timeout: seconds that a call waits for its response; always finite.
+        profile: the edition to write by; "auto" for that of a WSDL's port, and the default where there is none.
+        middleware: functions around each call, the outermost first: plain ones, or `async def` for an AsyncClient.
+        properties, message_type, replies, names, addressing, recorder, observer, limits: see `soapjms.Client`.
+
+    Raises:
+        UsageError: an argument is not as it must be.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        operation_timeout: float = DEFAULT_TIMEOUT,
+        properties: Mapping[str, Value] = MappingProxyType({}),
+        profile: Profile | str = AUTO,
+        message_type: MessageType = MessageType.BYTES,
+        replies: ReplyStrategy | str | None = None,
+        names: Names | None = None,
+        middleware: Iterable[Callable[..., Any]] = (),
+        addressing: bool = False,
+        recorder: Recorder | None = None,
+        observer: Observer | Iterable[Observer] | None = None,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        self._connection = connection_to(connection)
+        self.operation_timeout = finite(operation_timeout)
+        self._profile = None if profile == AUTO else edition(profile, "")
+        self._middleware = middleware_given(middleware)
+        self.addressing = addressing
+        self._is_async = any(map(is_coroutine, self._middleware))
+        self._options = {
+            "middleware": () if self._is_async else self._middleware,
+            "properties": dict(properties),
+            "message_type": payload_type(message_type),
+            "replies": reply_strategy(replies),
+            "names": names,
+            "addressing": addressing,
+            "recorder": recorder,
+            "observer": observers_given(observer),
+            "limits": limits,
+        }
+        self.check_middleware(is_async=self._is_async)  # so all of it is of one kind
+        self._lock = Lock()
+        self._threads = SendingThreads()
+        self._clients: dict[str | Port, Client] = {}
+        self._closed = False
+        self._timeout: ContextVar[float] = ContextVar("soapjms.zeep.timeout")
+
+    def client_of(self, place: str | Port) -> Client:
+        """Return the client of a `jms:` URI or a port, made when it is first asked for, and kept until `close`.
+
+        Raises:
+            InvalidUriError, InvalidWsdlError, InvalidPropertyError, NameNotFoundError: it cannot be called.
+            UsageError: the transport is closed.
+        """
+        with self._lock:
+            if self._closed:
+                raise UsageError("the transport is closed; make another")
+            if place not in self._clients:
+                profile = self._profile or (place.profile if isinstance(place, Port) else None) or DEFAULT_PROFILE
+                self._clients[place] = Client(self._connection, place, profile=profile, **self._options)  # type: ignore[arg-type]
+            return self._clients[place]
+
+    @contextmanager
+    def settings(self, timeout: float | None = None) -> Iterator[None]:
+        """Change the time-out of the calls inside a `with`: of this thread, or this asyncio task, alone.
+
+        Args:
+            timeout: seconds; None for `operation_timeout`.
+
+        Raises:
+            UsageError: it is no positive, finite number.
+        """
+        token = self._timeout.set(self.operation_timeout if timeout is None else finite(timeout))
+        try:
+            yield
+        finally:
+            self._timeout.reset(token)
+
+    @property
+    def _seconds(self) -> float:
+        return self._timeout.get(self.operation_timeout)
+
+    def check_middleware(self, *, is_async: bool) -> None:
+        """See that the middleware goes with how calls are made.
+
+        Raises:
+            UsageError: plain functions for asyncio, which they would hold up, or `async def` without it.
+        """
+        for each in self._middleware:
+            if is_coroutine(each) is not is_async:
+                wanted = "async def functions" if is_async else "plain functions; async def is for an AsyncClient"
+                raise UsageError(f"the middleware {each!r} does not fit: around such calls are {wanted}")
+
+    # Calling
+
+    def call(self, outgoing: Outgoing) -> Response | None:
+        """Send something, and wait for its response; None for a one-way message, which the broker has then.
+
+        Raises:
+            JmsTimeoutError: no correlated response came in time.
+            JmsTransportError: it could not be sent, or what came back is no SOAP envelope.
+        """
+        self.check_middleware(is_async=False)
+        try:
+            if self._middleware:
+                return outgoing.client.run(self._outgoing_call(outgoing))
+            if outgoing.one_way:
+                _send(outgoing, self._seconds)
+                return None
+            return outgoing.client.call(
+                outgoing.envelope,
+                soap_action=outgoing.soap_action,
+                timeout=self._seconds,
+                attachments=outgoing.attachments,
+                retry_of=outgoing.retry_of,
+            )
+        except CallFailedError as error:
+            raise failure(error) from error
+
+    async def call_async(self, outgoing: Outgoing) -> Response | None:
+        """Do the same without holding up the loop. A task that is cancelled meanwhile leaves nothing behind.
+
+        Raises:
+            JmsTimeoutError, JmsTransportError: see `call`.
+        """
+        self.check_middleware(is_async=True)
+        try:
+            if self._middleware:
+                checked = partial(checked_response, one_way=outgoing.one_way)
+                last = partial(self._last, outgoing.client)
+                return await around_async(self._middleware, last, checked)(self._outgoing_call(outgoing))
+            if outgoing.one_way:
+                await self._threads.run(partial(_send, outgoing), self._seconds)
+                return None
+            return await self._awaited(partial(_begin, outgoing), self._seconds)
+        except CallFailedError as error:
+            raise failure(error) from error
+
+    def _outgoing_call(self, outgoing: Outgoing) -> OutgoingCall:
+        """Make what middleware gets."""
+        return outgoing.client.outgoing(
+            outgoing.envelope,
+            soap_action=outgoing.soap_action,
+            operation=outgoing.operation,
+            timeout=self._seconds,
+            attachments=outgoing.attachments,
+            one_way=outgoing.one_way,
+            retry_of=outgoing.retry_of,
+        )
+
+    async def _last(self, client: Client, given: OutgoingCall) -> Response | None:
+        """Do what is inside of all middleware."""
+        call = checked_call(given)
+        if call.one_way:
+            await self._threads.run(lambda left: client.post(replace(call, timeout=left)), call.timeout)
+            return None
+        return await self._awaited(lambda left: client.begin(replace(call, timeout=left)), call.timeout)
+
+    async def _awaited(self, begin: Callable[[float], Future[Response]], seconds: float) -> Response:
+        """Send a request, and wait for its response, for so many seconds in all."""
+        submitted = await self._threads.run(begin, seconds, forget=lambda left: left.cancel())
+        return await asyncio.wrap_future(submitted)
+
+    # Life
+
+    def close(self, deadline: float = DEFAULT_DEADLINE) -> None:
+        """Stop listening for replies within `deadline` seconds; calls under way fail. The connection stays open.
+
+        Idempotent. See `soapjms.Client.close`.
+        """
+        until = monotonic() + deadline
+        with self._lock:
+            self._closed = True
+            clients = list(self._clients.values())
+            self._clients.clear()
+        self._threads.close()
+        for client in clients:
+            client.close(max(0.0, until - monotonic()))
+
+    async def aclose(self) -> None:
+        """Do the same without holding up the loop."""
+        await asyncio.to_thread(self.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
+        await self.aclose()
+
+
+def _send(outgoing: Outgoing, seconds: float) -> None:
+    outgoing.client.send(
+        outgoing.envelope,
+        soap_action=outgoing.soap_action,
+        timeout=seconds,
+        attachments=outgoing.attachments,
+        retry_of=outgoing.retry_of,
+    )
+
+
+def _begin(outgoing: Outgoing, seconds: float) -> Future[Response]:
+    return outgoing.client.submit(
+        outgoing.envelope,
+        soap_action=outgoing.soap_action,
+        timeout=seconds,
+        attachments=outgoing.attachments,
+        retry_of=outgoing.retry_of,
+    )
