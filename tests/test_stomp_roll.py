@@ -6,6 +6,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
@@ -128,7 +129,8 @@ class TestDispatcher:
             assert [text_of(client.call(envelope(f"{number}"))) for number in range(9)] == [
                 f"Hello {number}" for number in range(9)
             ]
-            assert registry.get_sample_value("soapjms_service_subscriptions", labels) == WORKERS
+            told = partial(registry.get_sample_value, "soapjms_service_subscriptions", labels)
+            eventually(lambda: told() == WORKERS, "the metrics say so too")
             assert connection.generation == 1
 
     @pytest.mark.parametrize("transactional", [True, False], ids=["transactions", "without"])

@@ -125,6 +125,7 @@ class Deadlines:
                 function()
             except Exception:
                 log.exception("a function that was due failed")
+            del due, function  # what they hold may be large, and the next one long in coming
 
     def _wait(self) -> float | None:
         """Return the seconds until the first deadline, 0 if it has passed, None where there is none."""
