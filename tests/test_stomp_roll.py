@@ -6,8 +6,8 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterator
-from functools import partial
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Event
