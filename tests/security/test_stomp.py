@@ -20,7 +20,7 @@ import brokers
 from brokers import ConnectionState, Message, MessageType, queue
 from brokers.message import Properties, Property, PropertyType
 from brokers.stomp.dialect import ARTEMIS
-from brokers.stomp.frames import dead_letter
+from brokers.stomp.frames import dead_letter, refusal
 
 MIB = 1 << 20
 LARGE = 300
@@ -307,3 +307,11 @@ def test_dead_letter_that_is_there(name: str, artemis: RealBroker) -> None:
 def labelled(name: str, more: Properties) -> Message:
     """Make a message with properties."""
     return Message(message_type=MessageType.BYTES, body=b"x", destination=queue(name), properties=more)
+
+
+@pytest.mark.parametrize("kind", [brokers.BrokerError, brokers.ConnectionLostError, brokers.SendFailedError])
+def test_what_a_peer_says_does_nothing_to_a_terminal(kind: type[brokers.BrokerError]) -> None:
+    """An error shows escape sequences and the like by their codes, whichever transport they came by."""
+    said = refusal({}, "\x1b[31mred\x07\u202e tèxt".encode())
+    assert str(said) == r"the broker refused: \x1b[31mred\x07\u202e tèxt"
+    assert str(kind(f"it said: \x9b2J{said}")) == rf"it said: \x9b2J{said}"
