@@ -107,7 +107,7 @@ class Queues:
         try:
             if is_in:
                 client.login("alice", listen=False)
-            with suppress(ConnectionError):
+            with suppress(OSError):  # the server has hung up
                 for each in said:
                     client.send(each)
                 client.socket.shutdown(socket.SHUT_RDWR if is_cut else socket.SHUT_WR)
