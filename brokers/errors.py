@@ -3,16 +3,17 @@
 Every adapter maps its own library's errors to these in one place; nobody above an adapter sees a foreign error.
 """
 
+from __future__ import annotations
+
+from brokers.redaction import visible
+
 
 class BrokerError(Exception):
     """Anything that went wrong with a broker or with the way to it."""
 
     def __str__(self) -> str:
         """Return the text. What a peer said may be in it, so what a terminal would act on is escaped."""
-        text = super().__str__()
-        if text.isprintable():
-            return text
-        return "".join(each if each.isprintable() or each == "\n" else repr(each)[1:-1] for each in text)
+        return "\n".join(map(visible, super().__str__().split("\n")))
 
 
 class ConnectionFailedError(BrokerError):

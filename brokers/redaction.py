@@ -1,4 +1,4 @@
-"""What of a URL may be shown: of a broker, a file or a page, right or mistyped, whoever gave it.
+"""What may be shown of somebody else's text: a URL without its login, a line without what a terminal would act on.
 
 Every text that repeats a URL (errors, logs, output) takes it from here. It takes time in proportion to the text, which
 a peer may have written.
@@ -77,3 +77,10 @@ def _without_login_of_word(word: str) -> str:
 def _before_last_at(text: str) -> str:
     at = text.rfind("@")
     return text if at == -1 else HIDDEN + text[at:]
+
+
+def visible(text: str) -> str:
+    """Show a text with what a terminal would act on, or nobody would see, as escapes."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)

@@ -38,6 +38,7 @@ class Waker:
         self._near, self._far = socket.socketpair()
         self._near.setblocking(False)
         self._far.setblocking(False)
+        self._noted = bytearray(4096)  # kept, as none may be had where there is no memory
 
     def fileno(self) -> int:
         """Say what to wait for."""
@@ -52,14 +53,14 @@ class Waker:
         """Have the thread wait for nothing but to be woken, so many seconds at most; that it was is not noted."""
         with suppress(OSError):  # it is gone, or the time is over
             self._far.settimeout(seconds)
-            self._far.recv(1, socket.MSG_PEEK)
+            self._far.recv_into(self._noted, 1, socket.MSG_PEEK)
         with suppress(OSError):
             self._far.setblocking(False)
 
     def rest(self) -> None:
         """Note that the thread is awake."""
         with suppress(OSError):
-            self._far.recv(4096)
+            self._far.recv_into(self._noted)
 
     def close(self) -> None:
         """Let go of both."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from brokers.redaction import visible
+
 LONGEST_SHOWN: Final = 300
 
 
@@ -14,10 +16,7 @@ def shown(value: object) -> str:
 
 def named(value: object) -> str:
     """Return what has a peer's words in it without quotes: what does not print as escapes, and cut where it is long."""
-    text = _cut(str(value))
-    if text.isprintable():
-        return text
-    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
+    return visible(_cut(str(value)))
 
 
 def _cut(text: str) -> str:

@@ -22,7 +22,7 @@ from soapjms.protocol.errors import InvalidRecordError, UsageError
 from soapjms.protocol.exchange import Exchange, exchanges_of
 from soapjms.protocol.names import DEFAULT_PROFILE, Profile
 from soapjms.protocol.record import Record, from_json
-from soapjms.protocol.uri.redact import visible
+from soapjms.protocol.uri import visible
 from soapjms.validation import edition
 
 PATIENCE: Final = 5.0

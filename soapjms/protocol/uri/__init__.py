@@ -7,11 +7,12 @@ builds and compares, `iri.py` converts from and to IRIs. Nothing here looks a na
 Spec: RFC 6167; draft-merrick-jms-uri-03; RFC 3986; RFC 3987.
 """
 
+from brokers.redaction import visible
 from soapjms.protocol.uri.findings import FINDINGS, Finding, Mode, Severity
 from soapjms.protocol.uri.iri import from_iri, to_iri
 from soapjms.protocol.uri.model import KNOWN_VARIANTS, JmsUri, Parameter, fits_long
 from soapjms.protocol.uri.parser import KEPT, parse, read
-from soapjms.protocol.uri.redact import REDACTED, visible
+from soapjms.protocol.uri.redact import REDACTED
 from soapjms.protocol.uri.write import build, canonical, checked, equivalent_destination, escape, rewrite
 
 __all__ = [

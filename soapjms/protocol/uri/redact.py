@@ -41,10 +41,3 @@ def without_user_info(text: str) -> str:
 def quoted(text: str) -> str:
     """Quote what was seen for a finding's text: cut if long, control and invisible characters as escapes."""
     return repr(text) if len(text) <= LONGEST else f"{text[:LONGEST]!r}…"
-
-
-def visible(text: str) -> str:
-    """Show a text with what a terminal would act on, or nobody would see, as escapes."""
-    if text.isprintable():
-        return text
-    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)

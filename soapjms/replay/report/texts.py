@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Final
 
-from soapjms.protocol.uri import redact
+from soapjms.protocol import uri
 
 LONGEST: Final = 600
 """Characters of one text that the report shows."""
@@ -25,14 +25,14 @@ UNITS: Final = (
 def visible(text: object) -> str:
     """Show a text of a log: control characters and those that turn the direction of writing as escapes; cut if long."""
     characters = str(text)
-    shown = redact.visible(characters[:LONGEST])
+    shown = uri.visible(characters[:LONGEST])
     return shown if len(characters) <= LONGEST else f"{shown}… ({len(characters) - LONGEST} more characters)"
 
 
 def visible_lines(text: str) -> str:
     """Show a body likewise, with its line ends."""
     lines = text.splitlines()
-    shown = [redact.visible(line.replace("\t", "    ")) for line in lines[:LINES]]
+    shown = [uri.visible(line.replace("\t", "    ")) for line in lines[:LINES]]
     return "\n".join(shown if len(lines) <= LINES else [*shown, f"… ({len(lines) - LINES} more lines)"])
 
 
