@@ -29,7 +29,7 @@ from brokers.stomp.session import pack
 from soapjms.protocol.assertions import Setting
 from soapjms.protocol.names import DEFAULT_PROFILE
 from soapjms.protocol.responding import RequestAccepted, RespondingNode
-from soapjms.service.request import Context
+from soapjms.service.request import Request
 
 HEADERS = {
     "SOAPJMS_requestURI": "jms:queue:safety.plain",
@@ -70,7 +70,7 @@ def stages() -> dict[str, Callable[[], Any]]:
         return node, event
 
     event = judged()[1]
-    answer = service.perform(event, Context()).prepared.envelope
+    answer = service.perform(Request.of(event)).prepared.envelope
     response = judged()[0].respond(answer)
 
     def answered() -> None:
@@ -83,7 +83,7 @@ def stages() -> dict[str, Callable[[], Any]]:
         "message made of it": lambda: from_frame(frame.headers, frame.body),
         JUDGED: judged,
         ANSWERED: lambda: judged()[0].respond(answer),
-        "function found and run": lambda: service.perform(event, Context()),
+        "function found and run": lambda: service.perform(Request.of(event)),
         "frame made of the answer": answered,
         "acknowledgement made": lambda: pack("ACK", acknowledgement(frame.headers, ACTIVEMQ_CLASSIC)),
         STOMP_PY: lambda: parse_frame(octets[:-1]),

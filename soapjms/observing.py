@@ -274,8 +274,9 @@ class Observed:
         return found
 
     @contextmanager
-    def working(self) -> Iterator[None]:
+    def working(self, *, redelivered: bool) -> Iterator[None]:
         """Run what is within as the observers want it, who cannot keep it from running."""
+        self.redelivered = redelivered
         within = [(each, self._guard.call(each, entered, each)) for each in self._observations]
         try:
             yield

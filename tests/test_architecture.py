@@ -5,14 +5,12 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from imports import PRODUCT, ROOT, circles, graph, imports_of, tree_of
 
-ROOT = Path(__file__).parent.parent
 PROTOCOL = ROOT / "soapjms" / "protocol"
-PRODUCT = sorted(path for name in ("brokers", "soapjms") for path in (ROOT / name).rglob("*.py"))
 PURE = [path for path in PRODUCT if path.is_relative_to(PROTOCOL)]
 
 ORDER = (
@@ -35,27 +33,6 @@ IMPURE_NAMES = frozenset({"open", "print", "input", "now", "utcnow", "today", "e
 def name_of(path: Path) -> str:
     """Return the file as people name it: relative to the repository."""
     return path.relative_to(ROOT).as_posix()
-
-
-def tree_of(path: Path) -> ast.Module:
-    """Parse a file."""
-    return ast.parse(path.read_text("utf-8"), str(path))
-
-
-def imports_of(path: Path) -> Iterator[tuple[str, int]]:
-    """Yield the module that each import of a file names, and how many dots stand before it.
-
-    `from package import name` names `package.name` where that is a module of ours.
-    """
-    for node in ast.walk(tree_of(path)):
-        if isinstance(node, ast.Import):
-            yield from ((each.name, 0) for each in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            module = node.module or ""
-            for each in node.names:
-                inner = ROOT.joinpath(*module.split("."), each.name)
-                is_module = inner.is_dir() or inner.with_suffix(".py").exists()
-                yield (f"{module}.{each.name}" if is_module else module), node.level
 
 
 def test_there_is_something_to_check() -> None:
@@ -173,15 +150,7 @@ def test_a_file_imports_only_files_above_it(path: Path) -> None:
 
 def test_no_module_imports_itself_by_a_detour() -> None:
     """No circle of imports anywhere, those within functions and for types included."""
-    names = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in PRODUCT}
-    graph = {name: {each for each, _ in imports_of(path)} & names.keys() - {name} for name, path in names.items()}
-    while graph:  # take away what imports nothing that is left, and what nothing that is left imports
-        imported = set().union(*graph.values())
-        spare = {name for name, wanted in graph.items() if not wanted or name not in imported}
-        if not spare:
-            break
-        graph = {name: wanted - spare for name, wanted in graph.items() if name not in spare}
-    assert graph == {}
+    assert circles(graph()) == {}
 
 
 FLAT = (

@@ -35,7 +35,6 @@ from soapjms import Client, Dispatcher, Policy, Prepared, Request, Service, Serv
 from soapjms.cli.commands import soapjms as command
 from soapjms.protocol.envelope import Fault, as_envelope, read_fault
 from soapjms.security import DIGEST, TEXT, WSSE, WSU, Nonces, UsernameTokens, refused
-from soapjms.service.request import Context
 
 URI = "jms:queue:greeter"
 NOW = 1_700_000_000.0
@@ -86,9 +85,9 @@ def tokens(**options: Any) -> UsernameTokens:
     return UsernameTokens(PASSWORDS, **{"clock": lambda: NOW} | options)
 
 
-def ask(made: Service, body: bytes, version: SoapVersion = SOAP_11, context: Context | None = None) -> str | Fault:
+def ask(made: Service, body: bytes, version: SoapVersion = SOAP_11, **delivered: Any) -> str | Fault:
     """Return what a service answers: its text, or a fault."""
-    found = as_envelope(made.answer(accepted(version, body=body), context)[0])
+    found = as_envelope(made.perform(Request.of(accepted(version, body=body), **delivered)).prepared[0])
     fault = read_fault(found)
     assert found.content is not None
     return fault or found.content.text or ""
@@ -304,14 +303,15 @@ class TestDigest:
     def test_delivered_again(self) -> None:
         """The same message delivered again is no replay; a copy is, whatever name its sender gave it."""
         made = service(tokens())
-        for context, taken in (
-            (Context(key=lambda: b"1"), True),
-            (Context(key=lambda: b"1", redelivered=True), True),
-            (Context(key=lambda: b"1"), False),
-            (Context(key=lambda: b"2", redelivered=True), False),
-            (Context(redelivered=True), False),
+        for named, redelivered, taken in (
+            (lambda: b"1", False, True),
+            (lambda: b"1", True, True),
+            (lambda: b"1", False, False),
+            (lambda: b"2", True, False),
+            (lambda: None, True, False),
         ):
-            assert (ask(made, secured(digested()), context=context) == "ann") is taken
+            answer = ask(made, secured(digested()), named=named, redelivered=redelivered)
+            assert (answer == "ann") is taken
 
     def test_copied(self) -> None:
         """What was recorded runs once, also if whoever sends it again gives it the JMSMessageID that it had."""

@@ -15,7 +15,6 @@ from soapjms.protocol import names
 from soapjms.protocol.assertions import Setting
 from soapjms.protocol.envelope import Envelope, Fault, as_envelope, build_fault, read_fault, wrap
 from soapjms.protocol.responding import RequestAccepted, RespondingNode
-from soapjms.service.request import Context
 
 GREET = f"{{{NS}}}greetMe"
 
@@ -131,7 +130,7 @@ class TestRequest:
             properties={names.SOAP_ACTION: '"urn:greet"', names.TARGET_SERVICE: "a", "extra": 7},
             expiration=5,
         )
-        service.answer(event, Context(delivery_count=2, redelivered=True))
+        service.perform(Request.of(event, delivery_count=2, redelivered=True))
         (request,) = seen
         assert request.name == GREET
         assert request.findtext(f"{{{NS}}}name") == "Ann"

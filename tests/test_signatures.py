@@ -27,7 +27,6 @@ from brokers.embedded import Broker
 from soapjms import Attachment, Dispatcher, SoapVersion
 from soapjms.protocol.envelope import as_envelope
 from soapjms.security import WSSE, WSU
-from soapjms.service.request import Context
 from soapjms.signatures import DS, Signatures
 from soapjms.zeep import Signing
 
@@ -118,8 +117,8 @@ class TestTaken:
         body = etree.tostring(ANN.sign(envelope()))
         made = service(signatures())
         for again in (False, True):
-            assert ask(made, body, context=Context(key=lambda: b"1", redelivered=again)) == "ann"
-        copied = ask(made, body, context=Context(key=lambda: b"1"))
+            assert ask(made, body, named=lambda: b"1", redelivered=again) == "ann"
+        copied = ask(made, body, named=lambda: b"1")
         assert not isinstance(copied, str)
         assert refusal(made, body) == ("FailedAuthentication", "the signature was used before")
         root = etree.fromstring(envelope())

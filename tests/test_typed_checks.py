@@ -14,7 +14,7 @@ from typed_kit import CODE, NS, answer_to, fault_to, shop, shop_wsdl
 
 from soapjms import InvalidWsdlError, Reply, Service, SoapVersion
 from soapjms.protocol.envelope import as_envelope, read_fault
-from soapjms.service.request import Context
+from soapjms.service.request import Request
 from soapjms.service.typed import TypedService
 
 ITEM = "<item><article>A1</article><pieces>2</pieces></item>"
@@ -145,7 +145,7 @@ def test_a_failure_is_one(tmp_path: Path) -> None:
     """Policies hold for it."""
     body = f'<e:Envelope xmlns:e="{SOAP_11.namespace}"><e:Body>{BODIES["price"]}</e:Body></e:Envelope>'
     event = accepted(body=body.replace("<price>", f'<price xmlns="{NS}">').encode())
-    outcome = served(tmp_path, "much").perform(event, Context())
+    outcome = served(tmp_path, "much").perform(Request.of(event))
     assert "does not fit the WSDL" in str(outcome.failure)
     assert not outcome.keeps_effects
 

@@ -19,7 +19,7 @@ from brokers.connection import Connection
 from brokers.errors import BrokerError, ClosedError, DestinationGoneError, SendFailedError
 from brokers.threads.futures import Completion
 from brokers.threads.timer import Deadline, Deadlines
-from soapjms.service.settlement import Finished
+from soapjms.service.work import Work
 
 log = logging.getLogger("soapjms.dispatcher")
 
@@ -47,7 +47,7 @@ CONFIRM_TIMEOUT: Final = 30.0
 class Waiting(NamedTuple):
     """An answer that waits: what it belongs to, until when, and the seconds to its next try."""
 
-    finished: Finished
+    work: Work
     until: float
     pause: float
 
@@ -62,12 +62,12 @@ class Comebacks:
         on_end: told of each answer that was taken, and what became of it: None if the broker has it now, else why not.
     """
 
-    def __init__(self, connection: Connection, on_end: Callable[[Finished, SendFailedError | None], None]) -> None:
+    def __init__(self, connection: Connection, on_end: Callable[[Work, SendFailedError | None], None]) -> None:
         self._connection = connection
         self._on_end = on_end
         self._lock = Lock()
         self._generation, self._made_again = connection.generation, -inf
-        self._waiting: dict[int, Waiting] = {}  # by the id of what is finished
+        self._waiting: dict[int, Waiting] = {}  # by the id of the work
         self._octets = 0
         self._is_closed = False
         self._deadlines = Deadlines("soapjms-comebacks")
@@ -82,22 +82,22 @@ class Comebacks:
         if generation != self._generation:
             self._generation, self._made_again = generation, monotonic()
 
-    def take(self, finished: Finished) -> bool:
+    def take(self, work: Work) -> bool:
         """Have an answer tried again whose client was gone; False if there is no reason to, or no room."""
-        size = _size(finished)
+        size = _size(work)
         with self._lock:
             self._note_connected()
             if monotonic() > self._made_again + RECENT:
                 return False
             if self._is_closed or len(self._waiting) >= MOST or self._octets + size > MOST_OCTETS:
                 return False
-            waiting = Waiting(finished, monotonic() + PATIENCE, FIRST_PAUSE)
+            waiting = Waiting(work, monotonic() + PATIENCE, FIRST_PAUSE)
             try:
                 self._plan(waiting)
             except RuntimeError:  # there is no thread to be had
                 return False
             self._octets += size
-            self._waiting[id(finished)] = waiting
+            self._waiting[id(work)] = waiting
             return True
 
     def close(self) -> None:
@@ -111,7 +111,7 @@ class Comebacks:
                 "%d answers wait for clients that were gone, and are not delivered: the dispatcher closes", len(left)
             )
         for each in left:
-            self._end(each.finished, DestinationGoneError("its client was not back when the dispatcher was closed"))
+            self._end(each.work, DestinationGoneError("its client was not back when the dispatcher was closed"))
 
     def _plan(self, waiting: Waiting) -> None:
         """Plan the next try, with the lock held: what has ended, or ends by `close`, is not tried again."""
@@ -119,10 +119,10 @@ class Comebacks:
 
     def _try(self, waiting: Waiting) -> None:
         with self._lock:
-            if id(waiting.finished) not in self._waiting:
+            if id(waiting.work) not in self._waiting:
                 return
         try:
-            sending = self._send(waiting.finished)
+            sending = self._send(waiting.work)
         except (BrokerError, ValueError) as error:
             self._conclude(waiting, error)
             return
@@ -132,16 +132,16 @@ class Comebacks:
     def _give_up(self, waiting: Waiting) -> None:
         """End with an answer that the broker neither took nor refused; it may have it, so it is not sent once more."""
         why = f"the broker did not say within {CONFIRM_TIMEOUT:.0f} s whether it took it, so that is not known"
-        self._end(waiting.finished, SendFailedError(why))
+        self._end(waiting.work, SendFailedError(why))
 
-    def _send(self, finished: Finished) -> Completion[Any]:
+    def _send(self, work: Work) -> Completion[Any]:
         """Send an answer so that the broker says whether it takes it, which of some it only does in a transaction."""
-        assert finished.response is not None
+        assert work.response is not None
         if not self._connection.capabilities.transactions:
-            return self._connection.send(finished.response, timeout=SEND_TIMEOUT)
+            return self._connection.send(work.response, timeout=SEND_TIMEOUT)
         transaction = self._connection.begin()
         try:
-            transaction.send(finished.response)
+            transaction.send(work.response)
         except BaseException:
             transaction.abort()
             raise
@@ -159,27 +159,27 @@ class Comebacks:
         is_over = isinstance(error, ClosedError | ValueError) or monotonic() + waiting.pause > waiting.until
         is_refused = isinstance(error, SendFailedError) and not isinstance(error, DestinationGoneError)
         with self._lock:
-            if id(waiting.finished) not in self._waiting:  # it was given up
+            if id(waiting.work) not in self._waiting:  # it was given up
                 return
             if error is not None and not is_over and not is_refused and not self._is_closed:
                 self._plan(waiting._replace(pause=min(LONGEST_PAUSE, waiting.pause * 2)))
                 return
         known = error if error is None or isinstance(error, SendFailedError) else SendFailedError(f"{error}")
-        self._end(waiting.finished, known)
+        self._end(waiting.work, known)
 
-    def _end(self, finished: Finished, error: SendFailedError | None) -> None:
-        if self._forget(finished):
-            self._on_end(finished, error)
+    def _end(self, work: Work, error: SendFailedError | None) -> None:
+        if self._forget(work):
+            self._on_end(work, error)
 
-    def _forget(self, finished: Finished) -> bool:
+    def _forget(self, work: Work) -> bool:
         """Let go of an answer; False if that was done before."""
         with self._lock:
-            if self._waiting.pop(id(finished), None) is None:
+            if self._waiting.pop(id(work), None) is None:
                 return False
-            self._octets -= _size(finished)
+            self._octets -= _size(work)
             return True
 
 
-def _size(finished: Finished) -> int:
-    body = None if finished.response is None else finished.response.body
+def _size(work: Work) -> int:
+    body = None if work.response is None else work.response.body
     return len(body) if isinstance(body, str | bytes | memoryview) else 0

@@ -41,8 +41,8 @@ from soapjms.observing import Outcome
 from soapjms.protocol.mep import Input
 from soapjms.protocol.record import Direction, Node
 from soapjms.service.comebacks import Comebacks
-from soapjms.service.settlement import Finished
 from soapjms.service.store.base import key_of
+from soapjms.service.work import Work
 from soapjms.tally import Tally
 
 REMEMBERED: Final = 10_000
@@ -164,7 +164,7 @@ class Committer:
         self.losses = Losses(lambda: connection.capabilities.stable_message_id)
         self.comebacks = Comebacks(connection, self._concluded)
         self.transactional = transactional and connection.capabilities.transactions
-        self._finished: SimpleQueue[Finished] = SimpleQueue()
+        self._finished: SimpleQueue[Work] = SimpleQueue()
         self._unconfirmed: dict[Future[SendResult], float] = {}  # answers, and when they were sent
         self._turn = Lock()  # of who settles
         self._calls: SimpleQueue[bool] = SimpleQueue()  # for the thread: True, something waits; False, the end
@@ -184,7 +184,7 @@ class Committer:
         """Start the thread."""
         self._thread.start()
 
-    def put(self, finished: Finished, *, is_alone: bool) -> None:
+    def put(self, work: Work, *, is_alone: bool) -> None:
         """Have a request settled soon, together with others.
 
         One that is alone is settled at once, on this thread: it has nobody to wait for, and a change of threads would
@@ -192,13 +192,13 @@ class Committer:
         hears that the broker has it goes on.
         """
         if self.too_late:
-            self.lose([finished], TOO_LATE)
+            self.lose([work], TOO_LATE)
             self._on_done(1)
             return
-        if not self.transactional and finished.dead is None:
-            self._answer(finished)
+        if not self.transactional and work.dead is None:
+            self._answer(work)
             return
-        self._finished.put(finished)
+        self._finished.put(work)
         if not is_alone or not self._turn.acquire(blocking=False):
             self._calls.put(True)
             return
@@ -207,20 +207,20 @@ class Committer:
         finally:
             self._turn.release()
 
-    def _answer(self, finished: Finished) -> None:
+    def _answer(self, work: Work) -> None:
         """Send an answer by itself, and settle once it is known what became of it."""
-        if finished.response is not None:
+        if work.response is not None:
             with suppress(Exception):  # it is raised again when it is sent in its turn
-                finished.sending = sending = self._sending(finished, finished.response)
+                work.sending = sending = self._sending(work, work.response)
                 if not sending.done():
                     self._unconfirmed[sending] = monotonic()
-                    sending.add_done_callback(partial(self._heard_of, finished))
+                    sending.add_done_callback(partial(self._heard_of, work))
                     return
-        self._settle_all([finished])
+        self._settle_all([work])
 
-    def _heard_of(self, finished: Finished, sending: Future[SendResult]) -> None:
+    def _heard_of(self, work: Work, sending: Future[SendResult]) -> None:
         self._unconfirmed.pop(sending, None)
-        self._settle_all([finished])
+        self._settle_all([work])
 
     def close(self, seconds: float) -> None:
         """End the thread once all that was put is settled; wait so many seconds for it."""
@@ -228,13 +228,13 @@ class Committer:
         if self._thread.is_alive():
             self._thread.join(seconds)
 
-    def lose(self, group: Sequence[Finished], why: str) -> None:
+    def lose(self, group: Sequence[Work], why: str) -> None:
         """Count requests that are not accepted; the broker delivers them again."""
         self.tally.add("lost", times=len(group))
         log.warning("%d requests were not accepted, the broker delivers them again: %s", len(group), why)
-        for finished in group:
-            _fail(finished)
-            finished.tell(Outcome.LOST)
+        for work in group:
+            _fail(work)
+            work.tell(Outcome.LOST)
 
     def _commit_all(self) -> None:
         goes_on = True
@@ -255,7 +255,7 @@ class Committer:
 
     def _settle_next(self) -> bool:
         """Settle what is finished, as much as goes together; False if nothing is."""
-        group: list[Finished] = []
+        group: list[Work] = []
         with suppress(Empty):
             while len(group) < MAX_GROUP:
                 group.append(self._finished.get_nowait())
@@ -263,19 +263,19 @@ class Committer:
             self._settle_all(group)
         return bool(group)
 
-    def _settle_all(self, group: list[Finished]) -> None:
+    def _settle_all(self, group: list[Work]) -> None:
         together = []
-        for finished in group:
-            if finished.dead is not None:
-                self._settle([finished], self._bury)
-            elif not self.transactional or self.losses.times(finished.delivery.message):
-                self._settle([finished], self._commit_group)
+        for work in group:
+            if work.dead is not None:
+                self._settle([work], self._bury)
+            elif not self.transactional or self.losses.times(work.delivery.message):
+                self._settle([work], self._commit_group)
             else:
-                together.append(finished)
+                together.append(work)
         self._settle(together, self._commit_group)
         self._on_done(len(group))
 
-    def _settle(self, group: list[Finished], how: Callable[[list[Finished]], None]) -> None:
+    def _settle(self, group: list[Work], how: Callable[[list[Work]], None]) -> None:
         """Settle a group; whatever comes of it, this thread goes on."""
         if not group:
             return
@@ -284,12 +284,12 @@ class Committer:
         except BaseException as error:
             log.exception("requests could not be settled")
             self.lose(group, f"{error!r}")
-            for finished in group:
-                _release(finished.delivery)
+            for work in group:
+                _release(work.delivery)
 
     # Answers
 
-    def _commit_group(self, group: list[Finished]) -> None:
+    def _commit_group(self, group: list[Work]) -> None:
         """Commit a group; what cannot be committed is committed one by one, and what alone cannot is rejected."""
         if self.too_late:
             self.lose(group, TOO_LATE)
@@ -300,143 +300,143 @@ class Committer:
             self.lose(group, f"{error}")
         except FutureTimeoutError:
             self.lose(group, UNCONFIRMED)
-            for finished in group:  # else the broker waits for us too, and hands this worker nothing more
-                _release(finished.delivery)
+            for work in group:  # else the broker waits for us too, and hands this worker nothing more
+                _release(work.delivery)
         except Exception as error:
             if len(group) > 1:
-                for finished in group:
-                    self._settle([finished], self._commit_group)
+                for work in group:
+                    self._settle([work], self._commit_group)
             elif isinstance(error, ClosedError):
                 self.lose(group, f"{error}")
             else:
                 self._reject(group[0], f"its answer could not be sent: {error}")
         else:
             self.tally.add("commits")
-            answered = (finished for finished in group if finished.response is not None)
-            for position, finished in enumerate(answered):
-                self._answered(finished, refused.get(position))
+            answered = (work for work in group if work.response is not None)
+            for position, work in enumerate(answered):
+                self._answered(work, refused.get(position))
             if self.tally.observers is not None:
-                for finished in group:
-                    if not finished.awaited:
-                        finished.tell()
-            for finished in group:
-                self._is_settled(finished)
+                for work in group:
+                    if not work.awaited:
+                        work.tell()
+            for work in group:
+                self._is_settled(work)
 
-    def _is_settled(self, finished: Finished) -> None:
-        self.losses.forget(finished.delivery.message)
-        finished.on_settled()
+    def _is_settled(self, work: Work) -> None:
+        self.losses.forget(work.delivery.message)
+        work.on_settled()
 
-    def _commit(self, group: list[Finished]) -> dict[int, SendFailedError]:
+    def _commit(self, group: list[Work]) -> dict[int, SendFailedError]:
         """Accept the requests with their answers; return the answers that the broker refused, by their position."""
         return self._together(group) if self.transactional else self._send_then_accept(group[0])
 
-    def _together(self, group: list[Finished]) -> dict[int, SendFailedError]:
+    def _together(self, group: list[Work]) -> dict[int, SendFailedError]:
         transaction = self._connection.begin()
         try:
-            for finished in group:
-                if finished.response is not None:
-                    transaction.send(finished.response)
-                transaction.accept(finished.delivery)
+            for work in group:
+                if work.response is not None:
+                    transaction.send(work.response)
+                transaction.accept(work.delivery)
         except BaseException:
             transaction.abort()
             raise
         commit = transaction.commit()
-        self.losses.watch(commit, [finished.delivery.message for finished in group])
+        self.losses.watch(commit, [work.delivery.message for work in group])
         return {each.position: each.error for each in commit.result(COMMIT_TIMEOUT)}
 
-    def _send_then_accept(self, finished: Finished) -> dict[int, SendFailedError]:
+    def _send_then_accept(self, work: Work) -> dict[int, SendFailedError]:
         """Do without transactions: accept the request once the broker has its answer, or refused it by itself."""
         refused: dict[int, SendFailedError] = {}
-        if finished.response is not None:
-            error = _confirmed(finished.sending or self._sending(finished, finished.response))
+        if work.response is not None:
+            error = _confirmed(work.sending or self._sending(work, work.response))
             if error is not None:
                 refused[0] = error
-        finished.delivery.accept()
+        work.delivery.accept()
         return refused
 
-    def _sending(self, finished: Finished, response: Message) -> Completion[SendResult]:
+    def _sending(self, work: Work, response: Message) -> Completion[SendResult]:
         """Send an answer by itself."""
-        sending = self._connection.answer(finished.delivery, response)
-        self.losses.watch(sending, [finished.delivery.message])
+        sending = self._connection.answer(work.delivery, response)
+        self.losses.watch(sending, [work.delivery.message])
         return sending
 
-    def _answered(self, finished: Finished, error: SendFailedError | None) -> None:
+    def _answered(self, work: Work, error: SendFailedError | None) -> None:
         """Take note of what became of an answer; one whose client may come back has no end yet."""
-        if isinstance(error, DestinationGoneError) and finished.dead is None:
-            finished.awaited = True  # before `take`, as its end may come at once
-            if self.comebacks.take(finished):
+        if isinstance(error, DestinationGoneError) and work.dead is None:
+            work.awaited = True  # before `take`, as its end may come at once
+            if self.comebacks.take(work):
                 self.tally.add("client awaited")
                 log.info("an answer is sent again, as its client may be back soon: %s", error)
                 return
-            finished.awaited = False
-        self._answer_ended(finished, error)
+            work.awaited = False
+        self._answer_ended(work, error)
 
-    def _concluded(self, finished: Finished, error: SendFailedError | None) -> None:
+    def _concluded(self, work: Work, error: SendFailedError | None) -> None:
         """Take note of the end of an answer that was sent again."""
-        self._answer_ended(finished, error)
-        finished.tell()
+        self._answer_ended(work, error)
+        work.tell()
 
-    def _answer_ended(self, finished: Finished, error: SendFailedError | None) -> None:
-        assert finished.response is not None
+    def _answer_ended(self, work: Work, error: SendFailedError | None) -> None:
+        assert work.response is not None
         if error is None:
-            finished.node.sent()
+            work.node.sent()
             self.tally.add("answered")
-            record(self.recorder, finished.response, Direction.RESPONSE, Node.RESPONDING)
+            record(self.recorder, work.response, Direction.RESPONSE, Node.RESPONDING)
             return
-        if finished.dead is None:
-            finished.tell(Outcome.UNDELIVERED)
-        finished.node.send_failed()
+        if work.dead is None:
+            work.tell(Outcome.UNDELIVERED)
+        work.node.send_failed()
         self.tally.add("client gone" if isinstance(error, DestinationGoneError) else "answer refused")
-        log.warning("the answer to request %s was not delivered: %s", finished.delivery.message.message_id, error)
+        log.warning("the answer to request %s was not delivered: %s", work.delivery.message.message_id, error)
 
     # Dead letters
 
-    def _bury(self, group: list[Finished]) -> None:
+    def _bury(self, group: list[Work]) -> None:
         """Put a request on the dead-letter destination; its caller gets the answer, if there is one, before that."""
-        (finished,) = group
+        (work,) = group
         if self.too_late:
             self.lose(group, TOO_LATE)
-        elif self._dead_letters and not finished.uncopied and self._write_letter(finished, self._dead_letters):
+        elif self._dead_letters and not work.uncopied and self._write_letter(work, self._dead_letters):
             self.tally.add("rejected")
             self._commit_group(group)
         else:
-            if finished.response is not None:
-                self._answer_first(finished, finished.response)
-            self._reject(finished, finished.dead or "")
+            if work.response is not None:
+                self._answer_first(work, work.response)
+            self._reject(work, work.dead or "")
 
-    def _write_letter(self, finished: Finished, dead_letters: Destination) -> bool:
+    def _write_letter(self, work: Work, dead_letters: Destination) -> bool:
         """Send a copy with the reason; one that cannot be sent is left to the broker.
 
         Not in the transaction that accepts the request: a send that the broker refuses there would be lost with it.
         """
-        reason = finished.dead or ""
+        reason = work.dead or ""
         log.error("a request goes to %s: %s", dead_letters, reason)
         try:
-            letter = _letter(finished, dead_letters, reason)
+            letter = _letter(work, dead_letters, reason)
             self._connection.send(letter, timeout=COMMIT_TIMEOUT).result(COMMIT_TIMEOUT)
         except (BrokerError, ValueError, FutureTimeoutError, MemoryError) as error:
             log.error("a dead letter could not be sent to %s, so the broker is told to: %s", dead_letters, error)
             return False
         return True
 
-    def _answer_first(self, finished: Finished, response: Message) -> None:
+    def _answer_first(self, work: Work, response: Message) -> None:
         try:
-            self._answered(finished, _confirmed(self._connection.send(response, timeout=COMMIT_TIMEOUT)))
+            self._answered(work, _confirmed(self._connection.send(response, timeout=COMMIT_TIMEOUT)))
         except (BrokerError, ValueError, FutureTimeoutError) as error:
             log.warning("the answer for a dead letter could not be sent: %s", error)
 
-    def _reject(self, finished: Finished, reason: str) -> None:
+    def _reject(self, work: Work, reason: str) -> None:
         """Have the broker put a request on its dead-letter destination: nothing is lost."""
         self.tally.add("rejected")
         log.error("a request was rejected: %s", reason)
-        _fail(finished)
+        _fail(work)
         try:
-            finished.delivery.reject(reason[:MAX_REASON])
+            work.delivery.reject(reason[:MAX_REASON])
         except BrokerError as late:
-            self.lose([finished], f"{late}")
+            self.lose([work], f"{late}")
         else:
-            self._is_settled(finished)
-            finished.tell(Outcome.DEAD_LETTER)
+            self._is_settled(work)
+            work.tell(Outcome.DEAD_LETTER)
 
 
 def _confirmed(sending: Completion[SendResult]) -> DestinationGoneError | None:
@@ -450,14 +450,14 @@ def _confirmed(sending: Completion[SendResult]) -> DestinationGoneError | None:
     return None
 
 
-def _letter(finished: Finished, dead_letters: Destination, reason: str) -> Message:
+def _letter(work: Work, dead_letters: Destination, reason: str) -> Message:
     """Copy a request with why it is a dead letter, where it came from, and the fault that its caller got."""
-    message = finished.delivery.message
+    message = work.delivery.message
     said = {
         "dead_letter_reason": reason,
         "dead_letter_destination": str(message.destination),
         "dead_letter_message_id": message.message_id or "",
-        "dead_letter_fault": _text_of(finished.response),
+        "dead_letter_fault": _text_of(work.response),
     }
     added = [typed(name, value.replace("\0", "")[:MAX_REASON]) for name, value in said.items() if value]
     return replace(
@@ -487,9 +487,9 @@ def _release(delivery: Delivery) -> None:
         log.exception("a request could not be given back; it goes back with its connection")
 
 
-def _fail(finished: Finished) -> None:
+def _fail(work: Work) -> None:
     """End the exchange at this node."""
-    machine = finished.node.machine
+    machine = work.node.machine
     happened = Input.SENDING_FAILED if machine.allows(Input.SENDING_FAILED) else Input.RECEIVING_FAILED
     if machine.allows(happened):  # a one-way message that was read has ended before
         machine.step(happened)

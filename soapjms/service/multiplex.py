@@ -103,8 +103,8 @@ class Surrounded(Operations):
         """Find the operation that a request is for."""
         return self._service.find(asked)
 
-    def _process(self, request: Request) -> Prepared:
-        return self._service.process(request)
+    def _process(self, request: Request, match: Match | None) -> Prepared:
+        return self._service.process(request, match)
 
 
 def surrounded(service: Operations, middleware: Iterable[Middleware], verify: Verify | None) -> Operations:

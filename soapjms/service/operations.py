@@ -49,7 +49,7 @@ from soapjms.protocol.wsdl import Port
 from soapjms.reply import Answer, Prepared, fault_of, prepared, service_failed
 from soapjms.security import Verify, Verifying
 from soapjms.service.event_loop import Loop
-from soapjms.service.request import DEFAULT, Context, Policy, Request
+from soapjms.service.request import DEFAULT, Policy, Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,55 +273,59 @@ class Operations:
         """Say whether an operation is registered with this SOAP action."""
         return self._routes.knows_action(action)
 
-    def answer(self, accepted: RequestAccepted, context: Context | None = None) -> Prepared:
-        """Run the function for a request and return the envelope to answer with and what goes along; never raises."""
-        return self.perform(accepted, context or Context()).prepared
+    def answer(self, accepted: RequestAccepted) -> Prepared:
+        """Run the function for what a node accepted, and return what to answer; never raises."""
+        return self.perform(Request.of(accepted)).prepared
 
-    def perform(self, accepted: RequestAccepted, context: Context) -> Outcome:
+    def perform(self, request: Request, match: Match | None = None) -> Outcome:
         """Run the function for a request; never raises.
 
         A SoapFaultError that the function raises or returns becomes a fault, an attachment of the request that it could
         not read a fault of the sender. Anything else that leaves it, SystemExit too, is logged, and is a failure with
         a fault of the receiver that tells nothing of it.
+
+        Args:
+            request: to be answered.
+            match: what `find` says of it; None if nobody has asked yet.
         """
+        version = request.envelope.version
         try:
-            return self._answer(accepted, context)
+            try:
+                made = self.process(request, match)
+            except SoapFaultError as error:
+                return Outcome(Prepared.of(_told(request, fault_of(version, error))))
+            except InvalidAttachmentError as error:
+                return Outcome(Prepared.of(build_fault(version, str(error))))
+            _told(request, made.envelope)
+            return Outcome(made, keeps_effects=True)
         except BaseException as error:
             if not isinstance(error, StoreError):  # of which the dispatcher tells: the function is run again
-                log.exception("the function for %s failed", named(element_name(accepted.envelope.content)))
-            return Outcome(Prepared.of(service_failed(accepted.envelope.version)), failure=error)
+                log.exception("the function for %s failed", named(element_name(request.envelope.content)))
+            return Outcome(Prepared.of(service_failed(version)), failure=error)
 
-    def _answer(self, accepted: RequestAccepted, context: Context) -> Outcome:
-        version = accepted.envelope.version
-        try:
-            made = self.process(Request.of(accepted, context))
-        except SoapFaultError as error:
-            return Outcome(Prepared.of(_told(accepted, fault_of(version, error))))
-        except InvalidAttachmentError as error:
-            return Outcome(Prepared.of(build_fault(version, str(error))))
-        _told(accepted, made.envelope)
-        return Outcome(made, keeps_effects=True)
-
-    def process(self, request: Request) -> Prepared:
-        """Have a request answered, through the middleware.
+    def process(self, request: Request, match: Match | None = None) -> Prepared:
+        """Have a request answered, through the middleware; see `perform`.
 
         Raises:
             SoapFaultError: that is to be the answer.
             Exception: whatever leaves the function or middleware.
         """
         if not self._middleware:
-            return self._process(request)
-        return around(self._middleware, self._checked, partial(prepared, request.envelope.version))(request)
+            return self._process(request, match)
+        last = partial(self._checked, match=match)
+        return around(self._middleware, last, partial(prepared, request.envelope.version))(request)
 
-    def _checked(self, request: Request) -> Prepared:
+    def _checked(self, request: Request, match: Match | None) -> Prepared:
         if not isinstance(request, Request):
             raise UsageError(f"middleware went on with {request!r}; call_next takes the request")
-        return self._process(request)
+        return self._process(request, match)
 
-    def _process(self, request: Request) -> Prepared:
-        service, route, problem = self.find(request)
+    def _process(self, request: Request, match: Match | None) -> Prepared:
+        if match is None or not request.is_as_it_came:
+            match = self.find(request)
+        service, route, problem = match
         if service is not self:
-            return service.process(request)
+            return service.process(request, match)
         version, understands = request.envelope.version, self._understands | request.understood
         if route is not None:
             understands |= route.understands
@@ -344,9 +348,9 @@ class Operations:
         return self._loop.run(result, left)
 
 
-def _told(accepted: RequestAccepted, root: etree._Element) -> etree._Element:
+def _told(request: Request, root: etree._Element) -> etree._Element:
     """Log a fault that goes to nobody."""
-    if accepted.one_way and (fault := read_fault(as_envelope(root))) is not None:
+    if request.one_way and (fault := read_fault(as_envelope(root))) is not None:
         log.warning("a one-way message is answered with a fault, which goes to nobody: %s", fault.reason)
     return root
 

@@ -97,19 +97,6 @@ class Stored:
     is_reached: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
-    """What a request's delivery adds to it; see `Request`."""
-
-    delivery_count: int | None = None
-    redelivered: bool = False
-    claim: Claim = field(default_factory=lambda: Unstored(NO_STORE).begin())
-    addressing: Addressing | None = None
-    delivery: dict[object, Any] = field(default_factory=dict)
-    key: Callable[[], bytes | None] = lambda: None
-    stored: Stored | None = None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """A request as a function of a service gets it: the element in the SOAP body, and what came with it.
@@ -144,8 +131,8 @@ class Request:
     soap_action: str | None
     target_service: str | None
     one_way: bool
-    delivery_count: int | None
-    redelivered: bool
+    delivery_count: int | None = None
+    redelivered: bool = False
     deadline: int | None
     attachments: Attachments
     tolerated: tuple[Verdict, ...]
@@ -160,28 +147,32 @@ class Request:
     stored: Stored | None = field(default=None, repr=False, compare=False)
 
     @classmethod
-    def of(cls, accepted: RequestAccepted, context: Context) -> Self:
-        """Make it of what a node accepted, and of how it was delivered."""
-        element = accepted.envelope.content
+    def of(cls, accepted: RequestAccepted, *, claim: Claim | None = None, **delivered: Any) -> Self:
+        """Make it of what a node accepted, and of what its delivery adds: see the attributes, all of which may lack."""
+        envelope, message, addressing = accepted.envelope, accepted.message, delivered.get("addressing")
         return cls(
-            element=accepted.envelope.body if element is None else element,
-            envelope=accepted.envelope,
-            message=accepted.message,
+            element=envelope.body if envelope.content is None else envelope.content,
+            envelope=envelope,
+            message=message,
             soap_action=accepted.soap_action,
             target_service=accepted.target_service,
             one_way=accepted.one_way,
-            delivery_count=context.delivery_count,
-            redelivered=context.redelivered,
-            deadline=accepted.message.expiration or None,
+            deadline=message.expiration or None,
             attachments=accepted.attachments,
             tolerated=accepted.tolerated,
-            addressing=context.addressing,
-            understood=frozenset() if context.addressing is None else context.addressing.understood,
-            delivery=context.delivery,
-            named=context.key,
+            understood=frozenset() if addressing is None else addressing.understood,
             accepted=accepted,
-            claim=context.claim,
-            stored=context.stored,
+            claim=claim or Unstored(NO_STORE).begin(),
+            **delivered,
+        )
+
+    @property
+    def is_as_it_came(self) -> bool:
+        """Nobody changed on the way what says which operation it is for."""
+        return (
+            self.envelope is self.accepted.envelope
+            and self.soap_action == self.accepted.soap_action
+            and self.target_service == self.accepted.target_service
         )
 
     def with_envelope(self, root: etree._Element) -> Self:

@@ -10,106 +10,39 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from threading import Event, Lock, get_ident
 from typing import Any, Final
+
+from lxml import etree
 
 from brokers.connection import Delivery
 from brokers.message import Message, MessageType
 from soapjms.capture.recorder import record
 from soapjms.client.retry import is_locked, may_have
 from soapjms.destinations import ReplyRule
-from soapjms.middleware import properties_of
-from soapjms.observing import Observed
 from soapjms.observing import Outcome as Ending
 from soapjms.protocol.assertions import Setting
 from soapjms.protocol.envelope import Blame, as_envelope, build_fault, wrap
 from soapjms.protocol.errors import OvertakenError, StoreError, UsageError
 from soapjms.protocol.received import Reading
 from soapjms.protocol.record import Direction, Node
-from soapjms.protocol.responding import NO_OTHERS, RequestAccepted, RequestRefused, RespondingNode
+from soapjms.protocol.responding import RequestAccepted, RequestRefused, RespondingNode
 from soapjms.protocol.wsa import Addressing, AddressingFault
 from soapjms.reply import Prepared, service_failed
 from soapjms.service.addressing import Conversation, conversation, refused
 from soapjms.service.committer import Committer
-from soapjms.service.operations import Match, Operations, Outcome
-from soapjms.service.request import Context, Policy, Stored, Then, Unfinished
-from soapjms.service.settlement import Finished
+from soapjms.service.operations import Operations, Outcome
+from soapjms.service.request import Request, Stored, Then, Unfinished
 from soapjms.service.store.base import NO_KEY, NO_STORE, UNCOUNTED, Answered, Claim, Store, Unstored, UnstoredClaim
-
-FIRST_NAP: Final = 0.02
-"""Seconds before the first of several further tries."""
-
-LONGEST_PAUSE: Final = 10.0
-"""Seconds before a request is run again whose end could not be stored; its effects elsewhere happen each time."""
-
-
-NOT_NAMED: Final = b""
-"""The name of a request that nobody has asked for yet."""
-
-
-@dataclass(slots=True)
-class Job:
-    """One request that keeps the rules.
-
-    Attributes:
-        delivery, event, node: of the request.
-        policy: what becomes of it.
-        tries: how often it was run in this delivery.
-        pause: seconds to wait before it is run again.
-        observed: tells the observers of it; None if there are none.
-        key: what names it in the store, None if nothing does.
-        known: what is known of the delivery, whenever it is run.
-        conversation: what WS-Addressing says of the answer; None if the request says nothing, or nobody looks.
-    """
-
-    delivery: Delivery
-    event: RequestAccepted
-    node: RespondingNode
-    policy: Policy
-    tries: int = 0
-    pause: float = 0.0
-    observed: Observed | None = None
-    key: bytes | None = NOT_NAMED
-    known: dict[object, Any] = field(default_factory=dict)
-    conversation: Conversation | None = None
-
-    def fault(self, reason: str | None) -> Message | None:
-        """Make a fault of the receiver; None where it would go to nobody. Without a reason it tells nothing."""
-        if self.event.one_way:
-            return None
-        version = self.event.envelope.version
-        root = service_failed(version) if reason is None else build_fault(version, reason, blame=Blame.RECEIVER)
-        return self.respond(Prepared.of(root))
-
-    def respond(self, answer: Prepared) -> Message | None:
-        """Make the response; None if it goes nowhere.
-
-        Raises:
-            UsageError, OSError: what goes along with it is not as it must be, or cannot be read.
-        """
-        root = answer.envelope if self.conversation is None else self.conversation.related(answer.envelope)
-        others = properties_of(answer.properties) if answer.properties else NO_OTHERS
-        return self.sent(self.node.respond(root, answer.attachments, others))
-
-    def sent(self, response: Message | None) -> Message | None:
-        """Return a response with its destination; None if it goes nowhere."""
-        if self.conversation is None:
-            return response
-        return self.conversation.sent(response, is_fault=self.node.is_fault)
-
-    def start_over(self, setting: Setting) -> None:
-        """Forget the response that was made, which is not to be sent; wait twice as long as the time before."""
-        self.node = RespondingNode(setting)
-        self.node.receive(self.event.message)
-        self.pause = min(LONGEST_PAUSE, max(FIRST_NAP, self.pause * 2))
-
+from soapjms.service.work import NOT_NAMED, Work
 
 log = logging.getLogger("soapjms.dispatcher")
 
+FIRST_NAP: Final = 0.02
 LONGEST_NAP: Final = 0.5
-"""Seconds between two looks at a request that somebody else works on, or at a store that fails; fewer at first."""
+"""Seconds between two looks at a request that somebody else works on, or a store that fails: at first, and at most."""
 
 NOT_RUN_AGAIN: Final = "the request was begun before, and whether it was carried out is not known; it was not run again"
 LARGE: Final = 1 << 20
@@ -167,88 +100,82 @@ class Worker:
         """Why requests wait for the store; empty if they do not."""
         return next(iter(self._problems.values()), "") or ("" if self._store is None else self._store.problem)
 
-    def work_on(self, delivery: Delivery) -> Finished | None:
-        """Work on a request; None if it was given up because of `closing`, and is left to the broker."""
-        if self._observers is None:
-            return self._survive(delivery, None)
-        observed = self._observers.received(delivery.message, redelivered=was_delivered_before(delivery))
-        finished = None
-        try:
-            finished = self._survive(delivery, observed)
-            if finished is not None:
-                finished.observe(observed)
-        finally:
-            if finished is None:
-                observed.end(Ending.LOST)
-        return finished
+    def work_on(self, delivery: Delivery) -> Work | None:
+        """Work on a request; None if it was given up because of `closing`, and is left to the broker.
 
-    def _survive(self, delivery: Delivery, observed: Observed | None) -> Finished | None:
-        """Work on a request, and give it back if there is no memory for it; others are worked on meanwhile."""
+        One that there is no memory for goes back; others are worked on meanwhile.
+        """
+        work = Work(delivery, RespondingNode(self._setting))
+        if self._observers is not None:
+            work.observed = self._observers.received(delivery.message, redelivered=was_delivered_before(delivery))
         try:
-            return self._arrive(delivery, observed)
+            if self._read_counted(work) and (work.is_finished or self._serve(work)):
+                return work
+            return None
         except MemoryError as error:
             why = str(error) or "there is not memory enough"
         finally:
             self._problems.pop(get_ident(), None)
-        # What was read of it is gone with the frames of the error.
+            if not work.is_finished and work.observed is not None:
+                work.observed.end(Ending.LOST)
+        del work  # with what was read of it; the rest is gone with the frames of the error
         self._tally.add("out of memory")
         log.error("a request of %d octets or characters goes back: %s", delivery.message.size, why)
         delivery.release()
         return None
 
-    def _arrive(self, delivery: Delivery, observed: Observed | None) -> Finished | None:
+    # Reading. Each of these says whether the request was read; False because of `closing`.
+
+    def _read_counted(self, work: Work) -> bool:
         """Count the deliveries of what may have killed somebody, or may be about to; bury what did so too often."""
-        message = delivery.message
+        delivery, message = work.delivery, work.delivery.message
         if is_expired(message):
             self._tally.add("expired")
             log.info("a request was skipped, as it expired at %s", message.expiration)
-            return Finished(delivery, RespondingNode(self._setting), None, skipped=Ending.EXPIRED)
-        if message.size < LARGE and not was_delivered_before(delivery):
-            return self._served(self._read(delivery, observed, NOT_NAMED))
-        told = max(delivery.delivery_count or 1, 2 if message.redelivered else 1)
-        key = NOT_NAMED if self._store is None else self._losses.key(message)
-        if self._store is None or key is None:
+            work.finish(None, skipped=Ending.EXPIRED)
+            return True
+        if message.size >= LARGE or was_delivered_before(delivery):
+            told = max(delivery.delivery_count or 1, 2 if message.redelivered else 1)
+            work.key = NOT_NAMED if self._store is None else self._losses.key(message)
+            if self._store is not None and work.key is not None:
+                return self._read_noted(work, self._store, work.key, told)
             if (delivery.delivery_count or 1) > self._max_deliveries and not self._losses.times(message):
-                return self._bury_unread(delivery, told, uncopied=told > self._max_deliveries + 1)
-            return self._served(self._read(delivery, observed, key))
-        return self._served(self._read_noted(delivery, observed, self._store, key, told))
+                self._bury_unread(work, told, uncopied=told > self._max_deliveries + 1)
+                return True
+        self._read(work)
+        return True
 
-    def _served(self, found: Finished | Job | None) -> Finished | None:
-        return self._serve(found) if isinstance(found, Job) else found
-
-    def _read_noted(
-        self, delivery: Delivery, observed: Observed | None, store: Store, key: bytes, told: int
-    ) -> Finished | Job | None:
-        """Read a request that is noted meanwhile; from there on `begin` counts. None because of `closing`.
+    def _read_noted(self, work: Work, store: Store, key: bytes, told: int) -> bool:
+        """Read a request that is noted meanwhile; from there on `begin` counts.
 
         One that was delivered before is read alone of its kind: what kills the process then is that one. Of what the
         broker counts only one delivery is believed: it counts also what a process that died had not begun to read.
         """
         told = min(told, 2)
-        with self._alone(self._redelivered) if was_delivered_before(delivery) else nullcontext(True) as has_turn:
+        with self._alone(self._redelivered) if was_delivered_before(work.delivery) else nullcontext(True) as has_turn:
             before = self._when_stored(partial(store.arrive, key, told)) if has_turn else None
             if before is None:
-                return None
+                return False
             deliveries = max(before + 1, told)
             if deliveries > self._max_deliveries and before != UNCOUNTED:
-                finished = self._bury_unread(delivery, deliveries, uncopied=before > self._max_deliveries)
-                finished.on_settled = partial(store.depart, key)
-                return finished
-            found = self._read(delivery, observed, key)
+                self._bury_unread(work, deliveries, uncopied=before > self._max_deliveries)
+                work.on_settled = partial(store.depart, key)
+                return True
+            self._read(work)
             store.depart(key)  # not where an error left: that was a delivery in vain as well
-            return found
+            return True
 
-    def _bury_unread(self, delivery: Delivery, deliveries: int, *, uncopied: bool) -> Finished:
+    def _bury_unread(self, work: Work, deliveries: int, *, uncopied: bool) -> None:
         """Have a request become a dead letter whose body is not to be read; its caller gets a fault.
 
         Args:
-            delivery: of the request.
+            work: the request.
             deliveries: how many there were, this one included.
             uncopied: somebody tried to bury it before and died of that, so no copy is made of its body now.
         """
         self._tally.add("poison")
-        node, response = self.unread(delivery.message)
-        return Finished(delivery, node, response, dead=POISONOUS.format(deliveries - 1), uncopied=uncopied)
+        work.node, response = self.unread(work.delivery.message)
+        work.finish(response, dead=POISONOUS.format(deliveries - 1), uncopied=uncopied)
 
     def unread(self, message: Message, why: str = "") -> tuple[RespondingNode, Message | None]:
         """Answer a request whose body is not read: a fault, None for who gets none.
@@ -266,61 +193,61 @@ class Worker:
         fault = build_fault(version, why, blame=Blame.SENDER) if why else service_failed(version)
         return node, node.respond(fault)
 
-    def _read(self, delivery: Delivery, observed: Observed | None, key: bytes | None) -> Finished | Job:
+    def _read(self, work: Work) -> None:
         """Read a request: what is to be run, or what became of it already."""
-        message, node = delivery.message, RespondingNode(self._setting)
+        message, node = work.delivery.message, work.node
         event = node.receive(message)
         direction, role = (Direction.ONE_WAY, Node.RECEIVING) if event.one_way else (Direction.REQUEST, Node.RESPONDING)
         record(self._recorder, message, direction, role)
-        match = None if isinstance(event, RequestRefused) else self._service.find(event)
-        node, event, said = self._addressed(node, event, match)
+        said: Conversation | AddressingFault | None = None
+        if isinstance(event, RequestAccepted):
+            work.match = self._service.find(event)
+            event, said = self._addressed(work, event)
         refusal = None if event.one_way else self._replies.refusal(event.message)
         if refusal is not None:
             self._tally.add("reply refused")
-            return Finished(delivery, node, None, dead=f"it must not be answered: {refusal}")
+            work.finish(None, dead=f"it must not be answered: {refusal}")
+            return
         if event.one_way:
             self._tally.add("one-way")
         if isinstance(event, RequestRefused):
             self._note_refusal(event)
-            if observed is not None:
-                observed.fault(event.subcode)
-            if event.one_way:
-                return Finished(delivery, node, None, skipped=Ending.REFUSED)
-            return Finished(delivery, node, node.respond(event.fault))
-        if isinstance(said, AddressingFault):
-            return self._refuse_addressing(delivery, node, event, said)
-        assert match is not None  # as the request was not refused
-        self._tally.add("accepted")
-        if event.tolerated:
-            self._tally.add("tolerated")
-            log.info("a request was let pass that breaks %s", ", ".join(each.assertion for each in event.tolerated))
-        if observed is not None:
-            observed.operation = match.operation
-        return Job(delivery, event, node, match.policy, observed=observed, key=key, conversation=said)
+            if work.observed is not None:
+                work.observed.fault(event.subcode)
+            self._refuse(work, event, event.fault)
+        elif isinstance(said, AddressingFault):
+            self._tally.add("refused", said.code)
+            log.warning("the addressing headers of a request were refused: %r", said.reason)
+            self._refuse(work, event, refused(said, said.build(event.envelope.version)))
+        else:
+            self._tally.add("accepted")
+            if event.tolerated:
+                self._tally.add("tolerated")
+                log.info("a request was let pass that breaks %s", ", ".join(each.assertion for each in event.tolerated))
+            if work.observed is not None:
+                work.observed.operation = work.match.operation
+            work.accepted, work.conversation = event, said
 
     def _addressed(
-        self, node: RespondingNode, event: RequestAccepted | RequestRefused, match: Match | None
-    ) -> tuple[RespondingNode, RequestAccepted | RequestRefused, Conversation | AddressingFault | None]:
+        self, work: Work, event: RequestAccepted
+    ) -> tuple[RequestAccepted | RequestRefused, Conversation | AddressingFault | None]:
         """Have a request go on as if its JMSReplyTo said what its addressing headers say."""
-        if isinstance(event, RequestRefused) or match is None:
-            return node, event, None
-        found = match.addressing_of(event)
+        found = work.match.addressing_of(event)
         if not isinstance(found, Addressing):
-            return node, event, found
-        said = conversation(found, event.message, self._replies, match.reply_action)
+            return event, found
+        said = conversation(found, event.message, self._replies, work.match.reply_action)
         if isinstance(said, AddressingFault) or (message := said.applied(event.message)) is event.message:
-            return node, event, said
-        node = RespondingNode(self._setting)
-        return node, node.receive(message), said
+            return event, said
+        work.node = RespondingNode(self._setting)
+        return work.node.receive(message), said
 
-    def _refuse_addressing(
-        self, delivery: Delivery, node: RespondingNode, event: RequestAccepted, fault: AddressingFault
-    ) -> Finished:
-        self._tally.add("refused", fault.code)
-        log.warning("the addressing headers of a request were refused: %r", fault.reason)
+    @staticmethod
+    def _refuse(work: Work, event: RequestAccepted | RequestRefused, fault: etree._Element) -> None:
+        """Answer with a fault; a one-way message is dropped."""
         if event.one_way:
-            return Finished(delivery, node, None, skipped=Ending.REFUSED)
-        return Finished(delivery, node, node.respond(refused(fault, fault.build(event.envelope.version))))
+            work.finish(None, skipped=Ending.REFUSED)
+        else:
+            work.finish(work.node.respond(fault))
 
     def _note_refusal(self, event: RequestRefused) -> None:
         self._tally.add("refused", event.subcode or "no envelope")
@@ -331,23 +258,32 @@ class Worker:
 
     # Beginning
 
-    def _serve(self, job: Job) -> Finished | None:
-        """Run a request as often as it takes.
+    def _serve(self, work: Work) -> bool:
+        """Run a request as often as it takes; False because of `closing`.
 
         One that somebody died of or with is run alone of its kind: should it be what kills the process, it takes no
         other such request along, again and again. One whose answer ends the connection each time is not run again.
         """
-        lost = self._losses.times(job.delivery.message)
+        lost = self._losses.times(work.delivery.message)
         if lost >= self._max_deliveries:
             self._tally.add("poison")
             reason = UNANSWERABLE.format(lost)
-            return Finished(job.delivery, job.node, job.fault(reason), dead=reason)
-        found = self._begin(job)
-        if not isinstance(found, Claim) or not found.deaths:
-            return self._serve_from(job, found)
-        found.abandon()
-        with self._alone(self._suspects) as has_turn:
-            return self._serve_from(job, self._begin(job)) if has_turn else None
+            work.finish(work.fault(reason), dead=reason)
+            return True
+        found = self._begin(work)
+        is_suspect = False
+        if isinstance(found, Claim) and found.deaths:
+            found.abandon()
+            is_suspect = True
+        with self._alone(self._suspects) if is_suspect else nullcontext(True) as has_turn:
+            if is_suspect:
+                found = self._begin(work) if has_turn else None
+            while found is not None:
+                is_over = self._run(work, found) if isinstance(found, Claim) else self._answer_again(work, found)
+                if is_over or self.closing.wait(work.pause):
+                    return is_over
+                found = self._begin(work)
+        return False
 
     @contextmanager
     def _alone(self, kind: Lock) -> Iterator[bool]:
@@ -361,17 +297,9 @@ class Worker:
             if has_turn:
                 kind.release()
 
-    def _serve_from(self, job: Job, found: Claim | Answered | None) -> Finished | None:
-        while found is not None:
-            finished = self._run(job, found) if isinstance(found, Claim) else self._answer_again(job, found)
-            if finished is not None or self.closing.wait(job.pause):
-                return finished
-            found = self._begin(job)
-        return None
-
-    def _begin(self, job: Job) -> Claim | Answered | None:
+    def _begin(self, work: Work) -> Claim | Answered | None:
         """Begin a request, when nobody else works on it and the store can be written; None because of `closing`."""
-        store, key = self._store_for(job)
+        store, key = self._store_for(work)
         found: Claim | Answered | None = self._when_stored(partial(store.begin, key))
         return found
 
@@ -392,55 +320,50 @@ class Worker:
                 return None
             nap = min(LONGEST_NAP, nap * 2)
 
-    def _store_for(self, job: Job) -> tuple[Store, bytes]:
+    def _store_for(self, work: Work) -> tuple[Store, bytes]:
         if self._store is None:
             return Unstored(NO_STORE), b""
-        key = self._key_of(job)
+        key = self._key_of(work)
         if key is None:
             self._tally.add("without key")
             return Unstored(NO_KEY), b""
         return self._store, key
 
-    def _key_of(self, job: Job) -> bytes | None:
+    def _key_of(self, work: Work) -> bytes | None:
         """Name a request by what its own broker keeps: before it is done the connection may be one to another kind."""
-        if job.key == NOT_NAMED:
-            job.key = self._losses.key(job.delivery.message)
-        return job.key
+        if work.key == NOT_NAMED:
+            work.key = self._losses.key(work.delivery.message)
+        return work.key
 
-    def _answer_again(self, job: Job, found: Answered) -> Finished | None:
+    def _answer_again(self, work: Work, found: Answered) -> bool:
         """Answer a request that was finished before, with what it was answered then; its function is not run.
 
-        Who verifies and whatever else is around the function is asked first, and may refuse. None if that was not to be
-        had from the store, and is to be asked once more after `job.pause` seconds.
+        Who verifies and whatever else is around the function is asked first, and may refuse. False if that was not to
+        be had from the store, and is to be asked once more after `work.pause` seconds.
         """
-        response, stored = found.response, _stored(job, found.response)
-        context = _context(job, found.claim, partial(self._key_of, job), stored)
-        outcome = self._service.perform(job.event, context)
+        response, stored = found.response, _stored(work, found.response)
+        outcome = self._service.perform(self._request(work, found.claim, stored), work.match)
         failure = found.claim.problem() or outcome.failure
         found.claim.roll_back()
         if isinstance(failure, StoreError):
             self._note_store_error(failure)
-            job.start_over(self._setting)
-            return None
-        if job.observed is not None:
-            job.observed.redelivered = True
+            work.start_over(self._setting)
+            return False
+        if work.observed is not None:
+            work.observed.redelivered = True
         if failure is not None or not (outcome.keeps_effects and stored.is_reached):
             self._tally.add("repeat refused")
             log.warning("a request that was finished before came again, and was not let pass to what the store has")
-            refusal = _response_of(job, outcome)[0] if failure is None else None
-            return Finished(job.delivery, job.node, refusal or job.fault(None))
+            refusal = _response_of(work, outcome)[0] if failure is None else None
+            work.finish(refusal or work.fault(None))
+            return True
         self._tally.add("repeated")
-        again = None if response is None or job.event.one_way else job.sent(job.node.respond_again(response))
-        if response is not None and again is not None and not may_have(again, job.event.message, response):
+        again = None if response is None or work.accepted.one_way else work.sent(work.node.respond_again(response))
+        if response is not None and again is not None and not may_have(again, work.accepted.message, response):
             self._note_copy()
             again = None
-        return Finished(job.delivery, job.node, again)
-
-    def _refuse_copy(self, job: Job, claim: Claim) -> Finished:
-        """Do nothing for a copy of one of our own clients' requests, which is told from that without doubt."""
-        claim.finish(None)
-        self._note_copy()
-        return Finished(job.delivery, job.node, None)
+        work.finish(again)
+        return True
 
     def _note_copy(self) -> None:
         self._tally.add("reply refused")
@@ -456,88 +379,101 @@ class Worker:
             self._problems[get_ident()] = said
         log.log(level, "a request waits, as it could not be stored: %s", said)
 
-    # Running
+    # Running. Each of these says whether the request is over; False if it is to be begun again after a pause.
 
-    def _run(self, job: Job, claim: Claim) -> Finished | None:
-        """Run a request; None if it is to be begun again after `job.pause` seconds."""
-        job.tries += 1
+    def _run(self, work: Work, claim: Claim) -> bool:
+        """Run a request, unless what is known of it says not to."""
+        work.tries += 1
         try:
-            return self._decide(job, claim)
+            if self._is_settled_unrun(work, claim):
+                return True
+            claim.name = work.delivery.message.message_id or work.delivery.message.correlation_id or ""
+            request, observed = self._request(work, claim), work.observed
+            with nullcontext() if observed is None else observed.working(redelivered=request.redelivered):
+                outcome = self._service.perform(request, work.match)
+            problem = claim.problem()
+            response, failure = _response_of(work, outcome) if problem is None else (None, problem)
+            if isinstance(failure, StoreError):
+                raise failure  # of request.transaction: no mistake of the function, whatever it made of it
+            if failure is not None:
+                claim.roll_back()
+                return self._fail(work, claim, failure)
+            if not outcome.keeps_effects:
+                claim.roll_back()
+            return _finish(work, claim, response)
         except StoreError as error:
             self._note_store_error(error)
-            _leave_unfinished(job, claim)
-            job.start_over(self._setting)
-            return None
+            _leave_unfinished(work, claim)
+            work.start_over(self._setting)
+            return False
         except BaseException:
-            _leave_unfinished(job, claim)
+            _leave_unfinished(work, claim)
             raise
 
-    def _decide(self, job: Job, claim: Claim) -> Finished | None:
-        if claim.copied and is_locked(job.delivery.message):
-            return self._refuse_copy(job, claim)
-        told = job.delivery.delivery_count or 1
+    def _is_settled_unrun(self, work: Work, claim: Claim) -> bool:
+        """Settle a request that is not to be run; False if it is."""
+        if claim.copied and is_locked(work.delivery.message):  # a copy of a request of our own clients, without doubt
+            self._note_copy()
+            return _finish(work, claim, None)
+        told = work.delivery.delivery_count or 1
         if not isinstance(claim, UnstoredClaim):  # as `_read_noted` has it: the broker counts what nobody had begun
             told = min(told, 2)
         delivered = max(told, claim.deaths + 1)
-        if job.tries == 1 and delivered > self._max_deliveries:
+        if work.tries == 1 and delivered > self._max_deliveries:
             self._tally.add("poison")
-            return self._bury(job, claim, POISONOUS.format(delivered - 1))
-        if claim.deaths and job.policy.unfinished == Unfinished.FAULT:
+            return _bury(work, claim, POISONOUS.format(delivered - 1))
+        if claim.deaths and work.match.policy.unfinished == Unfinished.FAULT:
             self._tally.add("not run again")
-            if job.event.one_way:  # nobody would hear of it
-                return self._bury(job, claim, NOT_RUN_AGAIN)
-            return self._finish(job, claim, job.fault(NOT_RUN_AGAIN))
-        claim.name = job.delivery.message.message_id or job.delivery.message.correlation_id or ""
-        context = _context(job, claim, partial(self._key_of, job))
-        outcome = self._service.perform(job.event, context) if job.observed is None else self._perform(job, context)
-        problem = claim.problem()
-        response, failure = _response_of(job, outcome) if problem is None else (None, problem)
-        if isinstance(
-            failure, StoreError
-        ):  # of request.transaction: no mistake of the function, whatever it made of it
-            raise failure
-        if failure is not None:
-            claim.roll_back()
-            return self._fail(job, claim, failure)
-        if not outcome.keeps_effects:
-            claim.roll_back()
-        return self._finish(job, claim, response)
+            if work.accepted.one_way:  # nobody would hear of it
+                return _bury(work, claim, NOT_RUN_AGAIN)
+            return _finish(work, claim, work.fault(NOT_RUN_AGAIN))
+        return False
 
-    def _perform(self, job: Job, context: Context) -> Outcome:
-        """Run a function as the observers want it."""
-        assert job.observed is not None
-        job.observed.redelivered = context.redelivered
-        with job.observed.working():
-            return self._service.perform(job.event, context)
-
-    def _fail(self, job: Job, claim: Claim, failure: BaseException) -> Finished | None:
+    def _fail(self, work: Work, claim: Claim, failure: BaseException) -> bool:
         """Do what the policy says for a function that failed."""
-        if job.observed is not None:
-            job.observed.failed(failure)
-        tries, policy = max(job.tries, claim.failures + 1), job.policy
-        if tries <= policy.retries and not is_expired(job.delivery.message):
+        if work.observed is not None:
+            work.observed.failed(failure)
+        tries, policy = max(work.tries, claim.failures + 1), work.match.policy
+        if tries <= policy.retries and not is_expired(work.delivery.message):
             self._tally.add("retried")
-            job.pause = policy.pause_after(tries)
+            work.pause = policy.pause_after(tries)
             claim.abandon(failed=True)
-            return None
+            return False
         self._tally.add("failed")
-        if policy.then == Then.DEAD_LETTER or job.event.one_way:
-            return self._bury(job, claim, f"its function failed {tries} times, at last with {failure!r}")
-        return self._finish(job, claim, job.fault(None))
+        if policy.then == Then.DEAD_LETTER or work.accepted.one_way:
+            return _bury(work, claim, f"its function failed {tries} times, at last with {failure!r}")
+        return _finish(work, claim, work.fault(None))
 
-    def _finish(self, job: Job, claim: Claim, response: Message | None) -> Finished:
-        claim.finish(response)
-        return Finished(job.delivery, job.node, response)
+    def _request(self, work: Work, claim: Claim, stored: Stored | None = None) -> Request:
+        told = work.delivery.delivery_count
+        return Request.of(
+            work.accepted,
+            delivery_count=told if told is not None or isinstance(claim, UnstoredClaim) else claim.deaths + 1,
+            redelivered=was_delivered_before(work.delivery) or claim.deaths > 0 or stored is not None,
+            claim=claim,
+            addressing=None if work.conversation is None else work.conversation.addressing,
+            delivery=work.known,
+            named=partial(self._key_of, work),
+            stored=stored,
+        )
 
-    def _bury(self, job: Job, claim: Claim, reason: str) -> Finished:
-        """Have a request become a dead letter, and forgotten: should somebody send it again, it starts anew."""
-        claim.forget()
-        return Finished(job.delivery, job.node, job.fault(None), dead=reason)
+
+def _finish(work: Work, claim: Claim, response: Message | None) -> bool:
+    claim.finish(response)
+    work.finish(response)
+    return True
 
 
-def _leave_unfinished(job: Job, claim: Claim) -> None:
+def _bury(work: Work, claim: Claim, reason: str) -> bool:
+    """Have a request become a dead letter, and forgotten: should somebody send it again, it starts anew."""
+    claim.forget()
+    work.finish(work.fault(None), dead=reason)
+    return True
+
+
+def _leave_unfinished(work: Work, claim: Claim) -> None:
     """Let go of a request that was begun and could not be finished; by policy it is as if somebody had died of it."""
-    if job.policy.unfinished == Unfinished.FAULT:
+    if work.match.policy.unfinished == Unfinished.FAULT:
         claim.deaths += 1
     claim.abandon()
 
@@ -552,33 +488,19 @@ def was_delivered_before(delivery: Delivery) -> bool:
     return bool(delivery.message.redelivered) or (delivery.delivery_count or 1) > 1
 
 
-def _stored(job: Job, response: Message | None) -> Stored:
+def _stored(work: Work, response: Message | None) -> Stored:
     """Return the answer that the store has as middleware gets it."""
-    setting = job.node.setting
+    setting = work.node.setting
     found = None if response is None else Reading(response, setting.profile, setting.limits).envelope
-    return Stored(Prepared.of(wrap(None, job.event.envelope.version) if found is None else found.root))
+    return Stored(Prepared.of(wrap(None, work.accepted.envelope.version) if found is None else found.root))
 
 
-def _context(job: Job, claim: Claim, key: Callable[[], bytes | None], stored: Stored | None = None) -> Context:
-    delivery = job.delivery
-    told = delivery.delivery_count
-    return Context(
-        delivery_count=told if told is not None or isinstance(claim, UnstoredClaim) else claim.deaths + 1,
-        redelivered=was_delivered_before(delivery) or claim.deaths > 0 or stored is not None,
-        claim=claim,
-        addressing=None if job.conversation is None else job.conversation.addressing,
-        delivery=job.known,
-        key=key,
-        stored=stored,
-    )
-
-
-def _response_of(job: Job, outcome: Outcome) -> tuple[Message | None, BaseException | None]:
+def _response_of(work: Work, outcome: Outcome) -> tuple[Message | None, BaseException | None]:
     """Make the response, or say what failed: the function, or sending the attachments that it returned."""
-    if outcome.failure is not None or job.event.one_way:
+    if outcome.failure is not None or work.accepted.one_way:
         return None, outcome.failure
     try:
-        return job.respond(outcome.prepared), None
+        return work.respond(outcome.prepared), None
     except (UsageError, OSError) as error:
         log.exception("an answer, its attachments or its properties cannot be sent")
         return None, error

@@ -26,14 +26,14 @@ from soapjms.protocol.assertions import Setting
 from soapjms.protocol.envelope import build_fault
 from soapjms.protocol.errors import SoapFaultError, UsageError
 from soapjms.protocol.names import DEFAULT_PROFILE, Profile, Subcode
-from soapjms.protocol.responding import RequestAccepted, RequestRefused, RespondingNode
+from soapjms.protocol.responding import RequestRefused, RespondingNode
 from soapjms.protocol.uri import JmsUri
 from soapjms.protocol.wsdl import Port
 from soapjms.protocol.xml import parse
 from soapjms.reply import Answer, Reply
 from soapjms.service.dispatcher import Dispatcher
-from soapjms.service.operations import Operation, Operations, Outcome
-from soapjms.service.request import Context, Request
+from soapjms.service.operations import Match, Operation, Operations, Outcome
+from soapjms.service.request import Request
 from soapjms.service.service import Service
 from soapjms.testing.traffic import PATIENCE, Followed, Traffic, UnderWay, message_shown
 
@@ -442,16 +442,16 @@ class _Answers(Operations):
         self._answer_any = answer
         self._note_empty = empty
 
-    def perform(self, accepted: RequestAccepted, context: Context) -> Outcome:
+    def perform(self, request: Request, match: Match | None = None) -> Outcome:
         """Have the stub answer, by the rules that hold for every service."""
-        _, _, header, _ = accepted.envelope
+        header = request.envelope.header
         blocks = () if header is None else header.iterchildren(etree.Element)
-        service, element = Service(understands=[str(each.tag) for each in blocks]), accepted.envelope.content
+        service, element = Service(understands=[str(each.tag) for each in blocks]), request.envelope.content
         if element is None:
-            self._note_empty(accepted.message)
+            self._note_empty(request.message)
         else:
             service.operation(str(element.tag))(self._answer_any)
-        return service.perform(accepted, context)
+        return service.perform(request)
 
 
 class _Watch(UnderWay):

@@ -26,7 +26,6 @@ from soapjms.protocol.errors import InvalidAttachmentError, UsageError
 from soapjms.protocol.limits import DEFAULT_LIMITS
 from soapjms.protocol.requesting import ExchangeFailed, ResponseReceived
 from soapjms.protocol.responding import RequestRefused, RespondingNode
-from soapjms.service.request import Context
 
 
 class Dice(Random):
@@ -268,7 +267,7 @@ class Unpacking:
         if isinstance(event, RequestRefused):
             assert event.reason
             return "refused by the node"
-        outcome = self._service.perform(event, Context())
+        outcome = self._service.perform(Request.of(event))
         assert outcome.failure is None, outcome.failure
         return "answered" if read_fault_in(outcome.prepared.envelope) is None else "a fault"
 

@@ -26,7 +26,6 @@ from soapjms.protocol.attachments import XOP_INCLUDE
 from soapjms.protocol.envelope import as_envelope
 from soapjms.protocol.responding import RequestRefused, RespondingNode
 from soapjms.security import WSSE, WSU
-from soapjms.service.request import Context
 from soapjms.signatures import EXCLUSIVE, IDS, Signatures
 
 WSA: Final = "http://www.w3.org/2005/08/addressing"
@@ -431,7 +430,7 @@ class Signed:
         event = RespondingNode(Setting()).receive(message)
         if isinstance(event, RequestRefused):
             return "refused by the node"
-        outcome = service.perform(event, Context())
+        outcome = service.perform(Request.of(event))
         assert outcome.failure is None, outcome.failure
         assert etree.tostring(outcome.prepared.envelope)
         if not saw:
@@ -440,7 +439,7 @@ class Signed:
             for each in (message, again):
                 event = RespondingNode(Setting()).receive(each)
                 if not isinstance(event, RequestRefused):
-                    service.perform(event, Context())
+                    service.perform(Request.of(event))
             assert len(saw) == 1, "a message counted twice"
         return "taken"
 

@@ -1,0 +1,54 @@
+"""What each file of the product imports, read from its syntax tree."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+PRODUCT: Final = sorted(path for name in ("brokers", "soapjms") for path in (ROOT / name).rglob("*.py"))
+
+
+def tree_of(path: Path) -> ast.Module:
+    """Parse a file."""
+    return ast.parse(path.read_text("utf-8"), str(path))
+
+
+def imports_of(path: Path) -> Iterator[tuple[str, int]]:
+    """Yield the module that each import of a file names, and how many dots stand before it.
+
+    `from package import name` names `package.name` where that is a module of ours.
+    """
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Import):
+            yield from ((each.name, 0) for each in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            module = node.module or ""
+            for each in node.names:
+                inner = ROOT.joinpath(*module.split("."), each.name)
+                is_module = inner.is_dir() or inner.with_suffix(".py").exists()
+                yield (f"{module}.{each.name}" if is_module else module), node.level
+
+
+def module_of(path: Path) -> str:
+    """Return a file's module."""
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def graph() -> dict[str, set[str]]:
+    """Return the modules that each module of the product imports, within functions and for types included."""
+    names = {module_of(path): path for path in PRODUCT}
+    return {name: {each for each, _ in imports_of(path)} & names.keys() - {name} for name, path in names.items()}
+
+
+def circles(graph: dict[str, set[str]]) -> dict[str, set[str]]:
+    """Return what is left of a graph without what no circle goes through: empty if there is none."""
+    while graph:  # take away what imports nothing that is left, and what nothing that is left imports
+        imported = set().union(*graph.values())
+        spare = {name for name, wanted in graph.items() if not wanted or name not in imported}
+        if not spare:
+            break
+        graph = {name: wanted - spare for name, wanted in graph.items() if name not in spare}
+    return graph
