@@ -5,13 +5,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-# Every branch of the protocol is covered, by the tests that name it, but for the one that looks at the clock.
-NAMING_THE_PROTOCOL := $(filter-out tests/test_linear_time.py, \
-  $(shell grep --files-with-matches --fixed-strings soapjms.protocol tests/test_*.py tests/security/test_*.py))
-
-# Those of the wire protocols, a part of their own: parts of about the same length fill two lanes better.
-WIRES := $(filter-out $(NAMING_THE_PROTOCOL),$(wildcard tests/test_amqp_*.py tests/test_smqp_*.py tests/test_stomp_*.py))
-
 # The markers of tests that need more than Python.
 OUTSIDE := broker or spark or peer or browser
 
@@ -73,7 +66,7 @@ brokers: $(BROKERS)
 hdfs: $(HDFS)
 
 # `java` stands behind the bar: it is checked first, but having checked it does not make the jars old.
-$(BROKERS) $(HDFS): build/%/.fetched: tests/%/pom.xml | java
+$(BROKERS) $(HDFS): build/%/.fetched: tests/peers/%/pom.xml | java
 	rm -rf $(@D)
 	mvn --batch-mode --quiet --file $< generate-resources
 	touch $@
@@ -86,7 +79,7 @@ browser:
 
 packages: $(PACKAGES)
 
-$(PACKAGES): build/%/.fetched: tests/%/package.json tests/%/package-lock.json | node
+$(PACKAGES): build/%/.fetched: tests/peers/%/package.json tests/peers/%/package-lock.json | node
 	rm -rf $(@D)
 	mkdir -p $(@D)
 	cp $^ $(@D)
@@ -111,16 +104,16 @@ test: lint java brokers packages browser
 check: lint
 	$(MAKE) --jobs=2 --keep-going --output-sync=target test-protocol test-inside test-wires test-oldest-zeep
 
-# Coverage makes tests half as slow again: only those that name the protocol pay for it.
+# Every branch of the protocol is covered by its own tests. Coverage makes them half as slow again.
 test-protocol:
-	$(BIN)/coverage run -m pytest -m 'not soak and not ($(OUTSIDE))' $(NAMING_THE_PROTOCOL)
+	$(BIN)/coverage run -m pytest -m 'not soak and not ($(OUTSIDE))' tests/protocol
 	$(BIN)/coverage report --show-missing --skip-covered --fail-under=100
 
 test-inside:
-	$(BIN)/python -m pytest -m 'not soak and not ($(OUTSIDE))' $(patsubst %,--ignore=%,$(NAMING_THE_PROTOCOL) $(WIRES))
+	$(BIN)/python -m pytest -m 'not soak and not ($(OUTSIDE))' --ignore=tests/protocol --ignore=tests/adapters
 
 test-wires:
-	$(BIN)/python -m pytest -m 'not soak and not ($(OUTSIDE))' $(WIRES)
+	$(BIN)/python -m pytest -m 'not soak and not ($(OUTSIDE))' tests/adapters
 
 test-brokers:
 	$(BIN)/python -m pytest -m 'not soak and broker'
@@ -130,22 +123,22 @@ test-peers:
 
 test-oldest-zeep: $(ZEEP)/.fetched
 	SOAPJMS_TEST_ZEEP=$(OLDEST_ZEEP) PYTHONPATH=$(ZEEP) $(BIN)/python -m pytest -p no:cacheprovider -W "ignore:'cgi'" \
-	  -m 'not soak and not ($(OUTSIDE))' tests/test_zeep_*.py tests/test_signatures.py
+	  -m 'not soak and not ($(OUTSIDE))' tests/zeep tests/service/test_signatures.py
 
 # What `make test` does with less; about three hours. SOAK='--small' runs each step with next to nothing.
 soak: setup java brokers hdfs
-	$(BIN)/python tests/soak.py $(SOAK)
+	$(BIN)/python tests/support/soak.py $(SOAK)
 
 # Each workload and seed takes some five minutes. With KILLS='--results FILE' what was interrupted goes on.
 kills: setup java brokers
-	PYTHONPATH=tests $(BIN)/python tests/kill_kit.py $(KILLS)
+	PYTHONPATH=tests/support $(BIN)/python tests/support/kill_kit.py $(KILLS)
 
 # Ten minutes.
 sanitize: setup
-	scripts/sanitize.sh $(BIN)/python build/sanitized -m 'not soak and not ($(OUTSIDE))' $(wildcard tests/test_amqp_*.py)
+	scripts/sanitize.sh $(BIN)/python build/sanitized -m 'not soak and not ($(OUTSIDE))' tests/adapters/amqp
 
 fuzz: setup
-	PYTHONPATH=.:tests $(BIN)/python -m fuzz $(FUZZ)
+	PYTHONPATH=.:tests:tests/support $(BIN)/python -m fuzz $(FUZZ)
 
 demo: setup java
 	$(BIN)/python examples/demo.py --out build/demo

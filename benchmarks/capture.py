@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
+sys.path[:0] = [str(ROOT / "tests/support"), str(ROOT)]
 
 from calls import ENVELOPE, run_side  # noqa: E402  # beside this file
 from real_brokers import RealBroker, start_activemq, start_artemis  # noqa: E402

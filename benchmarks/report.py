@@ -23,7 +23,7 @@ from typing import Final
 from playwright.sync_api import Browser, sync_playwright
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
+sys.path[:0] = [str(ROOT / "tests/support"), str(ROOT)]
 
 from report_kit import large  # noqa: E402  # from tests/
 

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests/support"))
 
 from calls import CLOSE, ENVELOPE, OPEN, WARM_UP, BareClient, BareService, bare_connection, run_processes, stay
 

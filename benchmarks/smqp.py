@@ -21,7 +21,7 @@ from pathlib import Path
 from threading import Event, Thread
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests/support")]
 
 from brokers import Connection, Delivery, Message, MessageType, connect, queue  # noqa: E402 - after the line above
 from brokers.smqp.client import Client, Received  # noqa: E402 - after the line above

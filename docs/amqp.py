@@ -11,7 +11,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-FOREIGN = [ROOT / "tests" / f"test_amqp_{each}.py" for each in ("foreign", "foreign_websocket", "qpid")]
+TESTS = ROOT / "tests/adapters/amqp"
+FOREIGN = [TESTS / f"test_amqp_{each}.py" for each in ("foreign", "foreign_websocket", "qpid")]
 """The tests of other people's brokers."""
 
 INTRODUCTION = """\
@@ -56,7 +57,7 @@ def state(level: str, shown: str, why: list[str]) -> str:
 def named_in_tests() -> dict[str, list[str]]:
     """Find which requirements each test names."""
     found: dict[str, list[str]] = defaultdict(list)
-    for path in sorted(set((ROOT / "tests").glob("test_amqp*.py")) - set(FOREIGN)):
+    for path in sorted(set(TESTS.glob("test_*.py")) - set(FOREIGN)):
         for test, docstring in tests_of(path):
             for each in identifiers(docstring):
                 found[each].append(f"{path.stem}::{test}")

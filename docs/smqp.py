@@ -45,7 +45,7 @@ def row(*cells: str) -> str:
 def named_in_tests() -> dict[str, list[str]]:
     """Find which requirements each test names: in its own name, its docstring or a comment."""
     found: dict[str, list[str]] = defaultdict(list)
-    for path in sorted((ROOT / "tests").glob("test_smqp*.py")):
+    for path in sorted((ROOT / "tests/adapters/smqp").glob("test_*.py")):
         source = path.read_text("utf-8")
         for node in ast.parse(source).body:
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):

@@ -13,7 +13,7 @@ from qpid_kit import Qpid, start_qpid
 from real_brokers import RealBroker, start_activemq, start_artemis
 
 # An assertion in what the tests share says what it saw, like one in a test.
-KITS = {path.stem for path in Path(__file__).parent.glob("*_kit.py")} | {"broker_contract_deliveries"}
+KITS = {path.stem for path in Path(__file__).parent.glob("support/*_kit.py")} | {"broker_contract_deliveries"}
 pytest.register_assert_rewrite(*(KITS - sys.modules.keys()))
 
 # How long an example takes is the machine's business: a busy one is no failure. The examples are the same each time: a

@@ -2,7 +2,7 @@
 
     python tools/house.py
 
-Frames are those of a real call over the embedded broker; `tests/test_frames.py` counts those of the other adapters.
+Frames are those of a real call over the embedded broker; `test_frames` counts those of other adapters.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Runs the rows, each in a process of its own, as many at a time as there are processors: `make fuzz`.
 
-PYTHONPATH=.:tests python -m fuzz --only signatures --seed 17 --cases 1
+PYTHONPATH=.:tests:tests/support python -m fuzz --only signatures --seed 17 --cases 1
 
 The first row that fails ends with status 1, with the seed of its case and the command that carries it out again.
 """

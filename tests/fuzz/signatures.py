@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from calling_kit import NS, SOAP_11, element, request_message
 from lxml import etree
-from test_security import NOW
-from test_signatures import ANN, DS, ELLIPTIC, EVE, KNOWN, XPATH, Signer
+from security_kit import NOW
+from signature_kit import ANN, ELLIPTIC, EVE, KNOWN, XPATH, Signer
 from xmlsec import Transform
 from zeep.wsse.utils import get_security_header
 
@@ -26,7 +26,7 @@ from soapjms.protocol.attachments import XOP_INCLUDE
 from soapjms.protocol.envelope import as_envelope
 from soapjms.protocol.responding import RequestRefused, RespondingNode
 from soapjms.security import WSSE, WSU
-from soapjms.signatures import EXCLUSIVE, IDS, Signatures
+from soapjms.signatures import DS, EXCLUSIVE, IDS, Signatures
 
 WSA: Final = "http://www.w3.org/2005/08/addressing"
 XML: Final = "http://www.w3.org/XML/1998/namespace"

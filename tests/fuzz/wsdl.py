@@ -12,6 +12,7 @@ from random import Random
 from typing import Final
 
 from lxml import etree
+from places import ROOT
 from wsdl_kit import WSDL_11, WSDL_20, wsdl
 
 from fuzz.row import MIB, Case, Row
@@ -22,7 +23,6 @@ from soapjms.protocol.wsdl.lint import lint
 from soapjms.protocol.wsdl.write import NewPort
 from soapjms.wsdl import add_jms_port, read_wsdl
 
-ROOT: Final = Path(__file__).parent.parent.parent
 FILES: Final = (ROOT / "examples/greeter.wsdl", *sorted((ROOT / "tests/data/wsdl").glob("*.wsdl")))
 BASES: Final = (*(each.read_bytes() for each in FILES), *(wsdl(each).encode() for each in (WSDL_11, WSDL_20)))
 VALUES: Final = (

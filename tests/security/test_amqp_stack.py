@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from amqp_raw import Raw
+from places import ROOT
 from proton import symbol
 
 from brokers.amqp.listener import Listener
@@ -22,7 +23,6 @@ from brokers.amqp.stack import STACK, is_shallow, start, with_stack
 from brokers.embedded import Broker
 from brokers.message import MessageType
 
-ROOT = Path(__file__).resolve().parents[2]
 DEEP = 60_000
 LITTLE = 256
 """KiB of stack."""

@@ -7,10 +7,9 @@ from time import process_time
 from typing import Any
 
 import pytest
-from bridge_kit import ask, listening
+from bridge_kit import ask, listening, multipart
 from calling_kit import NS, PATIENCE, SOAP_11, element, envelope, eventually
 from lxml import etree
-from test_bridge_http import multipart
 
 import soapjms
 from brokers.embedded import Broker

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from calling_kit import NS, SOAP_11, SOAP_12, envelope
 from lxml import etree
-from test_service import accepted
-from test_signatures import ANN
+from service_kit import accepted
+from signature_kit import ANN
 
 from brokers.message import Message
 from soapjms import SoapVersion

@@ -6,11 +6,11 @@ import socket
 import ssl
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 from cli_kit import run
+from places import ROOT
 
 import brokers
 from brokers.amqp.listener import Listener as AmqpListener
@@ -21,7 +21,6 @@ from soapjms import UsageError
 from soapjms.bridge.listener import Listener
 from soapjms.cli.status_page import Page
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 EVERYWHERE = ["0.0.0.0", "", "::"]
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 import tomllib
-from pathlib import Path
 
 import pytest
+from places import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 LOCKS = ["requirements.lock", "requirements-oldest-zeep.lock"]
 OURS = "--no-deps --no-build-isolation --editable ."
 """How the package itself is installed, for which nothing is fetched."""

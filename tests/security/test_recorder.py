@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from calling_kit import request_message
-from test_security import secured, token
+from security_kit import secured, token
 
 from brokers import properties
 from soapjms import Recorder

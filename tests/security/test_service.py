@@ -11,11 +11,11 @@ from typing import Any
 import proton
 import pytest
 from calling_kit import NS, PATIENCE, arrivals, element, envelope, eventually
+from faulty_sqlite_kit import LosesCommits
 from lxml import etree
 from proton.utils import BlockingConnection
-from test_dispatcher_store import LosesCommits
-from test_security import PASSWORDS, digested, secured, tokens
-from test_signatures import ANN, NOW, signatures
+from security_kit import NOW, PASSWORDS, digested, secured, tokens
+from signature_kit import ANN, signatures
 
 import soapjms
 from brokers import queue

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from time import perf_counter
 
 import pytest
+from security_kit import ask as asked
+from security_kit import digested, secured, service, token, tokens
 from smqp_kit import From, running
-from test_security import DIGEST, digested, secured, service, token, tokens
-from test_security import ask as asked
 
 from brokers.amqp.listener import Options
-from soapjms.security import TEXT
+from soapjms.security import DIGEST, TEXT
 
 ROUNDS = 9
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 from calling_kit import eventually
-from test_security import PASSWORDS, at, digest, secured, service, token, tokens
-from test_security import ask as asked
-from test_service import accepted
+from security_kit import PASSWORDS, at, digest, secured, service, token, tokens
+from security_kit import ask as asked
+from service_kit import accepted
 
 from brokers import properties
 from brokers.listeners.guesses import FREE, REMEMBERED

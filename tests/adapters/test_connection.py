@@ -1,0 +1,199 @@
+"""`connect` and `Completion`; what adapters do is in the broker contract."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from queue import SimpleQueue
+from threading import current_thread, get_ident
+from typing import Any
+
+import pytest
+from places import ROOT
+
+from brokers import BrokerError, Completion, Connection, UnknownSchemeError, connect
+
+PATIENCE = 20.0
+
+
+@pytest.fixture
+def executor() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(1, "callbacks") as executor:
+        yield executor
+
+
+@pytest.mark.parametrize(
+    ("library", "url", "extra"),
+    [
+        ("proton", "amqp://127.0.0.1:1", "amqp"),
+        ("stomp", "stomp://127.0.0.1:1", "stomp"),
+        ("stomp", "failover:(stomp://127.0.0.1:1)", "stomp"),
+    ],
+)
+def test_an_adapter_that_is_not_installed(library: str, url: str, extra: str, tmp_path: Path) -> None:
+    """It says what to type, in a program and at the command line."""
+    text = f"brokers.{extra} needs {library}: pip install 'soapjms[{extra}]'"
+    program = (
+        f"import sys; sys.modules[{library!r}] = None\n"
+        "import brokers\n"
+        f"try: brokers.connect({url!r})\nexcept brokers.NotInstalledError as error: print(error)\n"
+        "from soapjms.cli import main\n"
+        f"sys.argv = ['soapjms', 'unsubscribe', 'a', '--uri', 'jms:topic:t', '--connection', {url!r}]; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stdout, done.stderr, done.returncode) == (f"{text}\n", f"Error: {text}\n", 2)
+
+
+@pytest.mark.parametrize("url", ["kafka://host", "host:61613", "", "//host"])
+def test_unknown_scheme(url: str) -> None:
+    """A URL that no adapter serves raises an error that names those that exist; it is a ValueError too."""
+    with pytest.raises(
+        UnknownSchemeError, match=r"known are: amqp, amqp\+ws, amqp\+wss, amqps, embedded, failover, smqp, smqps, stomp"
+    ) as caught:
+        connect(url)
+    assert isinstance(caught.value, BrokerError)
+    assert isinstance(caught.value, ValueError)
+
+
+@pytest.mark.parametrize("url", [5, None, b"embedded:", "stomp://[::1", "stomp://clerk:s3cr3t\u2100@host"])
+def test_no_url(url: Any) -> None:
+    """What is no URL at all raises the same error, which says how one looks, and repeats no password."""
+    with pytest.raises(UnknownSchemeError, match="as in embedded:NAME or stomp://USER:PASSWORD@HOST:PORT") as caught:
+        connect(url)
+    assert "s3cr3t" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("stomp:", "names no host"),
+        ("stomp:localhost:61613", "ends with the port"),
+        ("stomp://localhost:99999", "no number from 1 to 65535"),
+        ("stomp://localhost:0", "no number from 1 to 65535"),
+        ("stomp://clerk:s3cr3t/x@localhost", "in user and password percent-encoded"),
+        ("stomp://clerk:x/s3cr3t@localhost", "in user and password percent-encoded"),
+        ("stomp://clerk:x#s3cr3t@localhost", "in user and password percent-encoded"),
+        ("stomp://localhost:s3cr3t", "no number from 1 to 65535"),
+    ],
+)
+def test_urls_that_stomp_cannot_use(url: str, says: str) -> None:
+    """What is wrong with a STOMP URL is said with its form; what may be a password is not repeated."""
+    with pytest.raises(ValueError, match=says) as caught:
+        connect(url)
+    assert "write stomp://USER:PASSWORD@HOST:PORT" in str(caught.value)
+    assert "s3cr3t" not in str(caught.value)
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf"), 1e300, True, "5", None])
+@pytest.mark.parametrize("url", ["embedded:", "stomp://localhost:61613", "amqp://localhost"])
+def test_a_time_out_that_is_none(url: str, timeout: Any) -> None:
+    """It is refused before anybody is connected to, whatever the broker."""
+    with pytest.raises(ValueError, match=r"timeout is .*; connecting takes a positive, finite number of seconds"):
+        connect(url, timeout=timeout)
+
+
+def test_the_scheme_in_any_case() -> None:
+    """A scheme may be in capitals."""
+    with connect("EMBEDDED:case") as connection:
+        assert isinstance(connection, Connection)
+        assert connection.capabilities.broker == "embedded"
+
+
+def test_unknown_option() -> None:
+    """An option that the adapter does not have is a TypeError, as with any call."""
+    with pytest.raises(TypeError, match="colour"):
+        connect("embedded:options", colour="red")
+
+
+def test_no_adapter_is_imported_before_it_is_asked_for() -> None:
+    """`import brokers` loads no adapter; `connect` loads the one that the scheme names."""
+    program = (
+        "import sys, brokers\n"
+        "print([name for name in ('brokers.embedded', 'brokers.stomp', 'stomp') if name in sys.modules])\n"
+        "brokers.connect('embedded:').close()\n"
+        "print([name for name in ('brokers.embedded', 'brokers.stomp', 'stomp') if name in sys.modules])\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert ran.stderr == ""
+    assert ran.stdout.splitlines() == ["[]", "['brokers.embedded']"]
+
+
+def test_a_program_that_does_not_close_still_ends() -> None:
+    """A program that leaves a connection with a consumer open ends by itself."""
+    program = (
+        "from brokers import *\n"
+        "connection = connect('embedded:')\n"
+        "connection.consume(queue('a'), lambda delivery: delivery.accept())\n"
+        "message = Message(message_type=MessageType.TEXT, body='x', destination=queue('a'))\n"
+        "connection.send(message).add_done_callback(lambda future: None)\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+class TestCompletion:
+    """A future whose callbacks run on an executor."""
+
+    def test_callbacks_run_on_the_executor(self, executor: ThreadPoolExecutor) -> None:
+        """Whether added before or after, a callback runs on the executor's thread, with the future."""
+        seen: SimpleQueue[tuple[str, Future[int], int]] = SimpleQueue()
+        future: Completion[int] = Completion(lambda: executor)
+
+        def note(done: Future[int]) -> None:
+            seen.put((current_thread().name, done, done.result()))
+
+        future.add_done_callback(note)
+        future.set_result(7)
+        future.add_done_callback(note)
+        for _ in range(2):
+            assert seen.get(timeout=PATIENCE) == ("callbacks_0", future, 7)
+        assert future.result() == 7
+
+    def test_on_settled_runs_at_once(self, executor: ThreadPoolExecutor) -> None:
+        """Book-keeping runs on the thread that settles the future, before `set_exception` returns."""
+        seen = list[int]()
+        future: Completion[int] = Completion(lambda: executor)
+        future.on_settled(lambda _: seen.append(get_ident()))
+        future.set_exception(BrokerError("no"))
+        assert seen == [get_ident()]
+        assert isinstance(future.exception(), BrokerError)
+
+    def test_cancelled(self, executor: ThreadPoolExecutor) -> None:
+        """A cancelled future calls back too."""
+        seen: SimpleQueue[bool] = SimpleQueue()
+        future: Completion[int] = Completion(lambda: executor)
+        future.add_done_callback(lambda done: seen.put(done.cancelled()))
+        assert future.cancel()
+        assert seen.get(timeout=PATIENCE) is True
+
+    def test_after_the_executor_was_shut_down(self) -> None:
+        """While the owner closes, a callback runs on the thread that settles the future."""
+        executor = ThreadPoolExecutor(1)
+        executor.shutdown()
+        seen = list[int]()
+        future: Completion[int] = Completion(lambda: executor)
+        future.add_done_callback(lambda _: seen.append(get_ident()))
+        future.set_result(1)
+        assert seen == [get_ident()]
+
+    def test_a_callback_that_fails(self, caplog: pytest.LogCaptureFixture) -> None:
+        """An exception that leaves a callback is logged, and later callbacks run."""
+        seen = list[int]()
+        with ThreadPoolExecutor(1) as executor:
+            future: Completion[int] = Completion(lambda: executor)
+            future.add_done_callback(lambda _: 1 // 0)
+            future.add_done_callback(lambda done: seen.append(done.result()))
+            future.set_result(1)
+        assert seen == [1]
+        assert "ZeroDivisionError" in caplog.text

@@ -1,0 +1,195 @@
+"""`soapjms broker`: an SMQP server from the command line, as a process."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import trustme
+from places import ROOT
+
+import soapjms
+from brokers import Message, MessageType, queue
+from brokers.smqp.client import Client, ClientOptions
+from brokers.smqp.protocol.replies import RefusedError
+from brokers.smqp.server.setup import Setup, SetupError
+
+SETUP = """
+context = "mq.example"
+[accounts.alice]
+password = "pa55"
+rights = { "/" = ["all"] }
+[accounts.bob]
+password_file = "bob.password"
+rights = { "/news" = ["subscribe", "reply"], "/queue" = ["publish", "topics", "subscribe"] }
+[accounts.peer]
+password = "x"
+peer = true
+[accounts.root]
+password = "y"
+admin = true
+[topics."/news/world"]
+keywords = ["WORLD", "TOP HEADLINES"]
+timeout = inf
+max_messages = 10
+[topics."/lists"]
+[anyone]
+"/lists" = ["subscribe"]
+[links."b.example"]
+host = "127.0.0.1"
+port = 1
+account = "peer-a"
+password = "z"
+topics = ["/news/*"]
+"""
+
+
+@pytest.fixture
+def setup(tmp_path: Path) -> Path:
+    """Write a file for --setup."""
+    file = tmp_path / "smqp.toml"
+    file.write_text(SETUP)
+    (tmp_path / "bob.password").write_text("s3cret\n")
+    return file
+
+
+@contextmanager
+def broker(*arguments: str | Path) -> Iterator[tuple[subprocess.Popen[str], list[tuple[str, int]]]]:
+    """Run the command; give the process and where it listens."""
+    command = [sys.executable, "-m", "soapjms.cli", "broker", *map(str, arguments)]
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    try:
+        addresses = []
+        for _ in range(sum(str(each).startswith("--smqp") for each in arguments)):
+            line = process.stdout.readline()
+            found = re.fullmatch(r"(\S+) listens at smqps?://(\S+):(\d+)\n", line)
+            assert found, line + process.stderr.read()
+            addresses.append((found[2], int(found[3])))
+        yield process, addresses
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        process.stderr.close()
+
+
+def test_what_was_answered_survives_sigkill(setup: Path, tmp_path: Path) -> None:
+    """Accounts, topics and messages are there after it; SIGTERM ends it with 0, and its clients are told."""
+    arguments = ("--smqp", "127.0.0.1:0", "--setup", setup, "--store", tmp_path / "store")
+    once = ClientOptions(renew=None)
+    with (
+        broker(*arguments) as (process, [address]),
+        Client(*address, account="alice", password="pa55", options=once) as alice,
+    ):
+        assert alice.welcome.context == "mq.example"
+        smuid = alice.publish("/news/world", "hello").smuid
+        process.kill()
+        process.wait()
+    with (
+        broker(*arguments) as (process, [address]),
+        Client(*address, account="bob", password="s3cret", options=once) as bob,
+    ):
+        assert bob.keywords("/news/world") == ("WORLD", "TOP HEADLINES")
+        assert bob.message("/news/world", smuid).sections[0].data == b"hello"
+        assert bob.subscribe("/lists", print) == ["/lists"]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+
+
+def test_how_much_a_topic_has(setup: Path) -> None:
+    """`--max-octets` is the size of its messages; the error of the client says how much there was."""
+    with (
+        broker("--smqp", "127.0.0.1:0", "--setup", setup, "--max-octets", "700") as (_, [address]),
+        Client(*address, account="alice", password="pa55", options=ClientOptions(renew=None)) as alice,
+    ):
+        alice.publish("/news/world", "a" * 500)
+        with pytest.raises(
+            RefusedError, match=r"414.*/news/world is full: max_octets is 700, there are 5.. and 5.. more"
+        ):
+            alice.publish("/news/world", "b" * 500)
+
+
+def test_queues_over_smqps(setup: Path, tmp_path: Path) -> None:
+    """It is prepared for smqp:// URLs, and for TLS."""
+    authority = trustme.CA()
+    certificate, trusted = tmp_path / "cert.pem", tmp_path / "ca.pem"
+    authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(certificate)
+    authority.cert_pem.write_to_path(trusted)
+    with (
+        broker("--smqps", "localhost:0", "--cert", certificate, "--setup", setup) as (_, [(_, port)]),
+        soapjms.connect(f"smqps://bob:s3cret@localhost:{port}?caFile={trusted}") as connection,
+    ):
+        message = Message(message_type=MessageType.TEXT, body="x", destination=queue("orders"))
+        assert connection.send(message).result(20).message_id == "ID:mq.example/1"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "--smqp localhost"),
+        (("--smqp", "here"), "HOST:PORT, as localhost:7200;"),
+        (("--amqp", "99"), "HOST:PORT, as localhost:5672;"),
+        (("--wss", "99"), "HOST:PORT, as localhost:8443;"),
+        (("--smqps", "localhost:0"), "--cert"),
+        (("--smqp", "localhost:0", "--setup", "none.toml"), "none.toml"),
+        (("--smqp", "localhost:0", "--max-transactions", "9"), "--amqp localhost"),
+    ],
+)
+def test_usage(arguments: tuple[str, ...], said: str) -> None:
+    """What cannot be is said at once, with status 2."""
+    command = [sys.executable, "-m", "soapjms.cli", "broker", *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert said in done.stderr
+
+
+def test_two_servers_on_one_store(setup: Path, tmp_path: Path) -> None:
+    """The second says why it ends."""
+    arguments = ("--smqp", "127.0.0.1:0", "--store", tmp_path / "store")
+    with broker(*arguments):
+        command = [sys.executable, "-m", "soapjms.cli", "broker", *map(str, arguments)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("Error: ")
+    assert "cannot be used as the store" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("color = 1", "knows accounts"),
+        ("accounts = 1", r"\[accounts.NAME\]"),
+        ("[accounts.a]", "password"),
+        ("[accounts.a]\npassword = 's3cret'\npassword_file = 'x'", "password"),
+        ("[accounts.a]\npassword_file = 'none'", "cannot be read"),
+        ("[accounts.a]\npassword = 's3cret'\nrights = { '/' = ['fly'] }", "publish, subscribe"),
+        ("[accounts.a]\npassword = 's3cret'\nrights = ['publish']", "table of topics"),
+        ("[accounts.a]\npassword = 's3cret'\nsize = 1", "knows admin"),
+        ("[topics.'/a']\ncolor = 1", "knows keywords"),
+        ("[links.b]\npassword = 's3cret'", "host and an account"),
+        ("[", "cannot be read"),
+    ],
+)
+def test_setup_that_cannot_be(tmp_path: Path, text: str, said: str) -> None:
+    """The error says where and what would be right, and repeats no password."""
+    file = tmp_path / "setup.toml"
+    file.write_text(text)
+    with pytest.raises(SetupError, match=said) as found:
+        Setup.read(file)
+    assert "s3cret" not in str(found.value)
+
+
+def test_passwords_are_not_shown(setup: Path) -> None:
+    """Nor by the object that was read."""
+    assert "s3cret" not in repr(Setup.read(setup).accounts)

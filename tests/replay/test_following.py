@@ -1,0 +1,311 @@
+"""Logs that are judged as they are written: in the end the results are those of a replay of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import timedelta
+from html import escape
+from pathlib import Path
+from random import Random
+from threading import Event
+from time import monotonic, sleep
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from cli_kit import command, environment, run
+from pyspark.sql import SparkSession
+from replay_logs import assert_same, at, request, response, rows, summary, write_log
+
+from soapjms.generate import generate
+from soapjms.protocol.errors import UsageError
+from soapjms.protocol.record import Direction, capture, format_time, to_json
+from soapjms.replay import NoInputError, Summary, replay
+from soapjms.replay.following import follow
+from soapjms.replay.report import load
+from soapjms.replay.spark_session import session
+from soapjms.replay.terms import Late
+
+NO_TIME = timedelta(0)
+SOON = timedelta(milliseconds=50)
+
+
+@pytest.fixture(scope="module")
+def one_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Start one Spark for the module; what follows finds it and leaves it running."""
+    with session(None, {}, tmp_path_factory.mktemp("spark")) as running:
+        yield running
+
+
+def caught_up(folder: Path, out: Path, **options: Any) -> Summary:
+    """Follow until there is nothing new."""
+    return follow(folder, out, until_idle=NO_TIME, every=SOON, **options)
+
+
+def written(logs: Path, made: list[tuple[str, bytes]], share: float) -> None:
+    """Write the first octets of some logs, as they stand at some time while they are captured: files only grow."""
+    left = int(share * sum(len(octets) for _, octets in made))
+    for name, octets in made:
+        if left > 0:
+            with (logs / name).open("ab") as log:
+                log.write(octets[log.tell() : left])
+        left -= len(octets)
+
+
+def captured(folder: Path, form: str, messages: int) -> list[tuple[str, bytes]]:
+    """Make logs of some size, which cover a quarter of an hour and more."""
+    made = generate(folder, messages, form=form, broken=0.3, pace=messages / 1500, rotation=messages * 150)
+    return [(path.name, path.read_bytes()) for path in made.files]
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("one_spark")
+@pytest.mark.parametrize("form", ["jsonl", "gzip"])
+def test_logs_that_grow_end_as_a_replay_of_them(tmp_path: Path, form: str) -> None:
+    """Cut anywhere, by runs that end and go on: the results of each are those of a replay of what is there."""
+    logs, out = tmp_path / "logs", tmp_path / "out"
+    logs.mkdir()
+    (logs / "bad.jsonl").write_text("\ufeffno record\n", "utf-8")
+    made = captured(tmp_path / "made", form, 1200)
+    held = []
+    for number, share in enumerate((0.4, 0.777, 1)):
+        written(logs, made, share)
+        told: list[str] = []
+        caught_up(logs, out, progress=told.append)
+        held.append("; 0 messages judged" not in told[-1])
+        replay(logs, tmp_path / f"batch-{number}", engine="local")
+        assert_same(out, tmp_path / f"batch-{number}")
+    assert held == [False, True, True]
+    assert summary(out)["late"] == 0
+    assert "byteOrderMark" in summary(out)["notes"]
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("one_spark")
+def test_records_that_come_too_late_are_listed(tmp_path: Path) -> None:
+    """What is older than the watermark is counted, kept under late/ and noted; the rest is judged without it."""
+    logs, out = tmp_path / "logs", tmp_path / "out"
+    logs.mkdir()
+    calls = [capture(each, at(100 * n)) for n in range(10) for each in (request(n), response(n))]
+    write_log(logs / "1.jsonl", *calls)
+    replay(logs, tmp_path / "batch", engine="local")
+    caught_up(logs, out, disorder=timedelta(seconds=30))
+    in_time = capture(request(20), at(875), Direction.REQUEST)
+    late = capture(request(21), at(869), Direction.REQUEST)
+    write_log(logs / "2.jsonl", late, in_time)
+    found = caught_up(logs, out, disorder=timedelta(seconds=30))
+    assert (found.members["late"], found.members["messages"], found.exit_status) == (1, 21, 0)
+    assert found.members["notes"]["lateRecord"]["count"] == 1
+    assert found.members["watermark"] == "2026-11-20T12:14:30.000000Z"
+    ((row),) = pq.read_table(out / "late").to_pylist()
+    assert (row["file"], row["line"], row["time"]) == (str(logs / "2.jsonl"), 1, late.time)
+    assert json.loads(row["raw"]) == json.loads(to_json(late))
+    assert found.members["unpaired"] == {"missingResponses": 1, "responsesWithoutRequest": 0}
+    assert found.late == (Late(row["file"], 1, format_time(late.time)),)
+    page = (out / "report.html").read_text("utf-8")
+    assert "Late records" in page
+    assert f"{escape(row['file'])}</bdi>" in page
+    write_log(logs / "0.jsonl", *[capture(request(n), at(n), Direction.REQUEST) for n in range(30, 60)])
+    found = caught_up(logs, out, disorder=timedelta(seconds=30))
+    assert found.members["late"] == 31
+    assert [(each.file, each.line) for each in found.late] == [(str(logs / "0.jsonl"), n) for n in range(1, 21)]
+    assert load(out) == found
+    (out / "report.json").unlink()
+    assert load(out).late == found.late
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("one_spark")
+def test_a_clock_that_is_ahead_makes_nothing_late(tmp_path: Path) -> None:
+    """One record from the future does not end time for all others."""
+    logs, out = tmp_path / "logs", tmp_path / "out"
+    logs.mkdir()
+    write_log(logs / "1.jsonl", capture(request(1), at(0).replace(year=2999)), capture(request(2), at(1)))
+    caught_up(logs, out)
+    write_log(logs / "2.jsonl", capture(response(2), at(2)))
+    found = caught_up(logs, out)
+    assert (found.members["late"], found.members["exchanges"]) == (0, 1)
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("one_spark")
+def test_a_clock_that_never_began(tmp_path: Path) -> None:
+    """Records of the first day that there is are judged as any other, and end nothing."""
+    logs, out = tmp_path / "logs", tmp_path / "out"
+    logs.mkdir()
+    write_log(logs / "1.jsonl", capture(request(1), at(0).replace(year=1, month=1, day=1, hour=0)))
+    assert caught_up(logs, out).members["watermark"] == "0001-01-01T00:00:00.000000Z"
+    write_log(logs / "2.jsonl", capture(request(2), at(1)), capture(response(2), at(2)))
+    found = caught_up(logs, out)
+    assert (found.members["late"], found.members["messages"], found.members["exchanges"]) == (0, 3, 1)
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("one_spark")
+def test_an_event_stops_it(tmp_path: Path) -> None:
+    """It ends in good order at once; of an empty folder there is nothing to judge."""
+    (tmp_path / "logs").mkdir()
+    stop = Event()
+    stop.set()
+    assert follow(tmp_path / "logs", tmp_path / "out", stop=stop).members["verdict"] == "nothingToJudge"
+    assert rows(tmp_path / "out", "verdicts") == rows(tmp_path / "out", "late") == []
+
+
+class Process:
+    """The command line in a process of its own, which is ended in any case."""
+
+    def __init__(self, logs: Path, out: Path, said: Path) -> None:
+        self._said = said
+        words = command("replay", "--follow", logs, "--out", out, "--every", "0.05", "--json")
+        with said.open("wb") as error, said.with_suffix(".out").open("wb") as output:
+            self.process = subprocess.Popen(
+                words, cwd=said.parent, env=environment(), stdout=output, stderr=error, start_new_session=True
+            )
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(30)
+
+    def wait_for(self, text: str) -> None:
+        """Wait until it has said something."""
+        deadline = monotonic() + 120
+        while text not in (said := self._said.read_text("utf-8")):
+            assert self.process.poll() is None, said
+            assert monotonic() < deadline, said
+            sleep(0.02)
+
+    def is_held_in(self, steps: Path, name: str) -> bool:
+        """Stop it in the middle of a step; one that was done before it stopped is past, and it goes on."""
+        deadline = monotonic() + 60
+        while not (steps / f".{name}").exists() and not (steps / name).exists():
+            assert monotonic() < deadline, self._said.read_text("utf-8")
+            sleep(0.001)
+        os.killpg(self.process.pid, signal.SIGSTOP)
+        if not (steps / name).exists():
+            return True
+        os.killpg(self.process.pid, signal.SIGCONT)
+        return False
+
+
+@pytest.mark.spark
+def test_a_run_that_was_killed_goes_on(tmp_path: Path) -> None:
+    """Killed in the middle of a step, started again and told to end: the results are those of a replay."""
+    logs, out, made = tmp_path / "logs", tmp_path / "out", captured(tmp_path / "made", "jsonl", 1200)
+    logs.mkdir()
+    written(logs, made, 0.7)
+    with Process(logs, out, tmp_path / "first.txt") as first:
+        first.wait_for("step 0: ")
+        steps = tmp_path / "out.checkpoint" / "steps"
+        for number, part in enumerate((0.8, 0.85, 0.9), 1):
+            written(logs, made, part)
+            if first.is_held_in(steps, f"{number:010}"):
+                break
+        os.killpg(first.process.pid, signal.SIGKILL)
+        first.process.wait(30)
+    assert not (steps / f"{number:010}").exists()
+    with Process(logs, out, tmp_path / "second.txt") as second:
+        written(logs, made, 1)
+        second.wait_for(f"step {number + 1}: ")
+        os.killpg(second.process.pid, signal.SIGINT)  # as a terminal does at Ctrl-C: to Java too
+        assert second.process.wait(120) == 1  # something failed
+    replay(logs, tmp_path / "batch", engine="local")
+    assert_same(out, tmp_path / "batch")
+    assert json.loads((tmp_path / "second.out").read_text("utf-8")) == summary(out)
+
+
+@pytest.mark.spark
+def test_sigterm_ends_it_in_good_order(tmp_path: Path) -> None:
+    """Among files that are no logs, which are left alone; each step is said, and the results are those of a replay."""
+    logs, out = tmp_path / "logs", tmp_path / "out"
+    logs.mkdir()
+    (logs / "notes.txt").write_text("no log")
+    (logs / "log.jsonl.part").write_text("no log yet")
+    with Process(logs, out, tmp_path / "said.txt") as running:
+        write_log(logs / "log.jsonl", capture(request(1), at(1)), capture(response(1), at(2)))
+        running.wait_for("step 0: 1 files; watermark 2026-11-20T11:59:02.000000Z; 0 messages judged")
+        os.kill(running.process.pid, signal.SIGTERM)
+        assert running.process.wait(120) == 0
+    replay(logs, tmp_path / "batch", engine="local")
+    assert_same(out, tmp_path / "batch")
+    assert json.loads((tmp_path / "said.out").read_text("utf-8"))["exchanges"] == 1
+
+
+@pytest.mark.soak
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_run_that_is_killed_again_and_again(tmp_path: Path, seed: int) -> None:
+    """At any moment, while the logs grow: there is always a whole report or none, and in the end that of a replay."""
+    random = Random(seed)
+    logs, out, made = tmp_path / "logs", tmp_path / "out", captured(tmp_path / "made", "jsonl", 6000)
+    logs.mkdir()
+    for number in range(8):
+        written(logs, made, (number + 1) / 8)
+        with Process(logs, out, tmp_path / f"{number}.txt") as running:
+            patience = random.uniform(3, 18)
+            with suppress(subprocess.TimeoutExpired):
+                running.process.wait(patience)
+        if out.exists():
+            assert len(rows(out, "verdicts")) == sum(
+                sum(each[kind] for kind in ("failed", "warning", "missingInput", "prereqFailed"))
+                for each in summary(out)["assertions"].values()
+            )
+    caught_up(logs, out)
+    replay(logs, tmp_path / "batch", engine="local")
+    assert_same(out, tmp_path / "batch")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"profile": "auto"}, "auto hangs on faults that are still to come"),
+        ({"remember": timedelta(seconds=5)}, "at least the window"),
+        ({"disorder": timedelta(seconds=-1)}, "a disorder of -1 seconds"),
+        ({"window": NO_TIME}, "a window of 0 seconds"),
+    ],
+)
+def test_what_cannot_be_is_refused(tmp_path: Path, options: dict[str, Any], said: str) -> None:
+    """Before Spark is started."""
+    with pytest.raises(UsageError, match=said):
+        follow(tmp_path, tmp_path / "out", **options)
+
+
+def test_a_folder_is_needed(tmp_path: Path) -> None:
+    """A single file is none."""
+    with pytest.raises(NoInputError, match="is no folder"):
+        follow(tmp_path / "log.jsonl", tmp_path / "out")
+
+
+def test_a_checkpoint_is_of_one_run(tmp_path: Path) -> None:
+    """Other terms than those of the run that it goes on are refused, by name."""
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (kept / "terms.json").write_text(json.dumps({"folder": str(tmp_path), "profile": "cr-2009"}), "utf-8")
+    with pytest.raises(UsageError, match=r"with profile cr-2009, and this one has rec-2012"):
+        follow(tmp_path, tmp_path / "out", checkpoint=kept)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "give LOG..., or --follow DIR"),
+        (["x.jsonl", "--follow", "."], "give LOG..., or --follow DIR"),
+        (["--follow", ".", "--local"], "--follow is for Spark"),
+        (["x.jsonl", "--until-idle", "5"], "--until-idle is for --follow"),
+        (["--follow", ".", "--every", "nan"], "it must be 0 to"),
+    ],
+)
+def test_the_command_refuses(tmp_path: Path, words: list[str], said: str) -> None:
+    """What does not go together."""
+    done = run("replay", *words, "--out", tmp_path / "out")
+    assert done.exit_code == 2
+    assert said in done.output

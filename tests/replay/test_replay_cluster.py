@@ -1,0 +1,281 @@
+"""Replay as a job of its own: under spark-submit, over file systems of Hadoop, killed and started again."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import pytest
+from places import ROOT
+from replay_logs import CXF, assert_equal, at, bad_logs, request, response, rows, summary, write_log, write_parquet
+
+from soapjms.protocol.errors import UsageError
+from soapjms.protocol.record import Direction, Record, capture, from_json
+from soapjms.replay import NoInputError, hadoop, replay
+from soapjms.replay.output import staging
+from soapjms.replay.spark_session import session
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Start one Spark for the tests that are not about its start."""
+    with session(None, {}, tmp_path_factory.mktemp("spark")) as spark:
+        yield spark
+
+
+# Elsewhere
+
+
+@pytest.mark.usefixtures("running")
+def test_uris_give_what_names_of_files_give(tmp_path: Path) -> None:
+    """Folders, globs and files, in all forms, broken and foreign ones too: what Hadoop brings is read as any other."""
+    logs = tmp_path / "logs"
+    (logs / "deep").mkdir(parents=True)
+    shutil.copy(CXF, logs / "deep" / "[1] cxf.jsonl")
+    bad_logs(logs)
+    write_parquet(logs / "a.parquet", [capture(request(n), at(n), Direction.REQUEST) for n in range(70, 75)], 2)
+    (logs / "b.parquet").write_bytes(b"PAR1 is how it begins")
+    (logs / "notes.txt").write_text("of no interest")
+    replay(logs, tmp_path / "local", engine="local")
+    replay([f"file://{logs}"], tmp_path / "spark")
+    replay(
+        [f"file://{logs}/*.jsonl", f"file://{logs}/deep", *logs.glob("*.gz"), f"file://{logs}/?.parquet"],
+        tmp_path / "globs",
+    )
+    found = [rows(tmp_path / name, "verdicts") for name in ("local", "spark", "globs")]
+    assert found[0] == found[1] == found[2]
+    refused = [
+        [
+            (Path(each["file"]).name, each["line"], each["reason"], each["raw"])
+            for each in rows(tmp_path / name, "rejected")
+        ]
+        for name in ("local", "spark", "globs")
+    ]
+    assert sorted(refused[0], key=repr) == sorted(refused[1], key=repr) == sorted(refused[2], key=repr)
+    found_in_folder, in_globs = summary(tmp_path / "local"), summary(tmp_path / "globs")
+    assert found_in_folder == summary(tmp_path / "spark")
+    assert found_in_folder["notes"].pop("otherFile")["text"].endswith("notes.txt, for one")
+    assert found_in_folder == in_globs
+
+
+@pytest.mark.usefixtures("running")
+def test_uris_that_lead_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is rejected with its reason; where there is nothing else, nothing is written."""
+    (tmp_path / "empty").mkdir()
+    nowhere = [f"file://{tmp_path}/none.jsonl", f"file://{tmp_path}/empty", "nonsense://a/b"]
+    with pytest.raises(NoInputError, match=r"none\.jsonl: no \.jsonl.*empty: no.*nonsense://a/b: cannot be opened"):
+        replay(nowhere, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    monkeypatch.setattr(hadoop, "MOST", 10)
+    replay([CXF, *nowhere, f"file://{CXF}"], tmp_path / "out")
+    reasons = [each["reason"] for each in rows(tmp_path / "out", "rejected")]
+    assert len(reasons) == 4
+    assert any("at most 10 are read from another machine" in each for each in reasons)
+    with pytest.raises(UsageError, match="s3a://bucket/logs is read by Spark only"):
+        replay("s3a://bucket/logs", tmp_path / "local", engine="local")
+
+
+# Input that is out of the ordinary
+
+
+@pytest.mark.usefixtures("running")
+def test_large_bodies_clocks_and_versions(tmp_path: Path) -> None:
+    """Bodies of 50 MiB, responses captured before their requests, an empty log, records of a later version."""
+    large = b"<a>" + b"x" * (50 << 20) + b"</a>"
+    records = [capture(request(1, body=large), at(1), Direction.REQUEST)]
+    records += [capture(request(n), at(n), Direction.REQUEST) for n in range(2, 9)]
+    records += [capture(response(n), at(n - 0.5), Direction.RESPONSE) for n in range(2, 9)]
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    write_log(logs / "log.jsonl", *records)
+    (logs / "empty.jsonl").touch()
+    (logs / "later.jsonl").write_text('{"v":2,"time":"2026-11-20T12:00:00Z","message_type":"dream"}\n')
+    write_parquet(logs / "large.parquet", [capture(request(30, body=large), at(30), Direction.REQUEST)])
+    for engine in ("spark", "local"):
+        replay(logs, tmp_path / engine, engine=engine)
+    assert_equal(tmp_path / "spark", tmp_path / "local")
+    members = summary(tmp_path / "spark")
+    assert (members["exchanges"], members["unpaired"]["missingResponses"], members["rejected"]) == (7, 2, 1)
+
+
+# A process of its own
+
+
+@contextmanager
+def child(*command: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
+    """Run a command in a session of its own; nothing of it is left after the block."""
+    known = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "PYTHONPATH"))}
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        env=known | environment, start_new_session=True,
+    ) as process:  # fmt: skip
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_spark_submit(tmp_path: Path) -> None:
+    """The packages go along as an archive; the results are those of a run without Spark."""
+    archive = tmp_path / "packages"
+    for name in ("soapjms", "brokers"):
+        shutil.copytree(ROOT / name, archive / name, ignore=shutil.ignore_patterns("__pycache__"))
+    packages = shutil.make_archive(str(tmp_path / "packages"), "zip", archive)
+    shutil.rmtree(archive)
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    options = ["--master", "local[2]", "--conf", "spark.ui.enabled=false", "--py-files", packages]
+    job = [str(ROOT / "examples" / "replay_on_spark.py"), "replay", str(CXF), "--out", str(tmp_path / "spark")]
+    with child(str(submit), *options, *job, PYSPARK_PYTHON=sys.executable) as process:
+        said, _ = process.communicate(timeout=170)
+    assert process.returncode == 1, said  # something in that log failed
+    replay(CXF, tmp_path / "local", engine="local")
+    assert_equal(tmp_path / "spark", tmp_path / "local")
+
+
+@pytest.mark.parametrize(
+    ("engine", "step"),
+    [
+        pytest.param("spark", "reading 1 files", marks=pytest.mark.soak),
+        ("spark", "judging"),
+        pytest.param("spark", "writing the report", marks=pytest.mark.soak),
+        ("local", "reading {log} (1 of 1)"),
+        ("local", "writing the report"),
+    ],
+)
+def test_a_killed_job(tmp_path: Path, engine: str, step: str) -> None:
+    """It leaves the results of the run before; started again, it gives what a run that nobody killed gives."""
+    members = [from_json(line) for line in CXF.read_text("utf-8").splitlines()]
+    log = write_log(
+        tmp_path / "log.jsonl", *members, *[capture(request(n), at(n), Direction.REQUEST) for n in range(3000)]
+    )
+    out, whole = tmp_path / "out", tmp_path / "whole"
+    replay(CXF, out, engine="local")
+    before = summary(out)
+    script = (
+        "import sys; from soapjms.replay import replay\n"
+        f"stop = lambda text: text == {step.format(log=log)!r} and (print('now', flush=True), sys.stdin.read())\n"
+        f"replay({str(log)!r}, {str(out)!r}, engine={engine!r}, progress=stop)"
+    )
+    with child(sys.executable, "-c", script, PYTHONPATH=str(ROOT)) as process:
+        assert process.stdout is not None
+        assert "now\n" in iter(process.stdout.readline, "")
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(30)
+    assert summary(out) == before
+    assert rows(out, "verdicts")
+    wait_for_no_java_of(process.pid)
+    replay(log, out, engine="local")
+    replay(log, whole, engine="local")
+    assert_equal(out, whole)
+    assert summary(out)["records"] == len(members) + 3000
+    assert [each.name for each in tmp_path.iterdir() if each.name.startswith(".out.")] == []
+
+
+def test_a_java_that_ends_is_said(tmp_path: Path) -> None:
+    """As it does where it has not the memory for very large messages: what may help is named, and no stack shown."""
+    script = (
+        "import sys; from pyspark import SparkContext; from soapjms.cli import replay as cli\n"
+        "run = cli.replay\n"
+        "end = lambda text: text == 'judging' and SparkContext._gateway.proc.kill()\n"
+        "cli.replay = lambda *words, **options: run(*words, **{**options, 'progress': end})\n"
+        f"cli.command([{str(CXF)!r}, '--out', {str(tmp_path / 'out')!r}])"
+    )
+    with child(sys.executable, "-c", script, PYTHONPATH=str(ROOT)) as process:
+        said, _ = process.communicate(timeout=170)
+    assert process.returncode == 2, said
+    assert said.startswith("Error: Spark's Java ended in the middle of it"), said
+    assert "--conf spark.driver.memory=4g" in said
+    assert said.endswith("Nothing was written.\n"), said
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("engine", ["--local", "--conf=spark.sql.shuffle.partitions=2"])
+def test_killed_at_any_moment(tmp_path: Path, engine: str) -> None:
+    """What is there afterwards is whole: the results before, or the new ones; the last run has those of any other."""
+    log, whole, out = write_log(tmp_path / "log.jsonl", *some_thousand_calls()), tmp_path / "whole", tmp_path / "out"
+    replay(CXF, out, engine="local")
+    replay(log, whole, engine="local")
+    begun = time.monotonic()
+    words = [sys.executable, "-m", "soapjms.cli", "replay", str(log), "--out", str(out), engine]
+    assert subprocess.run(words, cwd=ROOT, capture_output=True, check=False).returncode in (0, 1)
+    took = time.monotonic() - begun
+    for number in range(8):
+        replay(CXF, out, engine="local")
+        with child(*words, PYTHONPATH=str(ROOT)) as process, suppress(subprocess.TimeoutExpired):
+            process.wait(took * (number + 1) / 8)
+        process.wait(30)
+        wait_for_no_java_of(process.pid)
+        results = summary(out) if out.exists() else summary(next(tmp_path.glob(".out.*/former")))
+        assert results["records"] in (len(CXF.read_text("utf-8").splitlines()), 8000)
+    assert subprocess.run(words, cwd=ROOT, capture_output=True, check=False).returncode in (0, 1)
+    assert_equal(out, whole)
+    assert list(tmp_path.glob(".out.*")) == []
+
+
+def some_thousand_calls() -> list[Record]:
+    """Capture calls enough that judging takes seconds."""
+    return [
+        capture(make(n), at(n), direction)
+        for n in range(4000)
+        for make, direction in ((request, Direction.REQUEST), (response, Direction.RESPONSE))
+    ]
+
+
+def test_killed_while_results_are_put_in_place(tmp_path: Path) -> None:
+    """The former results are out of the way and the new ones not yet there: the next run finishes that first."""
+    out = tmp_path / "out"
+    replay(CXF, out, engine="local")
+    script = (
+        "import os, sys; from pathlib import Path; from soapjms.replay import replay\n"
+        "rename = Path.rename\n"
+        "def slowly(self, target):\n"
+        "    if self.name == 'result': print('now', flush=True); sys.stdin.read()\n"
+        "    return rename(self, target)\n"
+        "Path.rename = slowly\n"
+        f"replay({str(CXF)!r}, {str(out)!r}, 'cr-2009', 'local')"
+    )
+    with child(sys.executable, "-c", script, PYTHONPATH=str(ROOT)) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "now\n"
+        assert not out.exists()
+        assert given_up(out) is None  # one that is at work is left alone
+        assert len(list(tmp_path.glob(".out.*/former"))) == 1
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(30)
+    assert given_up(out) == "cr-2009"
+    assert summary(out)["profile"] == "cr-2009"
+    assert list(tmp_path.glob(".out.*")) == []
+
+
+def given_up(out: Path) -> str | None:
+    """Begin a run and give it up; return by which profile the results that it found were judged."""
+    with suppress(ZeroDivisionError), staging(out):
+        found = summary(out)["profile"] if out.exists() else None
+        raise ZeroDivisionError
+    return found
+
+
+def wait_for_no_java_of(session_id: int) -> None:
+    """Wait until the processes of a session that was killed are gone."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        try:
+            os.killpg(session_id, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.05)
+    raise AssertionError("a killed job goes on")

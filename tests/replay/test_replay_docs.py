@@ -1,0 +1,65 @@
+"""What docs/ says of the files that replay reads and writes is what they are."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from places import ROOT
+from replay_logs import CXF, summary
+
+from soapjms.protocol.record import JMS, MAX_DEPTH, MEMBERS, VERSION, from_json, to_members
+from soapjms.replay import replay
+from soapjms.replay.following.steps import LATE
+from soapjms.replay.output import FILES
+from soapjms.replay.parquet import RECORDS, REJECTED, VERDICTS
+from soapjms.replay.records import MAX_LINE
+
+DOCS = ROOT / "docs"
+FORMAT = (DOCS / "capture-format.md").read_text("utf-8")
+REPLAY = (DOCS / "replay.md").read_text("utf-8")
+
+
+def listed(page: str, heading: str) -> set[str]:
+    """Return the names in the first column of a table."""
+    rows = page.partition(f"| {heading} |")[2].partition("\n\n")[0].splitlines()[2:]
+    return {name for row in rows for name in re.findall(r"`([^`]+)`", row.split("|")[1])}
+
+
+def test_the_example_of_a_record_is_one() -> None:
+    """Put into one line it is read, and all of it is understood."""
+    (example,) = re.findall(r"```json\n(.*?)```", FORMAT, re.DOTALL)
+    line = " ".join(example.split("\n"))
+    assert to_members(from_json(line)) == json.loads(line)
+
+
+def test_every_member_of_a_record_is_described() -> None:
+    """In JSON Lines and in Parquet, with the version and the limits."""
+    assert listed(FORMAT, "member") == MEMBERS
+    assert listed(FORMAT, "column") == set(RECORDS.names)
+    assert all(f"`{name}`" in FORMAT for name in JMS)
+    assert f"The version is {VERSION}." in FORMAT
+    assert f"longer than {MAX_LINE >> 20} MiB" in FORMAT
+    assert re.search(rf"deeper than {MAX_DEPTH}\s", FORMAT)
+
+
+def test_every_member_of_a_summary_is_described(tmp_path: Path) -> None:
+    """And no other."""
+    replay(CXF, tmp_path / "out", engine="local")
+    assert listed(REPLAY, "in `summary.json`") == {*summary(tmp_path / "out"), "late", "watermark"}
+
+
+@pytest.mark.parametrize(("name", "schema"), [("verdicts/", VERDICTS), ("rejected/", REJECTED), ("late/", LATE)])
+def test_every_column_is_described(name: str, schema: pa.Schema) -> None:
+    """In the row of its file."""
+    (row,) = re.findall(rf"^\| `{name}` \|(.*)$", REPLAY, re.MULTILINE)
+    assert [each for each in schema.names if f"`{each}`" not in row] == []
+
+
+def test_every_file_is_described() -> None:
+    """Those that a replay replaces."""
+    files = listed(REPLAY, "in `DIR`") | {"report.json"}
+    assert {name.rstrip("/") for name in files} == FILES

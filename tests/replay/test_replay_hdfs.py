@@ -1,0 +1,106 @@
+"""Replay of logs that are in HDFS: a real name node and two data nodes, which the test starts.
+
+`make hdfs` fetches their servers.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyspark
+import pytest
+from cli_kit import process
+from places import ROOT
+from pyspark.sql import SparkSession
+from replay_logs import CXF, bad_logs, rows, summary
+
+from soapjms.generate import generate
+from soapjms.replay import replay
+from soapjms.replay.spark_session import session
+
+pytestmark = [pytest.mark.soak, pytest.mark.spark]
+
+SERVERS = ROOT / "build/hdfs/lib"
+JARS = Path(pyspark.__file__).parent / "jars"
+
+
+@pytest.fixture(scope="module")
+def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Start HDFS; give its URI."""
+    assert SERVERS.exists(), f"there is no {SERVERS.relative_to(ROOT)}: run `make hdfs` first"
+    folder = tmp_path_factory.mktemp("hdfs")
+    words = [
+        "java",
+        "-Xmx512m",
+        "-cp",
+        f"{SERVERS}/*:{JARS}/*",
+        str(ROOT / "tests/peers/hdfs/Cluster.java"),
+        str(folder),
+    ]
+    with (
+        (folder / "said").open("wb") as said,
+        subprocess.Popen(
+            words, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, text=True
+        ) as java,
+    ):
+        try:
+            assert java.stdout is not None
+            first = next((line for line in iter(java.stdout.readline, "") if line.startswith("at hdfs://")), None)
+            assert first is not None, (folder / "said").read_text("utf-8")[-4000:]
+            yield first.removeprefix("at ").strip()
+        finally:
+            java.kill()
+
+
+@pytest.fixture
+def spark(tmp_path: Path) -> Iterator[SparkSession]:
+    """Start a Spark, which knows HDFS by itself."""
+    with session(None, {}, tmp_path) as running:
+        yield running
+
+
+def put(spark: SparkSession, folder: Path, uri: str) -> None:
+    """Copy a folder into HDFS, as `hdfs dfs -put` does."""
+    hadoop = spark.sparkContext._jvm.org.apache.hadoop.fs.Path  # type: ignore[union-attr]
+    place = hadoop(uri)
+    system = place.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+    system.copyFromLocalFile(hadoop(folder.as_uri()), place)
+
+
+def test_logs_in_hdfs(hdfs: str, spark: SparkSession, tmp_path: Path) -> None:
+    """Folders and globs, in all forms, with broken and foreign files: the results are those of the same files here."""
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    bad_logs(logs)
+    shutil.copy(CXF, logs / "[1] cxf.jsonl")
+    (logs / "notes.txt").write_text("of no interest")
+    for form in ("jsonl", "gzip", "parquet"):
+        generate(tmp_path / form, 600, form=form, seed=len(form))
+        shutil.copytree(tmp_path / form / "logs", logs / form)
+    put(spark, logs, f"{hdfs}/captures")
+    replay(logs, tmp_path / "here", engine="local")
+    replay(f"{hdfs}/captures", tmp_path / "there")
+    replay([f"{hdfs}/captures/*.jsonl*", f"{hdfs}/captures/???*/*"], tmp_path / "globs")
+    for name in ("there", "globs"):
+        assert rows(tmp_path / name, "verdicts") == rows(tmp_path / "here", "verdicts")
+        assert summary(tmp_path / name) == summary(tmp_path / "here")
+        refused = rows(tmp_path / name, "rejected")
+        assert all(each["file"].startswith(f"{hdfs}/captures/") for each in refused)
+        assert {(each["line"], each["reason"], each["raw"]) for each in refused} == {
+            (each["line"], each["reason"], each["raw"]) for each in rows(tmp_path / "here", "rejected")
+        }
+
+
+def test_the_command_line(hdfs: str, spark: SparkSession, tmp_path: Path) -> None:
+    """A URI is given as any file; one that leads nowhere is said."""
+    (tmp_path / "logs").mkdir()
+    shutil.copy(CXF, tmp_path / "logs")
+    put(spark, tmp_path / "logs", f"{hdfs}/cxf")
+    done = process("replay", f"{hdfs}/cxf", f"{hdfs}/nowhere", "--out", "out", cwd=tmp_path)
+    assert done.returncode == 1, done.stderr
+    assert f"rejected {hdfs}/nowhere".encode() in done.stdout
+    replay(CXF, tmp_path / "here", engine="local")
+    assert rows(tmp_path / "out", "verdicts") == rows(tmp_path / "here", "verdicts")

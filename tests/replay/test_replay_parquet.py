@@ -1,0 +1,300 @@
+"""Replay of Parquet: the same records in columns give the same results, and what is no record is rejected."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from struct import pack
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from replay_logs import CXF, assert_equal, at, request, response, rows, summary, three_observers, write_parquet
+
+from brokers.message import Destination, DestinationKind, Element, Message, MessageType, PropertyType, properties
+from soapjms.protocol.exchange import keys
+from soapjms.protocol.record import Direction, Record, capture, from_json, to_json
+from soapjms.replay import NoInputError, replay
+from soapjms.replay.bundles import Memory, Unpacker
+from soapjms.replay.inputs import expand, splits, whole
+from soapjms.replay.parquet import RECORDS, PackedRow, Packer, RefusedRow, as_records, packed_row, to_row
+from soapjms.replay.records import Captured, Rejected, read
+
+
+def the_cxf_log() -> list[Record]:
+    """Read the traffic of another stack."""
+    return [from_json(line) for line in CXF.read_text("utf-8").splitlines()]
+
+
+@pytest.mark.parametrize("group", [4, 1000])
+def test_the_same_log_in_either_form(tmp_path: Path, group: int) -> None:
+    """JSON Lines and Parquet of the same records have the same results, however the rows are grouped."""
+    records = [*the_cxf_log(), *three_observers()]
+    log = tmp_path / "log.jsonl"
+    log.write_text("".join(to_json(each) + "\n" for each in records), "utf-8")
+    replay(log, tmp_path / "lines", engine="local")
+    replay(write_parquet(tmp_path / "log.parquet", records, group), tmp_path / "columns", engine="local")
+    assert_equal(tmp_path / "lines", tmp_path / "columns")
+
+
+@pytest.mark.spark
+def test_parquet_on_spark(tmp_path: Path) -> None:
+    """A folder of Parquet, with a foreign file in it, gives on Spark what it gives without."""
+    logs = tmp_path / "logs"
+    (logs / "deep").mkdir(parents=True)
+    write_parquet(logs / "a.parquet", the_cxf_log(), 5)
+    write_parquet(logs / "deep" / "b.parquet", three_observers())
+    pq.write_table(pa.table({"a": [1]}), logs / "c.parquet")
+    for engine in ("local", "spark"):
+        replay(logs, tmp_path / engine, engine=engine)
+    assert_equal(tmp_path / "local", tmp_path / "spark")
+    (refused,) = rows(tmp_path / "spark", "rejected")
+    assert refused["reason"] == "a Parquet file of something else: it has no column v, time, message_type"
+
+
+# Rows
+
+
+def packed(row: dict[str, Any]) -> PackedRow | RefusedRow:
+    """Pack a row twice, as one that comes again."""
+    one, two = Packer().rows(as_records(pa.RecordBatch.from_pylist([row, row], RECORDS)))
+    assert one == two
+    return one
+
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
+DESTINATIONS = st.none() | st.builds(Destination, st.sampled_from(list(DestinationKind)), st.none() | TEXTS)
+LONGS = st.none() | st.integers(-(1 << 63), (1 << 63) - 1)
+BODIES = {
+    MessageType.BYTES: st.none() | st.binary(max_size=9),
+    MessageType.TEXT: st.none() | TEXTS,
+    MessageType.OBJECT: st.binary(max_size=9),
+    MessageType.MAP: st.dictionaries(TEXTS, TEXTS | st.integers(-9, 9) | st.booleans(), max_size=3).map(properties),
+    MessageType.STREAM: st.lists(TEXTS.map(lambda text: Element(PropertyType.STRING, text)), max_size=3).map(tuple),
+    MessageType.MESSAGE: st.none(),
+}
+
+
+@st.composite
+def captured(draw: st.DrawFn) -> Record:
+    """Draw a record."""
+    kind = draw(st.sampled_from(list(BODIES)))
+    values = st.none() | st.booleans() | st.integers(-(1 << 63), (1 << 63) - 1) | st.floats(allow_nan=False) | TEXTS
+    message = Message(
+        message_type=kind,
+        body=draw(BODIES[kind]),
+        properties=properties(draw(st.dictionaries(TEXTS, values, max_size=4))),
+        destination=draw(DESTINATIONS),
+        reply_to=draw(DESTINATIONS),
+        message_id=draw(st.none() | TEXTS),
+        correlation_id=draw(st.none() | TEXTS),
+        delivery_mode=draw(LONGS),
+        priority=draw(LONGS),
+        expiration=draw(LONGS),
+        timestamp=draw(LONGS),
+        type=draw(st.none() | TEXTS),
+        redelivered=draw(st.none() | st.booleans()),
+        untyped=draw(st.booleans()),
+    )
+    made = capture(message, at(draw(st.integers(0, 9))), draw(st.sampled_from([None, *Direction])))
+    meta = draw(st.dictionaries(TEXTS, TEXTS | st.lists(st.integers(0, 9)), max_size=2))
+    extra = draw(st.just({}) | st.just({"more": [1]}))
+    return Record(**{**{name: getattr(made, name) for name in made.__slots__}, "meta": meta, "extra": extra})
+
+
+@given(captured())
+def test_a_row_is_packed_as_its_record(record: Record) -> None:
+    """Packed from its columns or as a record, it is the same, and unpacked it is the record again."""
+    row = packed(to_row(record))
+    assert isinstance(row, PackedRow)
+    assert row.keys == keys(record)
+    unpack = Unpacker().unpack
+    assert unpack(row.packed) == unpack(packed_row(record).packed) == record
+    assert unpack(row.packed) == record  # from what was remembered
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"v": 2}, "format version 2"),
+        ({"v": None}, "member v is None"),
+        ({"time": None}, "time is missing"),
+        ({"message_type": "letter"}, "member message_type is 'letter'"),
+        ({"direction": "up"}, "member direction is 'up'"),
+        ({"node": "x"}, "member node is 'x'"),
+        ({"destination": {"kind": "lake", "name": "a"}}, "member destination.kind is 'lake'"),
+        ({"destination": {"kind": None, "name": "a"}}, "member destination.kind is None"),
+        ({"message_type": "text", "body": b"\xff"}, "column body is not UTF-8"),
+        ({"sha256": "0" * 64}, "member sha256"),
+        ({"extra": "nonsense"}, "column extra is not JSON"),
+        ({"properties": [("a", {"type": "int", "value": "x"})]}, "column properties.a is not JSON"),
+        ({"properties": [("a", {"type": "letter", "value": "1"})]}, "member types.a is 'letter'"),
+        ({"properties": [("a", None)]}, "column properties.a has no type"),
+        ({"meta": [("a", "nonsense")]}, "column meta.a is not JSON"),
+        ({"meta": [("a", None)]}, "column meta.a is not JSON"),
+        ({"meta": [("a", "NaN")]}, "column meta.a is not JSON: NaN is no JSON"),
+        ({"meta": [("a", "[" * 63 + "]" * 63)]}, "nested more than 64 deep"),
+        ({"meta": [("a", "[" * 900 + "]" * 900)]}, "column meta.a is JSON that is nested more than 64 deep"),
+        ({"meta": [("a", '"\\ud800"')]}, "meta.a holds a lone surrogate"),
+        ({"extra": '{"a": 1e999}'}, "column extra is not JSON"),
+        ({"extra": '{"a": %s}' % ("[" * 900 + "]" * 900)}, "column extra is JSON that is nested more than 64 deep"),
+        ({"extra": '{"jms": {"correlation_id": "\\udc00"}}'}, "jms.correlation_id holds a lone surrogate"),
+        ({"extra": '{"jms": []}'}, "member jms is []"),
+    ],
+)
+def test_a_row_that_is_no_record_is_refused(change: dict[str, Any], reason: str) -> None:
+    """With its reason, and the row as JSON."""
+    row = packed({**to_row(capture(request(1), at(1))), **change})
+    assert isinstance(row, RefusedRow)
+    assert reason in row.reason
+    assert json.loads(row.raw).keys() == set(RECORDS.names)
+
+
+def column_of(octets: bytes) -> pa.Array:
+    """Make a column of null and a string, with whatever octets in it: Parquet does not check them."""
+    return pa.Array.from_buffers(
+        pa.string(), 2, [pa.py_buffer(b"\x02"), pa.py_buffer(pack("<iii", 0, 0, len(octets))), pa.py_buffer(octets)]
+    )
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "reason"),
+    [
+        ("time", pa.array([0, 1 << 62]).cast(RECORDS.field("time").type), "column time cannot be read: date value"),
+        ("time", pa.array([0, -(1 << 62)]).cast(RECORDS.field("time").type), "column time cannot be read: date value"),
+        ("time", pa.array([0, 253402300800000000]).cast(RECORDS.field("time").type), "column time cannot be read"),
+        ("sha256", column_of(b"a\xff"), "column sha256 cannot be read: 'utf-8' codec"),
+        ("extra", column_of(b"\xc3"), "column extra cannot be read: 'utf-8' codec"),
+    ],
+)
+def test_a_value_that_python_cannot_hold_is_refused_with_its_row(
+    tmp_path: Path, column: str, values: pa.Array, reason: str
+) -> None:
+    """A time beyond the last year, text that is no UTF-8: the other rows are judged."""
+    row = {**to_row(capture(request(1), at(1))), "sha256": None}
+    table = pa.Table.from_pylist([row, row], RECORDS)
+    index = RECORDS.get_field_index(column)
+    pq.write_table(table.set_column(index, RECORDS.field(index), values), tmp_path / "log.parquet")
+    made = replay(tmp_path / "log.parquet", tmp_path / "out", engine="local")
+    assert made.members["messages"] == 1
+    (refused,) = rows(tmp_path / "out", "rejected")
+    assert refused["line"] == 2
+    assert reason in refused["reason"]
+    assert json.loads(refused["raw"])[column] is None
+
+
+def test_what_a_row_said_can_be_said_by_a_line() -> None:
+    """Whatever JSON is in the columns of a row that is read, its record can be written as a line, and read again."""
+    deepest = "[" * 62 + "]" * 62
+    for change in ({"meta": [("a", deepest), ("b", "1e308")]}, {"extra": '{"jms.reply_to": 5, "jms": {"x": [0.5]}}'}):
+        row = packed({**to_row(capture(request(1), at(1))), **change})
+        assert isinstance(row, PackedRow)
+        record = Unpacker().unpack(row.packed)
+        assert from_json(to_json(record)) == record
+
+
+# Files
+
+
+def test_what_comes_again_stays_remembered() -> None:
+    """It is worked out once, however much else comes by; what did not come for two pages is forgotten."""
+    worked: list[str] = []
+    memory = Memory(lambda text: worked.append(text) or text.upper(), len, most=3)  # type: ignore[func-returns-value]
+    for number in range(20):
+        assert memory("often") == "OFTEN"
+        assert memory(f"once {number}") == f"ONCE {number}"
+    assert worked.count("often") == 1
+    memory("once 0")
+    assert worked.count("once 0") == 2
+    assert len(worked) == 22
+
+
+def test_rows_are_numbered_however_a_file_is_cut(tmp_path: Path) -> None:
+    """What is rejected has the number of its row in the file."""
+    table = [to_row(capture(request(n), at(n))) for n in range(20)]
+    for number in (3, 17):
+        table[number]["v"] = 7
+    path = tmp_path / "log.parquet"
+    pq.write_table(pa.Table.from_pylist(table, RECORDS), path, row_group_size=4)
+    (log,), refused, _ = expand([path])
+    assert refused == []
+    for size in (1, 5000, 1 << 30):
+        found = [each for part in splits([log], size) for each in read(part)]
+        assert [each.line for each in found] == list(range(1, 21))
+        assert [each.line for each in found if isinstance(each, Rejected)] == [4, 18]
+    assert len(splits([log], 1)) == 5
+
+
+def test_columns_of_other_types_and_none(tmp_path: Path) -> None:
+    """Absent columns are null, others are cast where nothing is lost: what another tool wrote is read."""
+    path = tmp_path / "log.parquet"
+    time = pa.array([at(1), at(2)], pa.timestamp("ns", tz="UTC"))
+    columns = {
+        "v": pa.array([1, 1], pa.int8()),
+        "time": time,
+        "message_type": pa.array(["message"] * 2, pa.large_string()),
+    }
+    pq.write_table(pa.table({**columns, "unknown": [1, 2]}), path)
+    (log,), *_ = expand([path])
+    found = list(read(whole(log)))
+    assert [each.record for each in found if isinstance(each, Captured)] == [
+        Record(message=Message(message_type=MessageType.MESSAGE), time=at(n)) for n in (1, 2)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("table", "reason"),
+    [
+        (pa.table({"a": [1]}), "it has no column v, time, message_type"),
+        (pa.table({"v": [[1]], "time": [at(1)], "message_type": ["text"]}), "column v is of type list"),
+        (
+            pa.table({"v": [1], "time": [at(1)], "message_type": ["text"], "body": [1.5]}),
+            "column body is of type double; binary is",
+        ),
+    ],
+)
+def test_parquet_of_something_else_is_rejected(tmp_path: Path, table: pa.Table, reason: str) -> None:
+    """As a whole, before anything of it is read."""
+    pq.write_table(table, tmp_path / "log.parquet")
+    logs, (refused,), _ = expand([tmp_path / "log.parquet"])
+    assert logs == []
+    assert reason in refused.reason
+
+
+def test_values_that_are_no_such_thing_end_the_reading(tmp_path: Path) -> None:
+    """Text in the place of numbers may be numbers; where it is not, the rest of the file is rejected, and said so."""
+    columns = {"time": [at(1), at(2)], "message_type": ["message"] * 2}
+    pq.write_table(pa.table({"v": ["1", "1"], **columns}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"v": ["1", "x"], **columns}), tmp_path / "b.parquet", row_group_size=1)
+    (good, bad), *_ = expand([tmp_path])
+    assert [type(each) for each in read(whole(good))] == [Captured, Captured]
+    first, second = read(whole(bad))
+    assert isinstance(first, Captured)
+    assert isinstance(second, Rejected)
+    assert second.line == 2
+    assert "column v is of type string; int64 is required" in second.reason
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> Path:
+    """Write a log as Parquet."""
+    records = [capture(each, at(n)) for n in range(50) for each in (request(n), response(n))]
+    return write_parquet(tmp_path / "good.parquet", records, 10)
+
+
+def test_broken_parquet_is_rejected(tmp_path: Path, good: Path) -> None:
+    """Cut off, or damaged in the middle: what could be read before that is judged."""
+    octets = good.read_bytes()
+    good.write_bytes(octets[:-100])
+    with pytest.raises(NoInputError, match="cannot be read as Parquet"):
+        replay(good, tmp_path / "out", engine="local")
+    damaged = bytearray(octets)
+    damaged[len(octets) // 3 : len(octets) // 3 + 2000] = b"\0" * 2000
+    good.write_bytes(damaged)
+    assert replay(good, tmp_path / "out", engine="local").exit_status == 1
+    found = rows(tmp_path / "out", "rejected")
+    assert found
+    assert 0 < summary(tmp_path / "out")["records"] < 100

@@ -1,0 +1,192 @@
+"""Replay on Spark gives what replay without Spark gives: the same rows, the same summary, the same report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+from replay_logs import CXF, at, bad_logs, fault, request, response, rows, summary, three_observers, torn_log, write_log
+
+from brokers.message import queue
+from soapjms.progress import Phase
+from soapjms.protocol.errors import UsageError
+from soapjms.protocol.names import CR_2009, REC_2012
+from soapjms.protocol.record import Direction, capture, to_json
+from soapjms.replay import SparkFailedError, Summary, replay, spark
+from soapjms.replay.parquet import REJECTED, VERDICTS
+from soapjms.replay.spark_session import session
+from soapjms.wsdl import read_wsdl
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Start one Spark for the module, as replay does; each replay finds it and leaves it running."""
+    with session(None, {}, tmp_path_factory.mktemp("spark")) as running:
+        yield running
+
+
+def both(logs: Any, folder: Path, profile: str = "rec-2012", **options: Any) -> tuple[Summary, Summary]:
+    """Replay with both engines and assert that the results are the same."""
+    results = [replay(logs, folder / engine, profile, engine, **options) for engine in ("spark", "local")]
+    for name in ("verdicts", "rejected"):
+        assert rows(folder / "spark", name) == rows(folder / "local", name)
+    assert [path.name for path in (folder / "spark" / "verdicts").iterdir() if path.suffix != ".parquet"] == []
+    assert results[0] == results[1]
+    for name in ("summary.json", "report.json", "report.html", "junit.xml"):
+        assert (folder / "spark" / name).read_bytes() == (folder / "local" / name).read_bytes()
+    return results[0], results[1]
+
+
+@pytest.mark.parametrize("profile", ["rec-2012", "cr-2009"])
+def test_the_traffic_of_another_stack(tmp_path: Path, profile: str) -> None:
+    """The CXF log gives the same rows on both engines, under both profiles."""
+    result, _ = both(CXF, tmp_path, profile)
+    assert result.exit_status == 1
+    assert rows(tmp_path / "spark", "verdicts")
+    assert pq.read_table(tmp_path / "spark" / "verdicts").schema.equals(VERDICTS)
+    assert pq.read_table(tmp_path / "spark" / "rejected").schema.equals(REJECTED)
+    assert SparkContext._active_spark_context is not None  # it was ours, not replay's
+
+
+def test_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each phase is told, and while it lasts how many tasks of Spark are done, and of how many."""
+    monkeypatch.setattr("soapjms.replay.spark_session.LOOK", 0.01)
+    told: list[str] = []
+    replay(CXF, tmp_path / "out", progress=told.append)
+    phases = list(dict.fromkeys(map(str, told)))
+    assert phases == ["starting Spark", "reading 1 files", "judging", "writing the report"]
+    parts = [(each.done, each.total) for each in told if isinstance(each, Phase)]
+    assert parts
+    assert all(0 <= done <= (total or 0) for done, total in parts)
+
+
+def test_what_senders_were_given(tmp_path: Path) -> None:
+    """A WSDL, URIs and what programs set give the same rows on both engines."""
+    records = [capture(request(n, priority=4 + n % 2), at(n), Direction.REQUEST) for n in range(20)]
+    senders = [read_wsdl(CXF.parent / "wsdl" / "echo-soap11.wsdl"), "jms:queue:greeter?priority=5&timeToLive=9"]
+    log = write_log(tmp_path / "log.jsonl", *records)
+    both([log, CXF], tmp_path, senders=senders, properties={"timeToLive": 0})
+    found = summary(tmp_path / "spark")
+    assert [each["messages"] for each in found["senders"]] == [0, 20]
+    assert found["assertions"]["Protocol-2007"]["failed"] == 10
+    assert found["assertions"]["Protocol-2001"]["passed"] == 20
+
+
+def test_bad_input(tmp_path: Path) -> None:
+    """What cannot be read is rejected alike: lines, versions, bodies, surrogates, octets, gzip, a missing file."""
+    both(bad_logs(tmp_path), tmp_path)
+    assert summary(tmp_path / "spark")["rejected"] == 8
+
+
+def test_torn_gzip(tmp_path: Path) -> None:
+    """Members behind a torn one are read alike, from files of this machine and from those that Hadoop finds."""
+    (tmp_path / "logs").mkdir()
+    log = torn_log(tmp_path / "logs")
+    both([log], tmp_path)
+    assert (summary(tmp_path / "spark")["rejected"], summary(tmp_path / "spark")["messages"] > 130) == (3, True)
+    replay([f"file://{log}"], tmp_path / "hadoop")
+    said = [
+        [(each["line"], each["reason"]) for each in rows(tmp_path / name, "rejected")] for name in ("hadoop", "local")
+    ]
+    assert said[0] == said[1]
+    assert summary(tmp_path / "hadoop")["messages"] == summary(tmp_path / "local")["messages"]
+
+
+def test_copies_and_aliases_across_files(tmp_path: Path) -> None:
+    """Records of one call meet, whichever file they came in and whichever id they know."""
+    (tmp_path / "logs").mkdir()
+    for number, record in enumerate(three_observers()):
+        write_log(tmp_path / "logs" / f"{number}.jsonl", record)
+    both(tmp_path / "logs", tmp_path)
+    assert summary(tmp_path / "spark")["exchanges"] == 4
+    assert summary(tmp_path / "spark")["copies"] == 5
+
+
+def test_late_and_misdirected_messages(tmp_path: Path) -> None:
+    """What is remembered of a key over its silences is the same on both engines."""
+    ask, answer = Direction.REQUEST, Direction.RESPONSE
+    records = [capture(request(n % 3), at(900 * n), ask) for n in range(9)]
+    records += [capture(response(0), at(1), answer), capture(response(1), at(3601), answer)]
+    records += [capture(response(2, message_id="ID:x", destination=queue("x")), at(1801), answer)]
+    both(write_log(tmp_path / "log.jsonl", *records), tmp_path)
+    found = summary(tmp_path / "spark")
+    assert (found["messages"], found["copies"], found["lateCopies"], found["exchanges"]) == (6, 6, 3, 2)
+    assert list(found["notes"]["misdirectedResponse"]) == ["text", "count"]
+
+
+@pytest.mark.parametrize(("number", "profile"), [(3, "cr-2009"), (1, "rec-2012")])
+def test_the_profile_that_the_log_shows(tmp_path: Path, number: int, profile: str) -> None:
+    """Both engines count the same faults, over all parts of the log, and judge by the same edition."""
+    faults = [fault(n, CR_2009 if n < number else REC_2012) for n in range(5)]
+    records = [capture(each, at(n)) for n in range(10) for each in (request(n), response(n))]
+    logs = [write_log(tmp_path / "1.jsonl", *records, *faults[:2]), write_log(tmp_path / "2.jsonl", *faults[2:])]
+    found, _ = both(logs, tmp_path, "auto")
+    assert found.members["profile"] == profile
+    assert found.members["profileChosen"]["faults"] == {"cr-2009": number, "rec-2012": 5 - number}
+
+
+def test_a_file_read_in_parts_has_right_line_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log larger than a part is read by several tasks; what they reject has the line of the file."""
+    log = tmp_path / "log.jsonl"
+    records = [capture(request(n), at(n), Direction.REQUEST) for n in range(40)]
+    records += [capture(response(n), at(n + 0.5), Direction.RESPONSE) for n in range(40)]
+    write_log(log, *records)
+    lines = log.read_bytes().splitlines(keepends=True)
+    lines[1:1] = [b"first\n", b"\n"]
+    lines[70:70] = [b"seventieth\n"]
+    log.write_bytes(b"".join(lines))
+    monkeypatch.setattr(spark, "SPLIT", 5000)
+    both(log, tmp_path)
+    assert [row["line"] for row in rows(tmp_path / "spark", "rejected")] == [2, 71]
+    assert summary(tmp_path / "spark")["exchanges"] == 40
+
+
+def test_an_empty_log_gives_empty_rows_with_their_columns(tmp_path: Path) -> None:
+    """Parquet without rows is still Parquet."""
+    (tmp_path / "log.jsonl").touch()
+    both(tmp_path / "log.jsonl", tmp_path)
+    assert summary(tmp_path / "spark")["verdict"] == "nothingToJudge"
+    assert pq.read_table(tmp_path / "spark" / "verdicts").schema.equals(VERDICTS)
+
+
+def test_byte_order_marks_and_digests(tmp_path: Path) -> None:
+    """A mark at the start of a log is read over, a body that was changed is rejected."""
+    lines = [to_json(capture(request(n), at(n), Direction.REQUEST)) for n in range(3)]
+    lines[1] = lines[1].replace('"sha256":"', '"sha256":"0')
+    (tmp_path / "log.jsonl").write_text("\ufeff" + "\n".join(lines), "utf-8")
+    both(tmp_path / "log.jsonl", tmp_path)
+    members = summary(tmp_path / "spark")
+    assert (members["records"], members["rejected"], list(members["notes"])) == (
+        2,
+        1,
+        ["byteOrderMark", "quotedSoapAction"],
+    )
+
+
+def test_a_setting_that_spark_refuses_is_a_mistake_of_the_caller(tmp_path: Path) -> None:
+    """The error names the setting."""
+    with pytest.raises(UsageError, match=r"refuses the setting spark\.sql\.parquet\.compression\.codec=zip"):
+        replay(CXF, tmp_path / "out", conf={"spark.sql.parquet.compression.codec": "zip"})
+
+
+def test_a_job_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    """A codec that this Spark lacks fails while rejected/ is written: the run ends with what Spark said."""
+    bad = bad_logs(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(SparkFailedError, match="the Spark job failed"):
+        replay(bad, tmp_path / "out", conf={"spark.sql.parquet.compression.codec": "lzo"})
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_another_master_than_the_running_one_is_refused(tmp_path: Path) -> None:
+    """One process has one Spark; the error names the one that runs, and nothing is written."""
+    with pytest.raises(UsageError, match=r"master local\[2\] runs in this process"):
+        replay(CXF, tmp_path / "out", master="local[1]")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,374 @@
+"""The report in a real browser, without a window: it opens, filters, sorts, can be reached by everybody, loads nothing.
+
+`make packages` fetches axe-core, which finds what keeps people from reading a page.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from places import ROOT
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+from replay_logs import write_log
+from report_kit import attacks, large, traffic
+
+from soapjms.replay import replay
+from soapjms.replay.report import html, write
+from soapjms.replay.terms import Late
+
+pytestmark = [pytest.mark.browser, pytest.mark.peer]
+
+AXE = ROOT / "build/report-page/node_modules/axe-core/axe.min.js"
+CHROMIUM = os.environ.get("CHROMIUM", "chromium")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Start Chromium; it runs what the test opens in a sandbox only where it is not started by root."""
+    program = shutil.which(CHROMIUM)
+    assert program is not None, f"there is no {CHROMIUM}: run scripts/need-browser.sh first"
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=program, chromium_sandbox=os.getuid() != 0)
+        yield started
+        started.close()
+
+
+Opens = Callable[..., Page]
+
+
+@pytest.fixture
+def opens(browser: Browser) -> Iterator[Opens]:
+    """Give a way to open a page; at the end assert that it said nothing on the console and asked for nothing else."""
+    heard: list[str] = []
+    contexts = []
+
+    def open_page(path: Path, fragment: str = "", **options: Any) -> Page:
+        context = browser.new_context(**options)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: heard.append(f"console: {message.text}"))
+        page.on("pageerror", lambda error: heard.append(f"error: {error}"))
+        page.on("dialog", lambda dialog: heard.append(f"dialog: {dialog.message}"))
+        page.on("request", lambda request: None if request.url.startswith(path.as_uri()) else heard.append(request.url))
+        page.goto(path.as_uri() + fragment)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert heard == []
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Replay some traffic of two services, with a line that is no record, as one that came too late is left out."""
+    folder = tmp_path_factory.mktemp("report")
+    write_log(folder / "log.jsonl", *traffic())
+    (folder / "bad.jsonl").write_text("no record\n")
+    summary = replay(folder, folder / "out", engine="local")
+    late = (Late("late.jsonl", 7, "2026-11-20T12:00:00.000000Z"),)
+    write(replace(summary, members={**summary.members, "late": 1}, late=late), folder / "out")
+    return folder / "out" / "report.html"
+
+
+def lines(page: Page) -> list[list[str]]:
+    """Return number, verdict and assertion of each cause that is listed."""
+    rows = page.locator("#causes tr.cause:visible").all()
+    return [[cell.split("\n")[0] for cell in row.locator("td").all_inner_texts()[1:4]] for row in rows]
+
+
+def search(page: Page, text: str) -> None:
+    """Type a search and wait until the page shows it."""
+    page.fill("#query", text)
+    page.wait_for_function("(text) => decodeURIComponent(location.hash.replaceAll('+', ' ')).includes(text)", arg=text)
+
+
+def problems(page: Page) -> list[str]:
+    """Let axe-core look at the page, with all its rules."""
+    assert AXE.exists(), f"there is no {AXE.relative_to(ROOT)}: run `make packages` first"
+    page.evaluate(AXE.read_text("utf-8"))
+    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    return [f"{each['id']}: {[node['html'][:200] for node in each['nodes'][:3]]}" for each in found["violations"]]
+
+
+# Searching
+
+
+def test_a_search_is_kept_in_the_address(report: Path, opens: Opens) -> None:
+    """What is typed narrows the causes, the assertions and the destinations; its address shows the same again."""
+    page = opens(report)
+    whole = lines(page)
+    assert ["12", "failed", "Protocol-2010"] in whole
+    assert page.locator("#tally").inner_text() == ""
+    search(page, "a:Protocol-2010 s:failed q:orders")
+    assert lines(page) == [["12", "failed", "Protocol-2010"]]
+    assert "1 of " in page.locator("#tally").inner_text()
+    assert page.locator("#rows tbody tr:visible").count() == 1
+    assert page.locator("#places tbody tr:visible td:first-child").all_inner_texts() == ["queue:orders"]
+    again = opens(report, page.url.removeprefix(report.as_uri()))
+    assert lines(again) == [["12", "failed", "Protocol-2010"]]
+    again.fill("#query", "")
+    expect(again.locator("#causes tr.cause:visible")).to_have_count(len(whole))
+    assert lines(again) == whole
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("s:failed", lambda cause: cause["v"] == "failed"),
+        ("s:failed,missing", lambda cause: cause["v"] in ("failed", "missingInput")),
+        ("-s:failed", lambda cause: cause["v"] != "failed"),
+        ("s:prereq a:Local", lambda cause: cause["v"] == "prereqFailed" and "Local" in cause["a"]),
+        ("c:missingcontenttype", lambda cause: "missingContentType" in cause["c"]),
+        ("BINDINGVERSION", lambda cause: "bindingversion" in (cause["t"] + cause["r"] + str(cause["c"])).lower()),
+        ('"is missing or"', lambda cause: "is missing or" in str(cause)),
+        ("m:ID:client-113", lambda cause: "ID:client-113" in str(cause["s"])),
+        ("l:should", lambda cause: "SHOULD" in cause["l"]),
+        ("nothing-of-the-kind", lambda cause: False),
+    ],
+)
+def test_the_search_language(report: Path, opens: Opens, text: str, kept: Callable[[Any], bool]) -> None:
+    """Each field finds what it says, and nothing else."""
+    page = opens(report)
+    causes = page.evaluate("JSON.parse(document.querySelector('#data').textContent).causes")
+    search(page, text)
+    wanted = sorted([str(each["n"]), each["a"]] for each in causes if kept(each))
+    assert sorted([number, name] for number, _, name in lines(page)) == wanted
+
+
+def test_counts_are_of_the_destinations_searched_for(report: Path, opens: Opens) -> None:
+    """A cause that two services have is counted for one of them, and destinations for one assertion."""
+    page = opens(report)
+    search(page, "q:billing s:failed")
+    found = {name: int(number) for number, _, name in lines(page)}
+    assert found["Protocol-2016"] == 12
+    assert "Protocol-2010" not in found
+    search(page, "a:2010 s:failed")
+    row = page.locator("#places tbody tr:visible")
+    assert row.count() == 1
+    assert row.locator("td.n").all_inner_texts()[-2:] == ["12", "0"]
+
+
+def test_what_a_search_does_not_narrow_says_so(report: Path, opens: Opens) -> None:
+    """Charts, the counts of assertions and of faults are of the whole run; counts of a cause's answers go."""
+    page = opens(report)
+    answers = page.locator("#causes tr.cause:visible .answers")
+    assert any(re.search(r"observed none: \d+$", text) for text in answers.all_inner_texts())
+    search(page, "q:billing s:failed")
+    assert answers.count() > 0
+    assert not any(re.search(r"\d$", text) for text in answers.all_inner_texts())
+    for name in ("Over time", "Assertions", "Faults"):
+        assert "whole run" in page.locator("section", has=page.get_by_role("heading", name=name)).inner_text()
+
+
+def test_an_unknown_field_is_said(report: Path, opens: Opens) -> None:
+    """With those that there are; what else was asked for is shown."""
+    page = opens(report)
+    search(page, "x:orders a:2010 s:failed")
+    assert "x: is no field; fields are a: s: q: p: l: c: m:" in page.locator("#tally").inner_text()
+    assert lines(page) == [["12", "failed", "Protocol-2010"]]
+
+
+def test_verdicts_are_buttons_too(report: Path, opens: Opens) -> None:
+    """They write into the search, and show what it says."""
+    page = opens(report)
+    page.fill("#query", "a:2010")
+    page.get_by_role("button", name="failed", exact=True).click()
+    assert page.input_value("#query") == "a:2010 s:failed"
+    assert lines(page) == [["12", "failed", "Protocol-2010"]]
+    page.get_by_role("button", name="input missing", exact=True).click()
+    assert page.input_value("#query") == "a:2010 s:failed,missinginput"
+    page.get_by_role("button", name="failed", exact=True).click()
+    expect(page.get_by_role("button", name="failed", exact=True)).to_have_attribute("aria-pressed", "false")
+    assert page.input_value("#query") == "a:2010 s:missinginput"
+
+
+def test_a_number_leads_to_its_findings(report: Path, opens: Opens) -> None:
+    """From the table of assertions to the causes."""
+    page = opens(report)
+    page.locator("#rows tr[data-id='Protocol-2010'] td.failed a").click()
+    expect(page.locator("#query")).to_have_value("a:Protocol-2010 s:failed")
+    assert lines(page) == [["12", "failed", "Protocol-2010"]]
+
+
+# Sorting and opening
+
+
+def test_tables_are_sorted_by_their_headers(report: Path, opens: Opens) -> None:
+    """Numbers as numbers, the largest first; again the other way round; the address keeps it."""
+    page = opens(report)
+    head = page.locator("#causes th", has_text="Messages")
+    head.get_by_role("button").click()
+    numbers = [int(number.replace(",", "")) for number, _, _ in lines(page)]
+    assert numbers == sorted(numbers, reverse=True)
+    assert numbers[0] > numbers[-1]
+    head.get_by_role("button").click()
+    assert head.get_attribute("aria-sort") == "ascending"
+    assert [int(number.replace(",", "")) for number, _, _ in lines(page)] == sorted(numbers)
+    again = opens(report, page.url.removeprefix(report.as_uri()))
+    assert lines(again) == lines(page)
+
+
+def test_the_keyboard_does_it_all(report: Path, opens: Opens) -> None:
+    """A slash goes to the search, a cause opens by its button, Escape empties the search."""
+    page = opens(report)
+    page.keyboard.press("/")
+    page.keyboard.type("a:Protocol-2010 s:failed")
+    expect(page.locator("#causes tr.cause:visible")).to_have_count(1)
+    button = page.locator("#causes tr.cause:visible .open")
+    button.focus()
+    page.keyboard.press("Enter")
+    assert button.get_attribute("aria-expanded") == "true"
+    samples = page.locator(".sample")
+    assert samples.count() == 3
+    text = samples.first.inner_text()
+    for part in (
+        "2026-11-20 12:00:00.000000 UTC",
+        "SOAPJMS_bindingVersion",
+        "0.3",
+        "unrecognizedBindingVersion",
+        "<s:Envelope",
+    ):
+        assert part in text
+    page.keyboard.press("Enter")
+    expect(samples).to_have_count(0)
+    page.keyboard.press("/")
+    page.keyboard.press("Escape")
+    assert page.input_value("#query") == ""
+
+
+def test_a_click_anywhere_on_a_cause_opens_it(report: Path, opens: Opens) -> None:
+    """Also beside the button; another one closes it."""
+    page = opens(report)
+    reason = page.locator("#causes tr.cause:visible td.wide").first
+    reason.click()
+    expect(page.locator("article.sample").first).to_be_visible()
+    reason.click()
+    expect(page.locator("article.sample")).to_have_count(0)
+
+
+@pytest.mark.parametrize("name", ["orders", "billing"])
+def test_a_search_for_a_destination_shows_its_messages(report: Path, opens: Opens, name: str) -> None:
+    """Among the earliest ones that the page has; where those went elsewhere it says so."""
+    page = opens(report)
+    search(page, f"q:{name}")
+    for button in page.locator("#causes .open:visible").all():
+        button.click()
+    samples = page.locator("article.sample p.soft").all_inner_texts()
+    assert samples
+    assert all(f"at queue:{name}" in text for text in samples)
+    for detail in page.locator("tr.detail:not(:has(article))").all_inner_texts():
+        assert "went elsewhere" in detail
+
+
+def test_links_to_sections_keep_the_search(report: Path, opens: Opens) -> None:
+    """They move the focus, too."""
+    page = opens(report)
+    search(page, "s:failed")
+    page.get_by_role("link", name="Over time").click()
+    assert page.input_value("#query") == "s:failed"
+    assert page.evaluate("document.activeElement.id") == "time"
+    assert "q=s:failed" in page.url
+
+
+# For everybody
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_nothing_keeps_people_from_reading_it(report: Path, opens: Opens, scheme: str, width: int) -> None:
+    """axe-core finds nothing: as it opens, with messages open, and with a search that finds nothing."""
+    page = opens(report, color_scheme=scheme, viewport={"width": width, "height": 900}, bypass_csp=True)
+    page.add_style_tag(content="*, *::before { transition: none !important }")
+    assert problems(page) == []
+    page.locator("#causes .open").first.click()
+    page.locator(".help summary").click()
+    page.locator("details.numbers summary").click()
+    assert problems(page) == []
+    search(page, "nothing-of-the-kind x:y")
+    assert problems(page) == []
+
+
+def test_the_page_is_no_wider_than_a_telephone(report: Path, opens: Opens) -> None:
+    """Tables move within their frames, not the page; findings fit as they are, and can be sorted."""
+    page = opens(report, viewport={"width": 360, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    page.locator("#causes .open").first.click()
+    for part in ("td.wide", "td.where", ".sample"):
+        shown = page.locator(f"#causes {part} >> visible=true")
+        boxes = [box for each in shown.all() if (box := each.bounding_box()) is not None]
+        assert boxes
+        assert all(box["x"] >= 0 and box["x"] + box["width"] <= 360 for box in boxes), part
+    page.get_by_role("button", name="Assertion").first.click()
+    assert [each[2] for each in lines(page)] == sorted(each[2] for each in lines(page))
+
+
+def test_without_scripts_the_verdict_can_be_read(report: Path, opens: Opens) -> None:
+    """And the causes, the tables and the charts; there is no button that would do nothing."""
+    page = opens(report, java_script_enabled=False)
+    assert page.get_by_role("heading", level=1).inner_text() == "Failed"
+    assert page.locator("#causes tr.cause").first.is_visible()
+    assert page.locator("figure svg").count() == 3
+    assert page.locator("button:visible, input:visible").count() == 0
+    assert page.locator("noscript p").is_visible()
+
+
+def test_it_is_printed_in_black_on_white(report: Path, opens: Opens) -> None:
+    """Also by a dark screen, without the search."""
+    page = opens(report, color_scheme="dark")
+    page.emulate_media(media="print")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert not page.locator("#query").is_visible()
+    assert page.locator("h1").is_visible()
+
+
+# Whatever it is given
+
+
+def test_texts_of_a_log_stay_texts(tmp_path: Path, opens: Opens) -> None:
+    """Attacks in every text are shown as they are, in the tables and in the messages; nothing of them runs."""
+    replay(attacks(tmp_path), tmp_path / "out", engine="local")
+    page = opens(tmp_path / "out" / "report.html")
+    for button in page.locator("#causes .open:visible").all():
+        button.click()
+    assert page.locator("img, iframe, object").count() == 0
+    assert page.locator("script").count() == 2
+    assert "<img src=x onerror=alert(2)>" in page.locator(".sample").first.inner_text()
+    for name, value in zip(page.locator(".sample dt").all(), page.locator(".sample dd").all(), strict=True):
+        beside, box = name.bounding_box(), value.bounding_box()
+        assert beside is not None
+        assert box is not None
+        assert beside["y"] == box["y"]
+        assert beside["x"] + beside["width"] <= box["x"]
+        assert box["width"] > 200
+    search(page, "onerror")
+    assert lines(page)
+    search(page, '"</script>"')
+    assert lines(page)
+
+
+def test_a_fragment_that_makes_no_sense_does_no_harm(report: Path, opens: Opens) -> None:
+    """An address is from outside too."""
+    for fragment in ("#?q=%3Cscript%3E&sort=causes,99,up", "#?sort=%22%5D,1,x", "#?", "#?q=%ZZ", "#findings"):
+        page = opens(report, fragment)
+        assert page.locator("h1").is_visible()
+        assert page.locator("#causes").count() == 1
+
+
+def test_a_large_report_is_listed_bit_by_bit(tmp_path: Path, opens: Opens) -> None:
+    """The first causes stand there at once, all of them when asked for."""
+    path = tmp_path / "report.html"
+    path.write_text(html(large(20_000, 20_000)), "utf-8")
+    page = opens(path)
+    assert page.locator("#causes tr.cause:visible").count() == 50
+    page.get_by_role("button", name="Show all 500").click()
+    assert page.locator("#causes tr.cause:visible").count() == 500
+    search(page, "q:service.000")
+    assert 0 < page.locator("#causes tr.cause:visible").count() <= 50

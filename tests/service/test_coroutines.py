@@ -1,0 +1,133 @@
+"""`async` functions of a service: on one loop, with a deadline, whatever leaves them."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
+from typing import Any
+
+import pytest
+from calling_kit import PATIENCE, element, eventually
+from service_kit import GREET, accepted
+
+from soapjms import Request, Service
+from soapjms.protocol.envelope import as_envelope, read_fault
+from soapjms.service.event_loop import Loop
+
+
+def said(service: Service, **changes: Any) -> str | None:
+    """Return what a service answers, or the reason of its fault."""
+    made = as_envelope(service.answer(accepted(**changes))[0])
+    fault = read_fault(made)
+    return fault.reason if fault is not None else made.content.text if made.content is not None else None
+
+
+def threads() -> list[threading.Thread]:
+    """List the threads of loops."""
+    return [each for each in threading.enumerate() if each.name == "soapjms-loop"]
+
+
+def test_at_once() -> None:
+    """Functions wait for each other on one thread: each request is worked on while the others are."""
+    service, seen, everybody = Service(), set[int](), asyncio.Event()
+    waiting: list[Request] = []
+
+    @service.operation(GREET)
+    async def greet(request: Request) -> Any:
+        seen.add(threading.get_ident())
+        waiting.append(request)
+        if len(waiting) == 4:
+            everybody.set()
+        await everybody.wait()
+        return element("said", request.element.text or "")
+
+    with ThreadPoolExecutor(4) as workers:
+        answers = [workers.submit(said, service) for _ in range(4)]
+        assert [each.result(PATIENCE) for each in answers] == ["Ann"] * 4
+    assert len(seen) == 1
+
+
+def test_deadline() -> None:
+    """A function that does not return is cancelled when its request expires: the worker is free again."""
+    service, ended = Service(), list[str]()
+
+    @service.operation(GREET)
+    async def greet(request: Request) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("cancelled")
+
+    begun = time.monotonic()
+    assert said(service, expiration=time.time_ns() // 1_000_000 + 1000) == "the service failed"
+    assert ended == ["cancelled"]
+    assert time.monotonic() - begun < 20
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), SystemExit(1), KeyboardInterrupt(), asyncio.CancelledError()])
+def test_whatever_is_raised(error: BaseException, caplog: pytest.LogCaptureFixture) -> None:
+    """It is the failure of this request; the loop goes on."""
+    service = Service()
+    raised: list[BaseException] = [error]
+
+    @service.operation(GREET)
+    async def greet(request: Request) -> Any:
+        if raised:
+            raise raised.pop()
+        return element("said", "hello")
+
+    assert said(service) == "the service failed"
+    assert type(error).__name__ in caplog.text
+    assert said(service) == "hello"
+
+
+def test_context() -> None:
+    """Context variables of the worker's thread, such as a trace, are there; those it sets stay its own."""
+    variable: ContextVar[str] = ContextVar("variable", default="none")
+    loop = Loop()
+
+    async def change() -> str:
+        before = variable.get()
+        variable.set("inner")
+        return before
+
+    variable.set("outer")
+    assert loop.run(change(), None) == "outer"
+    assert variable.get() == "outer"
+
+
+def test_transaction(caplog: pytest.LogCaptureFixture) -> None:
+    """The store's transaction waits for other writers, which would hold up the loop: it is refused, and said why."""
+    service = Service()
+
+    @service.operation(GREET)
+    async def greet(request: Request) -> None:
+        request.transaction.execute("SELECT 1")
+
+    assert said(service) == "the service failed"
+    assert "request.transaction waits for other threads, and the event loop with it" in caplog.text
+
+
+def test_end() -> None:
+    """The thread ends with the service; what runs there is cancelled."""
+    gc.collect()
+    before = threads()
+    service, begun = Service(), threading.Event()
+
+    @service.operation(GREET)
+    async def greet(request: Request) -> None:
+        task = asyncio.create_task(asyncio.Event().wait())
+        begun.tasks = [task]  # type: ignore[attr-defined]
+        begun.set()
+
+    said(service)
+    assert begun.is_set()
+    (ours,) = (each for each in threads() if each not in before)
+    del service, greet
+    gc.collect()
+    eventually(lambda: not ours.is_alive(), "the thread ended")
+    assert begun.tasks[0].cancelled()  # type: ignore[attr-defined]

@@ -1,0 +1,237 @@
+"""The examples run: in one process on the embedded broker, and as programs on ActiveMQ."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from threading import Event
+from types import ModuleType
+from typing import Any
+
+import pytest
+from calling_kit import PATIENCE, eventually, fresh
+from places import ROOT
+from real_brokers import RealBroker
+
+import soapjms
+
+EXAMPLES = ROOT / "examples"
+SHOWN = """\
+SOAP 1.1: Hello World
+SOAP 1.2: Hello World
+at once: Hello Ann
+at once: Hello Bob
+at once: Hello Cem
+a fault: whom shall I greet? (Sender)
+pinged
+"""
+
+
+def example(name: str) -> ModuleType:
+    """Load an example as a module."""
+    spec = spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_greeter(capsys: pytest.CaptureFixture[str]) -> None:
+    """Service and client of the greeter, in one process."""
+    url, stop, shown = f"embedded:{fresh('broker')}", Event(), list[str]()
+
+    def is_pinged() -> bool:
+        shown.extend(capsys.readouterr().out.splitlines(keepends=True))
+        return "pinged by World\n" in shown
+
+    with soapjms.connect(url), ThreadPoolExecutor(1) as other:
+        served = other.submit(example("greeter_service").main, [url], stop.wait)
+        try:
+            assert example("greeter_client").main([url]) == 0
+            eventually(is_pinged, "the ping arrived")
+        finally:
+            stop.set()
+        assert served.result(PATIENCE) == 0
+    shown.extend(capsys.readouterr().out.splitlines(keepends=True))
+    service = {"serving jms:queue:greeter at embedded\n", "pinged by World\n", "answered 6 requests\n"}
+    assert "".join(line for line in shown if line not in service) == SHOWN
+    assert service < set(shown)
+
+
+def test_typed_service(capsys: pytest.CaptureFixture[str]) -> None:
+    """The typed greeter, called through zeep by the same WSDL, in both SOAP versions."""
+    url, stop, shown = f"embedded:{fresh('broker')}", Event(), list[str]()
+
+    def is_pinged() -> bool:
+        shown.extend(capsys.readouterr().out.splitlines())
+        return "pinged by World" in shown
+
+    with soapjms.connect(url), ThreadPoolExecutor(1) as other:
+        served = other.submit(example("typed_service").main, [url], stop.wait)
+        try:
+            assert example("zeep_client").main([url]) == 0
+            eventually(is_pinged, "the ping arrived")
+        finally:
+            stop.set()
+        assert served.result(PATIENCE) == 0
+    shown.extend(capsys.readouterr().out.splitlines())
+    assert {"greeting World in SOAP 1.1", "greeting World in SOAP 1.2", "a fault: whom shall I greet? (env:Client)"} < {
+        *shown
+    }
+    assert [each for each in shown if each.startswith("at once")] == SHOWN.splitlines()[2:5]
+
+
+@pytest.mark.parametrize("name", ["greeter_service", "greeter_client", "typed_service", "zeep_client"])
+def test_usage(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without the URL of a broker, and when it is asked for help, an example says how it is run."""
+    main = example(name).main
+    for words in ([], ["--help"]):
+        assert (main(words, Event().wait) if name.endswith("service") else main(words)) == 2
+        assert f"python examples/{name}.py stomp://" in capsys.readouterr().err
+
+
+@pytest.fixture(params=["embedded", pytest.param("activemq", marks=pytest.mark.broker)])
+def url(request: pytest.FixtureRequest) -> str:
+    """A broker."""
+    if request.param == "embedded":
+        return f"embedded:{fresh('broker')}"
+    stomp_url: str = request.getfixturevalue(request.param).stomp_url
+    return stomp_url
+
+
+def test_topic_news(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A one-way message on a topic reaches everybody who listens."""
+    assert example("topic_news").main([url]) == 0
+    assert capsys.readouterr().out == "paper: Snow in June\nradio: Snow in June\n"
+
+
+def test_mtom_photos(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A photo goes as an attachment and comes back as one, each octet as it was."""
+    photo, framed = tmp_path / "photo.png", tmp_path / "framed.png"
+    photo.write_bytes(bytes(range(256)) * 10)
+    assert example("mtom_photos").main([url, str(photo), str(framed)]) == 0
+    assert framed.read_bytes() == b"===" + photo.read_bytes() + b"==="
+    assert capsys.readouterr().out == "sent 2560 octets, got 2566\nas multipart/related\n"
+
+
+def test_bridge(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """HTTP in, JMS between, a WSGI application behind."""
+    assert example("bridge").main([url]) == 0
+    assert capsys.readouterr().out == "Hello Ann\nHello Bob\n"
+
+
+def test_asyncio_greeter(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """asyncio on both sides."""
+    assert example("asyncio_greeter").main([url]) == 0
+    assert capsys.readouterr().out == "Hello Ann\nHello Bob\nHello Cem\n"
+
+
+def test_capture_and_replay(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The broken request is found, and no other rule is broken; the folder need not be there."""
+    folder = tmp_path / "a" / "b"
+    assert example("capture_and_replay").main([url, str(folder)]) == 0
+    assert capsys.readouterr().out == (
+        "captured 4 messages\nreplayed 2 exchanges: failed\nProtocol-2016: SOAPJMS_contentType is missing or empty\n"
+    )
+    assert (folder / "report" / "report.html").is_file()
+
+
+@pytest.mark.parametrize("name", ["topic_news", "mtom_photos", "asyncio_greeter", "bridge", "capture_and_replay"])
+def test_usage_of_the_others(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """So do these."""
+    for words in ([], ["--help"]):
+        assert example(name).main(words) == 2
+        assert f"python examples/{name}.py stomp://" in capsys.readouterr().err
+
+
+def test_demo(tmp_path: Path) -> None:
+    """What `make demo` runs, but for Spark: it ends with 0 if everything came out as it should."""
+    words = [sys.executable, str(EXAMPLES / "demo.py"), "--out", str(tmp_path / "demo"), "--local"]
+    where = {"PYTHONPATH": str(EXAMPLES.parent)}
+    done = subprocess.run(words, cwd=tmp_path, env=where, capture_output=True, text=True, timeout=170, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "missingRequestURI" in done.stdout
+    assert (tmp_path / "demo" / "replay" / "report.html").is_file()
+
+
+async def ask(app: Any, query: str) -> tuple[int, Any]:
+    """Send a GET of /greeting to an ASGI application, as a server would; return status and answer."""
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(event: dict[str, Any]) -> None:
+        sent.append(event)
+
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": "GET",
+        "scheme": "http",
+        "path": "/greeting",
+        "raw_path": b"/greeting",
+        "query_string": query.encode(),
+        "root_path": "",
+        "headers": [],
+    }
+    await app(scope, receive, send)
+    body = b"".join(event.get("body", b"") for event in sent)
+    return sent[0]["status"], json.loads(body)
+
+
+def test_fastapi_greeter(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An HTTP request becomes a call; a fault, and a name that XML cannot hold, become HTTP errors."""
+    monkeypatch.setenv("SOAPJMS_CONNECTION", url)
+    app = example("fastapi_greeter").app
+    service = example("greeter_service")
+
+    async def ask_all(*queries: str) -> list[tuple[int, Any]]:
+        async with app.router.lifespan_context(app):
+            return [await ask(app, query) for query in queries]
+
+    with soapjms.connect(url) as connection, soapjms.Dispatcher(connection, service.URI, service.service):
+        answers = asyncio.run(ask_all("name=World", "name=%3CEve%3E", "name=", "name=%00"))
+    assert answers[:3] == [
+        (200, {"greeting": "Hello World"}),
+        (200, {"greeting": "Hello <Eve>"}),
+        (422, {"detail": "whom shall I greet?"}),
+    ]
+    assert answers[3][0] == 422
+
+
+def test_fastapi_greeter_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Silence becomes an HTTP error too."""
+    monkeypatch.setenv("SOAPJMS_CONNECTION", f"embedded:{fresh('broker')}")
+    app = example("fastapi_greeter").app
+
+    async def ask_in_vain() -> tuple[int, Any]:
+        async with app.router.lifespan_context(app):
+            app.state.greeter.timeout = 0.1
+            return await ask(app, "name=World")
+
+    assert asyncio.run(ask_in_vain()) == (504, {"detail": "the greeter did not answer in time"})
+
+
+@pytest.mark.broker
+def test_greeter_on_activemq(activemq: RealBroker) -> None:
+    """The same as two programs over STOMP; the service ends when it is asked to."""
+    command = [sys.executable, str(EXAMPLES / "greeter_service.py"), activemq.stomp_url]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as service:
+        try:
+            command = [sys.executable, str(EXAMPLES / "greeter_client.py"), activemq.stomp_url]
+            client = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+            assert (client.returncode, client.stdout, client.stderr) == (0, SHOWN, "")
+            assert service.stdout is not None
+            assert "pinged by World\n" in iter(service.stdout.readline, "")
+        finally:
+            service.terminate()
+        rest, _ = service.communicate(timeout=PATIENCE)
+    assert (service.returncode, rest) == (0, "answered 6 requests\n")
