@@ -1,4 +1,4 @@
-"""What other brokers are known to do otherwise: the rows of docs/amqp.toml, as expected failures."""
+"""What other brokers are known to do otherwise: the rows of tools/docs/amqp.toml, as expected failures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ THREE = ("activemq", "artemis", "qpid")
 TITLES = {"activemq": "ActiveMQ Classic", "artemis": "Artemis", "qpid": "Qpid Broker-J"}
 """What the page calls them."""
 
-ROWS: list[list[str]] = tomllib.loads((ROOT / "docs/amqp.toml").read_text("utf-8"))["deviations"]["rows"]
+ROWS: list[list[str]] = tomllib.loads((ROOT / "tools/docs/amqp.toml").read_text("utf-8"))["deviations"]["rows"]
 """Broker, requirement, what was seen; and the one test that fails, where not each of the requirement does."""
 
 

@@ -24,9 +24,9 @@ URL = "stomp://admin:admin@localhost:61613"
 
 
 def test_generated_pages_are_current() -> None:
-    """`docs/generate.py --check` finds nothing out of date."""
+    """`tools/docs/generate.py --check` finds nothing out of date."""
     done = subprocess.run(
-        [sys.executable, str(ROOT / "docs" / "generate.py"), "--check"],
+        [sys.executable, str(ROOT / "tools/docs/generate.py"), "--check"],
         capture_output=True,
         text=True,
         check=False,

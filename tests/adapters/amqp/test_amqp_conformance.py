@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from places import ROOT
 
-sys.path.insert(0, str(ROOT / "docs"))
+sys.path.insert(0, str(ROOT / "tools/docs"))
 
 import amqp as page
 
@@ -21,7 +21,7 @@ ROLES = {
 }
 """The files that show a role, by what the rows call it."""
 
-TOLD = tomllib.loads((ROOT / "docs/amqp.toml").read_text("utf-8"))["specification"]
+TOLD = tomllib.loads((ROOT / "tools/docs/amqp.toml").read_text("utf-8"))["specification"]
 ROWS = [row for specification in TOLD for row in specification["rows"]]
 
 
@@ -43,7 +43,7 @@ def test_ws36_every_must_is_shown() -> None:
 
 def test_other_brokers_were_asked_or_it_is_said_why_not() -> None:
     """Each requirement once: as one of a test at other people's brokers, or with the reason why there is none."""
-    told = tomllib.loads((ROOT / "docs/amqp.toml").read_text("utf-8"))
+    told = tomllib.loads((ROOT / "tools/docs/amqp.toml").read_text("utf-8"))
     unasked = [each for names, _ in told["not_asked"]["rows"] for each in page.identifiers(names)]
     asked = page.found_asked()
     assert len(set(unasked)) == len(unasked)

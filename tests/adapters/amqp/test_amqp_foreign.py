@@ -248,7 +248,7 @@ def test_at24_refused_links(raw: Raw, product: Product) -> None:
 
 def test_the_page_tells_what_is_expected_here() -> None:
     """Each row is about one of the three and a requirement that there is, and is expected of some test."""
-    page = tomllib.loads((ROOT / "docs/amqp.toml").read_text("utf-8"))
+    page = tomllib.loads((ROOT / "tools/docs/amqp.toml").read_text("utf-8"))
     known = {row[0] for specification in page["specification"] for row in specification["rows"]}
     files = ROOT.glob("tests/adapters/amqp/test_amqp_foreign*.py")
     tests = [name for each in files for name in re.findall(r"def (test_\w+)", each.read_text("utf-8"))]
