@@ -35,6 +35,8 @@ WAYS: Final = [("activemq", "stomp"), ("activemq", "amqp"), ("artemis", "stomp")
 CXF_WAYS: Final = {"activemq": ("openwire", "amqp"), "artemis": ("openwire", "core", "amqp")}
 """The protocols of CXF's own connection; the first is in the core of cases."""
 
+TOPICS: Final = "?temporaryQueues=topics"
+
 FUTILE: Final = 2.0
 """Seconds that a call waits for an answer that will not come."""
 
@@ -123,19 +125,9 @@ class Foreign(NamedTuple):
     error: type[Exception]
 
 
-DELETED: Final = Foreign(
-    "Artemis tells who is there over OpenWire of no temporary queue made over AMQP: CXF takes it for deleted",
-    CallTimeoutError,
-)
 UNTOLD: Final = Foreign(
     "Artemis tells no STOMP client the JMSMessageID of what came over its core protocol", AssertionError
 )
-
-
-def at_their_service(case: Case) -> Foreign | None:
-    """Return why CXF's service does not answer our client."""
-    ways = case.broker, case.protocol, case.over
-    return DELETED if ways == ("artemis", "amqp", "openwire") and case.replies in ("temporary", "exclusive") else None
 
 
 def at_their_client(case: Case) -> Foreign | None:
@@ -164,7 +156,7 @@ class Side(NamedTuple):
 
 
 THEIR_CLIENT: Final = Side(("temporary", "no id", "named", "topic"), at_their_client)
-THEIR_SERVICE: Final = Side(("temporary", "exclusive", "named", "topic"), at_their_service)
+THEIR_SERVICE: Final = Side(("temporary", "exclusive", "named", "topic"), lambda case: None)
 
 
 def cases(side: Side) -> Any:
@@ -197,8 +189,14 @@ def broker(case: Case, request: pytest.FixtureRequest) -> RealBroker:
 @pytest.fixture
 def connection(case: Case, broker: RealBroker) -> Iterator[Connection]:
     """Connect to it by the protocol of the case."""
-    with soapjms.connect(getattr(broker, f"{case.protocol}_url")) as connection:
+    with soapjms.connect(url_of(broker, case)) as connection:
         yield connection
+
+
+def url_of(broker: RealBroker, case: Case) -> str:
+    """Write the URL of our connection; see `TestTemporaryQueuesOnArtemis`."""
+    url: str = getattr(broker, f"{case.protocol}_url")
+    return f"{url}{TOPICS}" if case[:3] == ("artemis", "amqp", "openwire") else url
 
 
 class TestTheirClient:
@@ -362,7 +360,7 @@ def our_client(connection: Connection, name: str, case: Case) -> Client:
         properties=properties,
         message_type=KINDS[case.kind],
         replies="exclusive" if case.replies == "exclusive" else None,
-        timeout=FUTILE if at_their_service(case) else PATIENCE,
+        timeout=PATIENCE,
     )
 
 
@@ -393,10 +391,9 @@ REFUSALS: Final[list[tuple[str, str | None, Subcode]]] = [
 
 
 FAULT_CASES: Final = [
-    case if at_their_service(case) is None else case._replace(replies="named")
+    Case(broker, protocol, over, version)
     for (broker, protocol), version in product(WAYS, (SOAP_11, SOAP_12))
     for over in CXF_WAYS[broker]
-    for case in [Case(broker, protocol, over, version)]
 ]
 """The ways to CXF's service, with both versions of SOAP; in `make test` those over OpenWire."""
 
@@ -460,22 +457,67 @@ def fault_in(response: soapjms.Response) -> SoapFaultError:
     return caught.value
 
 
-@pytest.mark.parametrize("case", [Case("artemis", "amqp", "openwire", SOAP_11)], ids=str)
 class TestTemporaryQueuesOnArtemis:
-    """Where CXF's service takes our temporary queue for deleted; a named queue for replies helps, too, as above."""
+    """Over OpenWire CXF's service takes one that our client made over AMQP for deleted, unless it is a topic.
 
-    def test_without_advisories(self, cxf: Cxf, broker: RealBroker, connection: Connection, case: Case) -> None:
+    A named queue for replies helps, too, as above.
+    """
+
+    @pytest.mark.parametrize("over", CXF_WAYS["artemis"])
+    def test_topics(self, cxf: Cxf, artemis: RealBroker, over: str) -> None:
+        """CXF answers to those that are topics; each call may have one of its own."""
+        name = fresh("cxf")
+        with (
+            cxf.service(uri_of(artemis, name, over=over)),
+            soapjms.connect(artemis.amqp_url + TOPICS) as connection,
+            Client(connection, f"jms:queue:{name}", timeout=PATIENCE) as one_for_all,
+            Client(connection, f"jms:queue:{name}", timeout=PATIENCE, replies="exclusive") as one_each,
+        ):
+            for client in (one_for_all, one_each):
+                assert answer_in(client.call(request_of(SOAP_11, "greetMe", TEXT))) == TEXT
+
+    @pytest.mark.parametrize(
+        ("over", "option", "left"),
+        [*((over, TOPICS, 0) for over in CXF_WAYS["artemis"]), ("core", "", 1), ("amqp", "", 1)],
+    )
+    def test_answer_to_who_left(self, cxf: Cxf, artemis: RealBroker, over: str, option: str, left: int) -> None:
+        """Nothing stays of one to a temporary queue that is a topic; of one to another a queue that nobody empties."""
+        name, before = fresh("cxf"), artemis.counters().messages
+        with soapjms.connect(artemis.amqp_url + option) as gone, Client(gone, f"jms:queue:{name}") as client:
+            asked = client.submit(request_of(SOAP_11, "greetMe", TEXT), timeout=PATIENCE)
+            eventually(lambda: artemis.counters().messages.get(name) == 1, "the request is there")
+        assert asked.exception(PATIENCE) is not None
+        with (
+            soapjms.connect(artemis.amqp_url + TOPICS) as connection,
+            Client(connection, f"jms:queue:{name}", timeout=PATIENCE) as client,
+            cxf.service(uri_of(artemis, name, over=over)),
+        ):
+            assert answer_in(client.call(request_of(SOAP_11, "greetMe", TEXT))) == TEXT  # it answers one by one
+            eventually(lambda: name not in artemis.counters().messages, "both requests were accepted")
+        found = {each: count for each, count in artemis.counters().messages.items() if each not in before}
+        for each in found:
+            artemis.delete_queue(each)
+        assert list(found.values()) == [1] * left
+
+    def test_without_advisories(self, cxf: Cxf, artemis: RealBroker) -> None:
         """A connection factory that looks for no advisories does not miss any."""
         name = fresh("cxf")
-        url = f"{broker.openwire_url}?jms.watchTopicAdvisories=false"
-        with cxf.service(uri_of(broker, name, jndiURL=url)), our_client(connection, name, case) as client:
-            client.timeout = PATIENCE
+        url = f"{artemis.openwire_url}?jms.watchTopicAdvisories=false"
+        with (
+            cxf.service(uri_of(artemis, name, jndiURL=url)),
+            soapjms.connect(artemis.amqp_url) as connection,
+            our_client(connection, name, PLAIN) as client,
+        ):
             assert answer_in(client.call(request_of(SOAP_11, "greetMe", TEXT))) == TEXT
 
-    def test_what_it_says(self, cxf: Cxf, broker: RealBroker, connection: Connection, case: Case) -> None:
+    def test_what_it_says(self, cxf: Cxf, artemis: RealBroker) -> None:
         """CXF's log has the reason; the caller's error is a time-out."""
         name, before = fresh("cxf"), len(cxf.log.read_text("utf-8", "replace"))
-        client = our_client(connection, name, case)
-        with cxf.service(uri_of(broker, name)), client, pytest.raises(CallTimeoutError):
+        with (
+            soapjms.connect(artemis.amqp_url) as connection,
+            Client(connection, f"jms:queue:{name}", timeout=FUTILE) as client,
+            cxf.service(uri_of(artemis, name)),
+            pytest.raises(CallTimeoutError),
+        ):
             client.call(request_of(SOAP_11, "greetMe", TEXT))
         assert "Cannot publish to a deleted Destination" in cxf.log.read_text("utf-8", "replace")[before:]
