@@ -23,9 +23,9 @@ from brokers.amqp.receive import Inlet
 from brokers.amqp.redirects import Branches, Way
 from brokers.amqp.send import Outbox, Posting, Settle
 from brokers.amqp.session import AmqpSession
-from brokers.amqp.temporary import TemporaryNode
+from brokers.amqp.temporary import TemporaryNode, topic_as_queue
 from brokers.amqp.transaction import AmqpTransaction
-from brokers.amqp.url import Login
+from brokers.amqp.url import Login, TemporaryQueues
 from brokers.connection import Capabilities, Consumer, Delivery, OnDelivery, RefusedSend, SendResult, Transaction
 from brokers.errors import BrokerError, ConnectionLostError, SendFailedError
 from brokers.message import Destination, DestinationKind, Message
@@ -174,6 +174,8 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
         return AmqpConsumer(wishes, on_delivery, owner=self, shared=self._shared)
 
     def _make_temporary(self, link: AmqpSession, kind: DestinationKind, *, fresh: bool, ends: bool) -> Destination:
+        if kind is DestinationKind.TEMPORARY_QUEUE and link.login.temporary_queues is TemporaryQueues.TOPICS:
+            return topic_as_queue(link, link.dialect)
         node = TemporaryNode(link, kind, link.dialect)
         made = node.make(self._timeout)
         link.temporaries[made.address or ""] = node

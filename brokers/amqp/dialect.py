@@ -23,8 +23,8 @@ class Dialect:
         prefixes: what precedes a destination's name in an address; none where the address is the name.
         takes_ids: the sender may choose the JMSMessageID. (ActiveMQ Classic takes one too, but then does not find the
             message again that a consumer accepts over STOMP.)
-        temporary_names: how the names of temporary destinations begin that are made over STOMP, where the broker takes
-            them for lasting ones.
+        temporary_names: how the names of temporary destinations begin that are topics to the broker, as those made over
+            STOMP are; none where there is no such.
         unannotated: kinds of destination of which a message does not say that its own is one. (Where a message to a
             temporary queue that is gone does, Artemis makes a lasting queue of that name, which nobody empties.)
         id_property: the property that tells the JMSMessageID as its sender knows it, of what came by another protocol;
@@ -147,6 +147,13 @@ def spell(destination: Destination, dialect: Dialect) -> str:
     if not destination.name:
         raise ValueError(f"the destination of kind {destination.kind} has no name")
     return dialect.prefixes.get(destination.kind, "") + destination.name
+
+
+def node_kind(destination: Destination, dialect: Dialect) -> DestinationKind:
+    """Return what a destination is to the broker: one of `temporary_names` is a topic, whatever it is to programs."""
+    address = destination.address or destination.name or ""
+    is_topic = destination.kind.is_temporary and address.startswith(tuple(dialect.temporary_names))
+    return DestinationKind.TOPIC if is_topic else destination.kind
 
 
 def read_address(address: str, kind: DestinationKind | None, dialect: Dialect) -> Destination:

@@ -23,7 +23,7 @@ from uuid import UUID
 
 from proton import byte, char, float32, int32, short, symbol, timestamp, ubyte, uint, ulong, ushort
 
-from brokers.amqp.dialect import PLAIN, Dialect, read_address, spell
+from brokers.amqp.dialect import PLAIN, Dialect, node_kind, read_address, spell
 from brokers.amqp.sections import BODIES, Found, MalformedError, Section, decode, encode, encode_data
 from brokers.message import (
     DEFAULT_PRIORITY,
@@ -258,7 +258,7 @@ def _annotations(message: Message, dialect: Dialect) -> dict[symbol, object]:
     if message.destination is not None and message.destination.kind not in dialect.unannotated:
         annotations[symbol(DESTINATION_ANNOTATION)] = byte(KINDS.index(message.destination.kind))
     if message.reply_to is not None:
-        annotations[symbol(REPLY_TO_ANNOTATION)] = byte(KINDS.index(message.reply_to.kind))
+        annotations[symbol(REPLY_TO_ANNOTATION)] = byte(KINDS.index(node_kind(message.reply_to, dialect)))
     return annotations
 
 

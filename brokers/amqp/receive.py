@@ -21,7 +21,7 @@ from proton import Condition, Described, Receiver, Sender, Session, Terminus, sy
 from proton import Delivery as Transfer
 
 from brokers.adapter.consumer import Wishes
-from brokers.amqp.dialect import CAPABILITIES, Dialect, spell
+from brokers.amqp.dialect import CAPABILITIES, Dialect, node_kind, spell
 from brokers.amqp.engine import Engine, discard
 from brokers.amqp.outcomes import (
     LINK_REDIRECT,
@@ -125,7 +125,7 @@ class Inlet:
     def _describe(self, link: Receiver) -> None:
         destination, selector = self.wishes.destination, self.wishes.selector
         link.source.address = spell(destination, self.dialect)
-        put_symbols(link.source.capabilities, CAPABILITIES[destination.kind])
+        put_symbols(link.source.capabilities, CAPABILITIES[node_kind(destination, self.dialect)])
         put_symbols(link.source.outcomes, *OUTCOMES)
         if selector is not None:
             link.source.filter.put_object({symbol(SELECTOR): Described(ulong(SELECTOR_CODE), selector)})

@@ -20,7 +20,7 @@ from typing import Any, Final, TypeAlias
 
 from proton import Condition, Data, Delivery, Receiver, Sender, Terminus, symbol
 
-from brokers.amqp.dialect import CAPABILITIES, Dialect, spell
+from brokers.amqp.dialect import CAPABILITIES, Dialect, node_kind, spell
 from brokers.amqp.engine import Engine, Link
 from brokers.amqp.outcomes import TRANSACTIONAL, failing_tag, failure_of, is_final, refusal, says_refused
 from brokers.errors import BrokerError, ConnectionLostError, NotSentError, SendFailedError, UnsentError
@@ -152,7 +152,7 @@ class Outbox(Link):
             put_symbols(link.source.outcomes, *OUTCOMES)
             if self._target is not None:
                 link.target.address = spell(self._target, self._dialect)
-                put_symbols(link.target.capabilities, CAPABILITIES[self._target.kind])
+                put_symbols(link.target.capabilities, CAPABILITIES[node_kind(self._target, self._dialect)])
             link.open()
         self._link, self._is_open, self._has_sent = link, False, False
 

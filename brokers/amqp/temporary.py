@@ -1,4 +1,4 @@
-"""Temporary destinations: nodes that the broker makes for a link, and that end with it.
+"""Temporary destinations: nodes that the broker makes for a link, and that end with it; or, on Artemis, topics.
 
 Spec: AMQP 1.0 part 3, section 3.5.10 (dynamic nodes); AMQP JMS Mapping 1.0, temporary destinations.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from queue import Empty, SimpleQueue
+from secrets import token_hex
 from typing import Final
 
 from proton import Condition, Delivery, Described, Receiver, Sender, Terminus, symbol, ulong
@@ -15,11 +16,30 @@ from brokers.amqp.dialect import CAPABILITIES, Dialect, read_address
 from brokers.amqp.engine import Engine, Link
 from brokers.amqp.outcomes import refusal
 from brokers.amqp.send import OUTCOMES, put_symbols
-from brokers.errors import BrokerError, ConnectionLostError
+from brokers.errors import BrokerError, ConnectionLostError, UnsupportedError
 from brokers.message import Destination, DestinationKind
 
 LIFETIME: Final = "lifetime-policy"
 DELETE_ON_CLOSE: Final = 0x2B
+
+NAME_OCTETS: Final = 24
+"""Random octets in the name of a topic that stands for a temporary queue: who knows the name may consume from it."""
+
+
+def topic_as_queue(engine: Engine, dialect: Dialect) -> Destination:
+    """Name a temporary queue that is a topic to the broker, which makes it when it is consumed from.
+
+    It holds nothing for consumers that come later, and two of them get each message both.
+
+    Raises:
+        UnsupportedError: to this broker no topic stands for a temporary queue.
+    """
+    kind = DestinationKind.TEMPORARY_QUEUE
+    for prefix, known in dialect.temporary_names.items():
+        if known is kind:
+            name = prefix + token_hex(NAME_OCTETS)
+            return Destination(kind, name, address=name)
+    raise UnsupportedError(f"temporaryQueues=topics is for Artemis, which {engine} is not: leave it out")
 
 
 class TemporaryNode(Link):

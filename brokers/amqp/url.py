@@ -59,6 +59,13 @@ class Token(StrEnum):
     CS01 = "amqp"
 
 
+class TemporaryQueues(StrEnum):
+    """What a temporary queue is to the broker."""
+
+    DYNAMIC = "dynamic"  # a node that it makes and names, a queue
+    TOPICS = "topics"  # a topic that this side names, as over STOMP; Artemis only
+
+
 TOKENS: Final = {Binding.CSPRD01: Token.CSPRD01, Binding.CS01: Token.CS01, Binding.LENIENT: Token.CS01}
 """What to ask for first."""
 
@@ -90,6 +97,7 @@ class Login:
         relay: send through the anonymous terminus where the broker offers it.
         idle: seconds without a sign of life after which either side counts as gone; 0 for never.
         max_message: octets that a message may have which is received.
+        temporary_queues: what they are to the broker.
         redirect_hosts: where redirects may lead; None for anywhere.
         hops: how often we were sent on to get here.
     """
@@ -112,6 +120,7 @@ class Login:
     relay: bool = True
     idle: float = 0.0
     max_message: int = MAX_MESSAGE_OCTETS
+    temporary_queues: TemporaryQueues = TemporaryQueues.DYNAMIC
     redirect_hosts: frozenset[str] | None = None
     hops: int = 0
 
@@ -161,7 +170,7 @@ FORM: Final = Form(
     ports={"amqp": 5672, "amqps": 5671, "amqp+ws": 80, "amqp+wss": 443},
     secure={"amqps": "amqp", "amqp+wss": "amqp+ws"},
     with_path=frozenset({"amqp+ws", "amqp+wss"}),
-    options=("passwordFile", "clientId", "dialect", "idle", "mechanism", "binding", "maxMessage"),
+    options=("passwordFile", "clientId", "dialect", "idle", "mechanism", "binding", "maxMessage", "temporaryQueues"),
 )
 
 
@@ -176,6 +185,7 @@ class Options(TypedDict, total=False):
     message_ids: bool | None
     anonymous_relay: bool
     max_message: int
+    temporary_queues: TemporaryQueues | str | None
     binding: Binding | str | None
     path: str | None
     redirect_hosts: Collection[str] | None
@@ -197,6 +207,8 @@ class Given:
             over STOMP could not accept such messages.
         anonymous_relay: send to all destinations through one link where the broker offers that.
         max_message: octets that a message may have which is received; a larger one is rejected unread, as the log says.
+        temporary_queues: `dynamic`, which is the default: the broker makes and names them; or `topics`, on Artemis:
+            they are topics to it, as over STOMP, so that Java clients over OpenWire answer to them.
         binding: how WebSocket is spoken: `csprd01`, `cs01` or `lenient`.
         path: the request target over WebSocket, where it has a query; else it stands in the URL.
         redirect_hosts: hosts that redirects may lead to, as user and password go there; none to follow no redirect,
@@ -212,6 +224,7 @@ class Given:
     message_ids: bool | None = None
     anonymous_relay: bool = True
     max_message: int = MAX_MESSAGE_OCTETS
+    temporary_queues: TemporaryQueues | str | None = None
     binding: Binding | str | None = None
     path: str | None = None
     redirect_hosts: Collection[str] | None = None
@@ -245,6 +258,7 @@ def login_of(url: str, environment: Mapping[str, str], given: Given) -> Login:
         relay=given.anonymous_relay,
         idle=seconds_of(options, "idle", given.idle, FORM),
         max_message=octets_of(options, "maxMessage", given.max_message, FORM),
+        temporary_queues=_temporary_queues_of(given.temporary_queues or options.get("temporaryQueues")),
         redirect_hosts=None if given.redirect_hosts is None else frozenset(map(str.lower, given.redirect_hosts)),
     )
 
@@ -271,6 +285,12 @@ def _binding_of(scheme: str, name: str | None) -> Binding | None:
     if name is not None and name not in Binding.__members__.values():
         raise ValueError(f"no WebSocket binding is called {name!r}; known are: {', '.join(Binding)}")
     return Binding.LENIENT if name is None else Binding(name)
+
+
+def _temporary_queues_of(name: str | None) -> TemporaryQueues:
+    if name is not None and name not in TemporaryQueues.__members__.values():
+        raise ValueError(f"temporaryQueues is {name!r}; known are: {', '.join(TemporaryQueues)}")
+    return TemporaryQueues.DYNAMIC if name is None else TemporaryQueues(name)
 
 
 def _dialect_of(name: str | None) -> Dialect | None:

@@ -8,11 +8,13 @@ from contextlib import ExitStack
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Final
+from urllib.parse import urlsplit
 
 from brokers.connection import Connection, Delivery
 from brokers.errors import BrokerError
+from brokers.failover import read_failover
 from brokers.message import DeliveryMode, Message, MessageType
-from soapjms.doctor.checks import WAYS, schemes_of
+from soapjms.doctor.checks import WAYS, schemes_of, set_url
 from soapjms.doctor.model import Outcome, Patient, Seen, ok, skipped
 
 WHOLE: Final = {True: "JMS_AMQP_NATIVE = TRUE", False: "JMS_AMQP_NATIVE IS NULL"}
@@ -31,9 +33,9 @@ ADD_TRANSFORMER: Final = (
 
 DELETED: Final = (
     "a Java service over OpenWire, as CXF's, takes our temporary queues for deleted, since Artemis tells it of none "
-    "made over AMQP: give the client a replyToName, or reach the broker over STOMP"
+    "made over AMQP: have them be topics (temporaryQueues=topics), or give the client a replyToName"
 )
-OVER_STOMP: Final = "export SOAPJMS_CONNECTION=stomp://USER:PASSWORD@HOST:61613"
+OPTION: Final = "temporaryQueues=topics"
 DELETED_PAGE: Final = "docs/interop.md#cxf-and-temporary-queues-on-artemis"
 
 
@@ -45,9 +47,15 @@ def check_others(patient: Patient) -> Seen:
     match connection.capabilities.dialect if over_amqp else None:
         case "activemq":
             return _look_at_connector(connection, patient.timeout)
-        case "artemis" if patient.replies is None:
-            return Seen(Outcome.NOTE, DELETED, OVER_STOMP, DELETED_PAGE)
+        case "artemis" if patient.replies is None and not _has_topics(patient):
+            return Seen(Outcome.NOTE, DELETED, f"{set_url(patient)}?{OPTION}", DELETED_PAGE)
     return skipped("nothing is known to be in the way of clients over other protocols")
+
+
+def _has_topics(patient: Patient) -> bool:
+    """Say whether temporary queues are topics, whichever of the brokers of the URL it is."""
+    urls = read_failover(patient.url or "", True).urls
+    return all(OPTION in urlsplit(each).query.split("&") for each in urls)
 
 
 def _look_at_connector(connection: Connection, timeout: float) -> Seen:

@@ -213,24 +213,28 @@ def test_what_the_broker_refuses(broker: str, request: pytest.FixtureRequest) ->
 
 @pytest.mark.broker
 @pytest.mark.parametrize(
-    ("broker", "protocol", "uri", "outcome"),
+    ("broker", "protocol", "option", "uri", "outcome"),
     [
-        ("activemq", "amqp", "jms:queue:a", "ok"),
-        ("activemq", "ws", "jms:queue:a", "ok"),
-        ("activemq", "stomp", "jms:queue:a", "skipped"),
-        ("artemis", "amqp", "jms:queue:a", "note"),
-        ("artemis", "amqp", "jms:queue:a?replyToName=r", "skipped"),
-        ("artemis", "stomp", "jms:queue:a", "skipped"),
+        ("activemq", "amqp", "", "jms:queue:a", "ok"),
+        ("activemq", "ws", "", "jms:queue:a", "ok"),
+        ("activemq", "stomp", "", "jms:queue:a", "skipped"),
+        ("artemis", "amqp", "", "jms:queue:a", "note"),
+        ("artemis", "amqp", "?idle=5000&temporaryQueues=topics", "jms:queue:a", "skipped"),
+        ("artemis", "amqp", "", "jms:queue:a?replyToName=r", "skipped"),
+        ("artemis", "stomp", "", "jms:queue:a", "skipped"),
     ],
 )
-def test_other_clients(broker: str, protocol: str, uri: str, outcome: str, request: pytest.FixtureRequest) -> None:
+def test_other_clients(
+    broker: str, protocol: str, option: str, uri: str, outcome: str, request: pytest.FixtureRequest
+) -> None:
     """What they make of messages and of temporary queues; a connector that is not as it has to be is another test's."""
-    url = getattr(request.getfixturevalue(broker), f"{protocol}_url")
+    url = getattr(request.getfixturevalue(broker), f"{protocol}_url") + option
     seen = found("--connection", url, "--uri", uri)["other clients"]
     assert seen["outcome"] == outcome
     if outcome == "note":
         assert "replyToName" in seen["text"]
-        assert (seen["command"] or "").startswith("export SOAPJMS_CONNECTION=stomp://")
+        assert (seen["command"] or "").startswith("export SOAPJMS_CONNECTION=amqp://")
+        assert (seen["command"] or "").endswith("?temporaryQueues=topics")
 
 
 @pytest.mark.broker

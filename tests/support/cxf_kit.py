@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from itertools import count
+from itertools import count, product
 from pathlib import Path
 from threading import Lock, Thread
 from typing import Final, NamedTuple
 from urllib.parse import quote_plus, unquote_plus
 
+import pytest
+from calling_kit import SOAP_11, SOAP_12
 from lxml import etree
 from places import ROOT
 from real_brokers import PASSWORD, USER, BrokerStartError, RealBroker, java, tail
@@ -19,7 +21,9 @@ from zeep_kit import CXF_NS as NS
 from zeep_kit import ECHO
 
 import soapjms
+from brokers import MessageType
 from soapjms import SoapVersion
+from soapjms.protocol.names import Subcode
 from soapjms.service.typed import TypedService
 
 JARS = ROOT / "build/cxf/lib"
@@ -225,3 +229,157 @@ def answer_in(response: soapjms.Response) -> str | None:
     element = response.raise_for_fault().element
     assert element is not None
     return element.findtext(f"{{{NS}}}responseType")
+
+
+WAYS: Final = [("activemq", "stomp"), ("activemq", "amqp"), ("artemis", "stomp"), ("artemis", "amqp")]
+"""A broker, and our protocol there."""
+
+
+CXF_WAYS: Final = {"activemq": ("openwire", "amqp"), "artemis": ("openwire", "core", "amqp")}
+"""The protocols of CXF's own connection; the first is in the core of cases."""
+
+
+KINDS: Final = {"bytes": MessageType.BYTES, "text": MessageType.TEXT}
+
+
+class Case(NamedTuple):
+    """One way to call.
+
+    Attributes:
+        broker: the name of its fixture.
+        protocol: ours.
+        over: the protocol of CXF's connection.
+        version: of SOAP.
+        kind: of message.
+        replies: where they go: `temporary`, `exclusive` (ours: one for each call), `named`, `topic`, or `no id`: to a
+            temporary queue, for a client without correlation ids.
+        more: `gzip`, or `non-persistent`.
+        destination: `queue` or `topic`.
+    """
+
+    broker: str
+    protocol: str
+    over: str
+    version: SoapVersion
+    kind: str = "bytes"
+    replies: str = "temporary"
+    more: str = ""
+    destination: str = "queue"
+
+    def __str__(self) -> str:
+        return "-".join(str(each) for each in self if each).replace(" ", "_")
+
+
+PLAIN: Final = Case("activemq", "stomp", "openwire", SOAP_11)
+
+
+BY_IDS: Final = [
+    Case("activemq", "stomp", "amqp", SOAP_11),
+    Case("activemq", "stomp", "amqp", SOAP_12, replies="no id"),
+    Case("activemq", "amqp", "amqp", SOAP_11, replies="no id"),
+    Case("artemis", "stomp", "amqp", SOAP_11, replies="no id"),
+    Case("artemis", "amqp", "core", SOAP_11, replies="no id"),
+]
+"""Ways of which one broker or the other tells the JMSMessageID in its own way, or cannot read it."""
+
+
+def core(replies: tuple[str, ...]) -> list[Case]:
+    """List the cases of the core: each feature by itself, everywhere."""
+    return [each for each in BY_IDS if each.replies in replies] + [
+        case
+        for (broker, protocol), version in product(WAYS, (SOAP_11, SOAP_12))
+        for plain in [Case(broker, protocol, CXF_WAYS[broker][0], version)]
+        for case in (
+            *(plain._replace(replies=each) for each in replies),
+            plain._replace(kind="text"),
+            plain._replace(more="gzip"),
+            plain._replace(destination="topic"),
+        )
+    ]
+
+
+def every(replies: tuple[str, ...]) -> list[Case]:
+    """List all there are. Text is not compressed: CXF cannot."""
+    return [
+        Case(broker, protocol, over, version, *rest)
+        for broker, protocol in WAYS
+        for over in CXF_WAYS[broker]
+        for version, *rest in product(
+            (SOAP_11, SOAP_12), KINDS, replies, ("", "gzip", "non-persistent"), ("queue", "topic")
+        )
+        if not (rest[0] == "text" and rest[2] == "gzip")
+    ]
+
+
+class Foreign(NamedTuple):
+    """A fault of CXF's or of a broker's that a case meets.
+
+    Attributes:
+        reason: what it is.
+        error: what the test fails with.
+    """
+
+    reason: str
+    error: type[Exception]
+
+
+UNTOLD: Final = Foreign(
+    "Artemis tells no STOMP client the JMSMessageID of what came over its core protocol", AssertionError
+)
+
+
+def at_their_client(case: Case) -> Foreign | None:
+    """Return why CXF's client is not answered."""
+    return UNTOLD if case[:3] == ("artemis", "stomp", "core") and case.replies == "no id" else None
+
+
+class Side(NamedTuple):
+    """What there is with CXF on one side.
+
+    Attributes:
+        replies: where they go.
+        foreign: tells of a case what fault it meets that is not ours.
+    """
+
+    replies: tuple[str, ...]
+    foreign: Callable[[Case], Foreign | None]
+
+    def few(self) -> list[Case]:
+        """List the cases in `make test`: the core, of what fails there only the plain ones."""
+        return [case for case in core(self.replies) if self.foreign(case) is None or case[4:] == PLAIN[4:]]
+
+    def all(self) -> list[Case]:
+        """List all cases, which are in `make soak`."""
+        return list(dict.fromkeys((*core(self.replies), *every(self.replies))))
+
+
+THEIR_CLIENT: Final = Side(("temporary", "no id", "named", "topic"), at_their_client)
+
+
+THEIR_SERVICE: Final = Side(("temporary", "exclusive", "named", "topic"), lambda case: None)
+
+
+@pytest.fixture
+def broker(case: Case, request: pytest.FixtureRequest) -> RealBroker:
+    """Run the broker of the case."""
+    found: RealBroker = request.getfixturevalue(case.broker)
+    return found
+
+
+REFUSALS: Final[list[tuple[str, str | None, Subcode]]] = [
+    ("bindingVersion", "0.3", Subcode.UNRECOGNIZED_BINDING_VERSION),
+    ("contentType", None, Subcode.MISSING_CONTENT_TYPE),
+    ("contentType", "text/plain; charset=utf-8", Subcode.CONTENT_TYPE_MISMATCH),
+    ("requestURI", None, Subcode.MISSING_REQUEST_URI),
+    ("requestURI", "jms:nowhere:orders", Subcode.MALFORMED_REQUEST_URI),
+    ("requestURI", "jms:queue:orders?targetService=Echo", Subcode.TARGET_SERVICE_NOT_ALLOWED),
+]
+"""Requests that CXF's service refuses: a property of SOAP/JMS, what it says, None if it is missing, and the subcode."""
+
+
+FAULT_CASES: Final = [
+    Case(broker, protocol, over, version)
+    for (broker, protocol), version in product(WAYS, (SOAP_11, SOAP_12))
+    for over in CXF_WAYS[broker]
+]
+"""The ways to CXF's service, with both versions of SOAP; in `make test` those over OpenWire."""

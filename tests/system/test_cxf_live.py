@@ -7,164 +7,52 @@ broker's is an expected failure with its reason.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pytest
 from calling_kit import PATIENCE, SOAP_11, SOAP_12, Wrapped, eventually, fresh
-from cxf_kit import Answer, Cxf, answer_in, echo_service, request_of, start_cxf, uri_of
+from cxf_kit import (
+    CXF_WAYS,
+    FAULT_CASES,
+    KINDS,
+    PLAIN,
+    REFUSALS,
+    THEIR_CLIENT,
+    THEIR_SERVICE,
+    Answer,
+    Case,
+    Cxf,
+    Side,
+    answer_in,
+    at_their_client,
+    echo_service,
+    request_of,
+    start_cxf,
+    uri_of,
+)
 from lxml import etree
 from real_brokers import RealBroker
 
 import soapjms
-from brokers import Connection, Message, MessageType, Properties, typed
+from brokers import Connection, Message, Properties, typed
 from soapjms import CallTimeoutError, Client, Dispatcher, Recorder, SoapVersion
 from soapjms.protocol.errors import SoapFaultError
 from soapjms.protocol.exchange import exchanges_of
-from soapjms.protocol.names import REC_NAMESPACE, Subcode
+from soapjms.protocol.names import REC_NAMESPACE
 from soapjms.protocol.record import from_json
 
 pytestmark = pytest.mark.broker
 
-WAYS: Final = [("activemq", "stomp"), ("activemq", "amqp"), ("artemis", "stomp"), ("artemis", "amqp")]
-"""A broker, and our protocol there."""
 
-CXF_WAYS: Final = {"activemq": ("openwire", "amqp"), "artemis": ("openwire", "core", "amqp")}
-"""The protocols of CXF's own connection; the first is in the core of cases."""
+TOPICS: Final = "?temporaryQueues=topics"
 
 FUTILE: Final = 2.0
 """Seconds that a call waits for an answer that will not come."""
 
 TEXT: Final = "Zoë <&> \u2713"
-KINDS: Final = {"bytes": MessageType.BYTES, "text": MessageType.TEXT}
-
-
-class Case(NamedTuple):
-    """One way to call.
-
-    Attributes:
-        broker: the name of its fixture.
-        protocol: ours.
-        over: the protocol of CXF's connection.
-        version: of SOAP.
-        kind: of message.
-        replies: where they go: `temporary`, `exclusive` (ours: one for each call), `named`, `topic`, or `no id`: to a
-            temporary queue, for a client without correlation ids.
-        more: `gzip`, or `non-persistent`.
-        destination: `queue` or `topic`.
-    """
-
-    broker: str
-    protocol: str
-    over: str
-    version: SoapVersion
-    kind: str = "bytes"
-    replies: str = "temporary"
-    more: str = ""
-    destination: str = "queue"
-
-    def __str__(self) -> str:
-        return "-".join(str(each) for each in self if each).replace(" ", "_")
-
-
-PLAIN: Final = Case("activemq", "stomp", "openwire", SOAP_11)
-
-
-BY_IDS: Final = [
-    Case("activemq", "stomp", "amqp", SOAP_11),
-    Case("activemq", "stomp", "amqp", SOAP_12, replies="no id"),
-    Case("activemq", "amqp", "amqp", SOAP_11, replies="no id"),
-    Case("artemis", "stomp", "amqp", SOAP_11, replies="no id"),
-    Case("artemis", "amqp", "core", SOAP_11, replies="no id"),
-]
-"""Ways of which one broker or the other tells the JMSMessageID in its own way, or cannot read it."""
-
-
-def core(replies: tuple[str, ...]) -> list[Case]:
-    """List the cases of the core: each feature by itself, everywhere."""
-    return [each for each in BY_IDS if each.replies in replies] + [
-        case
-        for (broker, protocol), version in product(WAYS, (SOAP_11, SOAP_12))
-        for plain in [Case(broker, protocol, CXF_WAYS[broker][0], version)]
-        for case in (
-            *(plain._replace(replies=each) for each in replies),
-            plain._replace(kind="text"),
-            plain._replace(more="gzip"),
-            plain._replace(destination="topic"),
-        )
-    ]
-
-
-def every(replies: tuple[str, ...]) -> list[Case]:
-    """List all there are. Text is not compressed: CXF cannot."""
-    return [
-        Case(broker, protocol, over, version, *rest)
-        for broker, protocol in WAYS
-        for over in CXF_WAYS[broker]
-        for version, *rest in product(
-            (SOAP_11, SOAP_12), KINDS, replies, ("", "gzip", "non-persistent"), ("queue", "topic")
-        )
-        if not (rest[0] == "text" and rest[2] == "gzip")
-    ]
-
-
-class Foreign(NamedTuple):
-    """A fault of CXF's or of a broker's that a case meets.
-
-    Attributes:
-        reason: what it is.
-        error: what the test fails with.
-    """
-
-    reason: str
-    error: type[Exception]
-
-
-DELETED: Final = Foreign(
-    "Artemis tells who is there over OpenWire of no temporary queue made over AMQP: CXF takes it for deleted",
-    CallTimeoutError,
-)
-UNTOLD: Final = Foreign(
-    "Artemis tells no STOMP client the JMSMessageID of what came over its core protocol", AssertionError
-)
-
-
-def at_their_service(case: Case) -> Foreign | None:
-    """Return why CXF's service does not answer our client."""
-    ways = case.broker, case.protocol, case.over
-    return DELETED if ways == ("artemis", "amqp", "openwire") and case.replies in ("temporary", "exclusive") else None
-
-
-def at_their_client(case: Case) -> Foreign | None:
-    """Return why CXF's client is not answered."""
-    return UNTOLD if case[:3] == ("artemis", "stomp", "core") and case.replies == "no id" else None
-
-
-class Side(NamedTuple):
-    """What there is with CXF on one side.
-
-    Attributes:
-        replies: where they go.
-        foreign: tells of a case what fault it meets that is not ours.
-    """
-
-    replies: tuple[str, ...]
-    foreign: Callable[[Case], Foreign | None]
-
-    def few(self) -> list[Case]:
-        """List the cases in `make test`: the core, of what fails there only the plain ones."""
-        return [case for case in core(self.replies) if self.foreign(case) is None or case[4:] == PLAIN[4:]]
-
-    def all(self) -> list[Case]:
-        """List all cases, which are in `make soak`."""
-        return list(dict.fromkeys((*core(self.replies), *every(self.replies))))
-
-
-THEIR_CLIENT: Final = Side(("temporary", "no id", "named", "topic"), at_their_client)
-THEIR_SERVICE: Final = Side(("temporary", "exclusive", "named", "topic"), at_their_service)
 
 
 def cases(side: Side) -> Any:
@@ -188,17 +76,16 @@ def cxf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cxf]:
 
 
 @pytest.fixture
-def broker(case: Case, request: pytest.FixtureRequest) -> RealBroker:
-    """Run the broker of the case."""
-    found: RealBroker = request.getfixturevalue(case.broker)
-    return found
-
-
-@pytest.fixture
 def connection(case: Case, broker: RealBroker) -> Iterator[Connection]:
     """Connect to it by the protocol of the case."""
-    with soapjms.connect(getattr(broker, f"{case.protocol}_url")) as connection:
+    with soapjms.connect(url_of(broker, case)) as connection:
         yield connection
+
+
+def url_of(broker: RealBroker, case: Case) -> str:
+    """Write the URL of our connection; see `TestTemporaryQueuesOnArtemis`."""
+    url: str = getattr(broker, f"{case.protocol}_url")
+    return f"{url}{TOPICS}" if case[:3] == ("artemis", "amqp", "openwire") else url
 
 
 class TestTheirClient:
@@ -362,7 +249,7 @@ def our_client(connection: Connection, name: str, case: Case) -> Client:
         properties=properties,
         message_type=KINDS[case.kind],
         replies="exclusive" if case.replies == "exclusive" else None,
-        timeout=FUTILE if at_their_service(case) else PATIENCE,
+        timeout=PATIENCE,
     )
 
 
@@ -379,26 +266,6 @@ class Altered(Wrapped):
         kept = [each for each in message.properties if each.name not in self.changes]
         put = [typed(name, value) for name, value in self.changes.items() if value is not None]
         return super().send(replace(message, properties=Properties((*kept, *put))), transaction, **options)
-
-
-REFUSALS: Final[list[tuple[str, str | None, Subcode]]] = [
-    ("bindingVersion", "0.3", Subcode.UNRECOGNIZED_BINDING_VERSION),
-    ("contentType", None, Subcode.MISSING_CONTENT_TYPE),
-    ("contentType", "text/plain; charset=utf-8", Subcode.CONTENT_TYPE_MISMATCH),
-    ("requestURI", None, Subcode.MISSING_REQUEST_URI),
-    ("requestURI", "jms:nowhere:orders", Subcode.MALFORMED_REQUEST_URI),
-    ("requestURI", "jms:queue:orders?targetService=Echo", Subcode.TARGET_SERVICE_NOT_ALLOWED),
-]
-"""Requests that CXF's service refuses: a property of SOAP/JMS, what it says, None if it is missing, and the subcode."""
-
-
-FAULT_CASES: Final = [
-    case if at_their_service(case) is None else case._replace(replies="named")
-    for (broker, protocol), version in product(WAYS, (SOAP_11, SOAP_12))
-    for over in CXF_WAYS[broker]
-    for case in [Case(broker, protocol, over, version)]
-]
-"""The ways to CXF's service, with both versions of SOAP; in `make test` those over OpenWire."""
 
 
 @pytest.mark.parametrize(
@@ -460,22 +327,67 @@ def fault_in(response: soapjms.Response) -> SoapFaultError:
     return caught.value
 
 
-@pytest.mark.parametrize("case", [Case("artemis", "amqp", "openwire", SOAP_11)], ids=str)
 class TestTemporaryQueuesOnArtemis:
-    """Where CXF's service takes our temporary queue for deleted; a named queue for replies helps, too, as above."""
+    """Over OpenWire CXF's service takes one that our client made over AMQP for deleted, unless it is a topic.
 
-    def test_without_advisories(self, cxf: Cxf, broker: RealBroker, connection: Connection, case: Case) -> None:
+    A named queue for replies helps, too, as above.
+    """
+
+    @pytest.mark.parametrize("over", CXF_WAYS["artemis"])
+    def test_topics(self, cxf: Cxf, artemis: RealBroker, over: str) -> None:
+        """CXF answers to those that are topics; each call may have one of its own."""
+        name = fresh("cxf")
+        with (
+            cxf.service(uri_of(artemis, name, over=over)),
+            soapjms.connect(artemis.amqp_url + TOPICS) as connection,
+            Client(connection, f"jms:queue:{name}", timeout=PATIENCE) as one_for_all,
+            Client(connection, f"jms:queue:{name}", timeout=PATIENCE, replies="exclusive") as one_each,
+        ):
+            for client in (one_for_all, one_each):
+                assert answer_in(client.call(request_of(SOAP_11, "greetMe", TEXT))) == TEXT
+
+    @pytest.mark.parametrize(
+        ("over", "option", "left"),
+        [*((over, TOPICS, 0) for over in CXF_WAYS["artemis"]), ("core", "", 1), ("amqp", "", 1)],
+    )
+    def test_answer_to_who_left(self, cxf: Cxf, artemis: RealBroker, over: str, option: str, left: int) -> None:
+        """Nothing stays of one to a temporary queue that is a topic; of one to another a queue that nobody empties."""
+        name, before = fresh("cxf"), artemis.counters().messages
+        with soapjms.connect(artemis.amqp_url + option) as gone, Client(gone, f"jms:queue:{name}") as client:
+            asked = client.submit(request_of(SOAP_11, "greetMe", TEXT), timeout=PATIENCE)
+            eventually(lambda: artemis.counters().messages.get(name) == 1, "the request is there")
+        assert asked.exception(PATIENCE) is not None
+        with (
+            soapjms.connect(artemis.amqp_url + TOPICS) as connection,
+            Client(connection, f"jms:queue:{name}", timeout=PATIENCE) as client,
+            cxf.service(uri_of(artemis, name, over=over)),
+        ):
+            assert answer_in(client.call(request_of(SOAP_11, "greetMe", TEXT))) == TEXT  # it answers one by one
+            eventually(lambda: name not in artemis.counters().messages, "both requests were accepted")
+        found = {each: count for each, count in artemis.counters().messages.items() if each not in before}
+        for each in found:
+            artemis.delete_queue(each)
+        assert list(found.values()) == [1] * left
+
+    def test_without_advisories(self, cxf: Cxf, artemis: RealBroker) -> None:
         """A connection factory that looks for no advisories does not miss any."""
         name = fresh("cxf")
-        url = f"{broker.openwire_url}?jms.watchTopicAdvisories=false"
-        with cxf.service(uri_of(broker, name, jndiURL=url)), our_client(connection, name, case) as client:
-            client.timeout = PATIENCE
+        url = f"{artemis.openwire_url}?jms.watchTopicAdvisories=false"
+        with (
+            cxf.service(uri_of(artemis, name, jndiURL=url)),
+            soapjms.connect(artemis.amqp_url) as connection,
+            our_client(connection, name, PLAIN) as client,
+        ):
             assert answer_in(client.call(request_of(SOAP_11, "greetMe", TEXT))) == TEXT
 
-    def test_what_it_says(self, cxf: Cxf, broker: RealBroker, connection: Connection, case: Case) -> None:
+    def test_what_it_says(self, cxf: Cxf, artemis: RealBroker) -> None:
         """CXF's log has the reason; the caller's error is a time-out."""
         name, before = fresh("cxf"), len(cxf.log.read_text("utf-8", "replace"))
-        client = our_client(connection, name, case)
-        with cxf.service(uri_of(broker, name)), client, pytest.raises(CallTimeoutError):
+        with (
+            soapjms.connect(artemis.amqp_url) as connection,
+            Client(connection, f"jms:queue:{name}", timeout=FUTILE) as client,
+            cxf.service(uri_of(artemis, name)),
+            pytest.raises(CallTimeoutError),
+        ):
             client.call(request_of(SOAP_11, "greetMe", TEXT))
         assert "Cannot publish to a deleted Destination" in cxf.log.read_text("utf-8", "replace")[before:]

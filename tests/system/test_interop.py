@@ -8,8 +8,8 @@ from typing import Final
 
 import pytest
 from calling_kit import SOAP_11, SOAP_12
+from cxf_kit import FAULT_CASES, REFUSALS, THEIR_CLIENT, THEIR_SERVICE, Case, Side
 from places import ROOT
-from test_cxf_live import FAULT_CASES, REFUSALS, THEIR_CLIENT, THEIR_SERVICE, Case, Side
 
 PAGE: Final = (ROOT / "docs/interop.md").read_text("utf-8")
 

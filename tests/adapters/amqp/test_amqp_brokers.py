@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 import pytest
 from calling_kit import (
@@ -17,7 +18,7 @@ from calling_kit import (
     text_of,
 )
 from proton import Terminus
-from real_brokers import RealBroker, start_activemq
+from real_brokers import RealBroker, start_activemq, start_artemis
 
 import soapjms
 from brokers import (
@@ -30,9 +31,11 @@ from brokers import (
     Message,
     MessageType,
     SendFailedError,
+    UnsupportedError,
     connect,
     properties,
     queue,
+    topic,
 )
 from brokers.amqp import AmqpConnection, Reconnect
 from soapjms import Client, Dispatcher
@@ -149,6 +152,78 @@ def test_reply_destinations_cross(product: RealBroker) -> None:
                 assert reply_to is not None
                 theirs.send(Message(message_type=MessageType.TEXT, body="!", destination=reply_to)).result(PATIENCE)
                 assert replies.next().body == "!"
+
+
+def test_a_temporary_queue_that_is_a_topic(artemis: RealBroker) -> None:
+    """Services over each protocol answer to it, also by a link of its own; nothing of it is left at last."""
+    name, url = fresh(), f"{artemis.amqp_url}?temporaryQueues=topics"
+    with connect(url) as client, arrivals(client, mine := client.temporary()) as replies:
+        assert mine.name in artemis.counters().temporaries
+        text = Message(message_type=MessageType.TEXT, body="?", destination=queue(name), reply_to=mine)
+        for other, options in ((artemis.stomp_url, {}), (artemis.amqp_url, {"anonymous_relay": False}), (url, {})):
+            with connect(other, **options) as service, arrivals(service, queue(name)) as requests:
+                client.send(text).result(PATIENCE)
+                reply_to = requests.next().reply_to
+                assert reply_to is not None
+                assert reply_to.kind is DestinationKind.TEMPORARY_QUEUE
+                service.send(Message(message_type=MessageType.TEXT, body="!", destination=reply_to)).result(PATIENCE)
+                assert replies.next().body == "!"
+    eventually(lambda: mine.name not in artemis.counters().temporaries, "it is gone")
+    with connect(artemis.amqp_url, anonymous_relay=False) as service:
+        late = Message(message_type=MessageType.TEXT, body="late", destination=mine)
+        assert isinstance(service.send(late).exception(PATIENCE), SendFailedError | None)
+    assert mine.name not in artemis.counters().messages
+
+
+@pytest.mark.parametrize(
+    ("setting", "heard"),
+    [
+        ("", {"stomp": True, "amqp topics": True, "amqp": False}),
+        (
+            "<wildcard-addresses><routing-enabled>false</routing-enabled></wildcard-addresses>",
+            {"stomp": False, "amqp topics": False, "amqp": False},
+        ),
+    ],
+    ids=["usual", "no patterns"],
+)
+def test_who_listens_to_all_on_artemis(artemis: RealBroker, setting: str, heard: dict[str, bool]) -> None:
+    """Who subscribes to a pattern gets what goes to temporary queues that are topics, unless the broker has none."""
+    running = start_artemis(setting=setting) if setting else nullcontext(artemis)
+    with running as broker, connect(broker.amqp_url) as other:
+        urls = {
+            "stomp": broker.stomp_url,
+            "amqp topics": f"{broker.amqp_url}?temporaryQueues=topics",
+            "amqp": broker.amqp_url,
+        }
+        found = {}
+        for way, url in urls.items():
+            listened: list[object] = []
+            with (
+                connect(url) as owner,
+                arrivals(owner, mine := owner.temporary()) as replies,
+                other.consume(topic("#"), lambda each, got=listened: got.append(each.message.body), auto_accept=True),
+                arrivals(other, topic(mark := fresh())) as marks,
+            ):
+                owner.send(Message(message_type=MessageType.TEXT, body="!", destination=mine)).result(PATIENCE)
+                assert replies.next().body == "!"
+                other.send(Message(message_type=MessageType.TEXT, body=mark, destination=topic(mark))).result(PATIENCE)
+                assert marks.next().body == mark
+                if not setting:  # the mark comes behind it
+                    eventually(lambda got=listened, last=mark: last in got, "the mark was listened to")
+                found[way] = "!" in listened
+            where = mine.name or mine.address
+            eventually(lambda gone=where: gone not in broker.counters().temporaries, "it is gone")
+        assert found == heard
+
+
+def test_topics_for_temporary_queues_elsewhere(activemq: RealBroker) -> None:
+    """Only on Artemis they are; another broker's user is told so."""
+    with connect(f"{activemq.amqp_url}?temporaryQueues=topics") as connection:
+        with pytest.raises(
+            UnsupportedError, match=r"temporaryQueues=topics is for Artemis, which .* is not: leave it out"
+        ):
+            connection.temporary()
+        assert connection.temporary(DestinationKind.TEMPORARY_TOPIC).kind is DestinationKind.TEMPORARY_TOPIC
 
 
 def test_a_user_who_may_not(artemis: RealBroker) -> None:

@@ -29,7 +29,7 @@ from brokers import (
 )
 from brokers.amqp import Reconnect, sasl
 from brokers.amqp.listener import Listener
-from brokers.amqp.url import Given, Mechanism, login_of
+from brokers.amqp.url import Given, Mechanism, TemporaryQueues, login_of
 from brokers.embedded import Broker
 from brokers.url import Credentials
 
@@ -189,6 +189,7 @@ def test_no_sasl_at_all() -> None:
         ("amqp://", "names no host"),
         ("amqp://host?mechanism=GSSAPI", "no SASL mechanism 'GSSAPI' here; known are: auto, ANONYMOUS"),
         ("amqp://host?dialect=oracle", "known are: activemq, artemis, plain"),
+        ("amqp://host?temporaryQueues=queues", "temporaryQueues is 'queues'; known are: dynamic, topics"),
         ("amqp://host?idle=soon", "idle in the amqp URL is a number of milliseconds"),
         ("amqp://host?caFile=x", "not known"),
         ("failover:(amqp://user:tops3cret@a,stomp://b)", "speak one protocol"),
@@ -210,6 +211,12 @@ def test_what_a_url_says() -> None:
     assert (login.mechanism, str(login.tls and login.tls.ca_file)) == (Mechanism.EXTERNAL, "/ca")
     assert login.credentials() == Credentials("u", "p@")
     assert "p@" not in repr(login)
+    assert login.temporary_queues is TemporaryQueues.DYNAMIC
+    for url, given in (
+        ("amqp://host?temporaryQueues=topics", Given()),
+        ("amqp://host?temporaryQueues=dynamic", Given(temporary_queues="topics")),
+    ):
+        assert login_of(url, {}, given).temporary_queues is TemporaryQueues.TOPICS
     assert str(login_of("amqp://[::1]", {}, Given())) == "amqp://[::1]:5672"
 
 

@@ -335,6 +335,18 @@ def test_temporary_destinations_of_stomp_on_artemis() -> None:
     assert read_address("temp-queue.1", DestinationKind.TOPIC, PLAIN).kind is DestinationKind.TOPIC
 
 
+@pytest.mark.parametrize(("dialect", "number"), [(ARTEMIS, 1), (PLAIN, 2), (ACTIVEMQ_CLASSIC, 2)])
+def test_temporary_queues_that_are_topics(dialect: Dialect, number: int) -> None:
+    """A message says what they are to the broker, so that clients over other protocols answer to a topic."""
+    mine = Destination(DestinationKind.TEMPORARY_QUEUE, "temp-queue.1")
+    asked = Message(message_type=MessageType.TEXT, body="?", destination=queue("q"), reply_to=mine)
+    seen = proton.Message()
+    seen.decode(to_amqp_message(asked, dialect))
+    assert seen.annotations["x-opt-jms-reply-to"] == number
+    if dialect is ARTEMIS:
+        assert from_amqp_message(to_amqp_message(asked, dialect), dialect).message.reply_to == mine
+
+
 def test_broker_that_is_not_known() -> None:
     """It gets what the JMS mapping says."""
     assert dialect_of("ActiveMQ") is ACTIVEMQ_CLASSIC

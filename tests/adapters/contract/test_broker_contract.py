@@ -32,7 +32,7 @@ class ReachedByUrl:
 
 
 REAL = [f"{product}-{protocol}" for protocol in ("stomp", "amqp", "ws") for product in ("activemq", "artemis")]
-REAL += ["qpid-amqp", "qpid-ws"]
+REAL += ["qpid-amqp", "qpid-ws", "artemis-topics"]
 
 CALLED = {"artemis": ("DLQ",), "qpid": ("DLQ", "amq.topic/{}")}
 
@@ -67,7 +67,9 @@ def expect_deviations(request: pytest.FixtureRequest) -> None:
 
 
 def real(request: pytest.FixtureRequest, product: str, protocol: str) -> ReachedByUrl:
-    """Start a real broker."""
+    """Start a real broker; `topics` is AMQP with temporary queues that are topics."""
+    if protocol == "topics":
+        return ReachedByUrl(f"{request.getfixturevalue(product).amqp_url}?temporaryQueues=topics", *CALLED[product])
     url: str = getattr(request.getfixturevalue(product), f"{protocol}_url")
     # As ActiveMQ Classic is configured here, and as the embedded broker does it.
     if (product, protocol) == ("artemis", "stomp"):
