@@ -6,6 +6,7 @@ import codecs
 import socket
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -20,6 +21,7 @@ from soapjms.protocol.envelope import (
     FaultShape,
     as_envelope,
     build_fault,
+    header_of,
     read_envelope,
     read_fault,
     serialize,
@@ -204,11 +206,38 @@ def test_what_a_caller_may_send() -> None:
     assert read_envelope(inside)[1] == EMPTY.encode()
 
 
-@pytest.mark.parametrize("envelope", [b"", "<a/>", b"<!DOCTYPE a><a/>", etree.Comment("x"), etree.Element("a")])
-def test_what_a_caller_may_not_send(envelope: bytes | str | etree._Element) -> None:
+@pytest.mark.parametrize("envelope", [b"", "<a/>", b"<!DOCTYPE a><a/>", etree.Comment("x"), etree.Element("a"), 7])
+def test_what_a_caller_may_not_send(envelope: Any) -> None:
     """What is no envelope is the caller's mistake, and said so before anything is sent."""
     with pytest.raises(InvalidEnvelopeError, match="what was to be sent is no SOAP envelope: "):
         read_envelope(envelope)
+
+
+@pytest.mark.parametrize("version", SoapVersion)
+@pytest.mark.parametrize("parts", ["BB", "HHB", "BH", "xB", "HxB"])
+def test_one_header_at_most_then_one_body(version: SoapVersion, parts: str) -> None:
+    """An envelope has one Header at most, then one Body, and nothing before it; what is signed is what is read."""
+    tags = {"H": f"{{{version.namespace}}}Header", "B": f"{{{version.namespace}}}Body", "x": "{urn:x}other"}
+    root = etree.Element(f"{{{version.namespace}}}Envelope")
+    for part in parts:
+        etree.SubElement(root, tags[part])
+    with pytest.raises(ValueError, match="it has one Header at most, then one Body"):
+        as_envelope(root)
+
+
+def test_what_stands_behind_the_body() -> None:
+    """SOAP 1.1 lets elements follow the Body; no part of SOAP among them."""
+    root = wrap(None, SoapVersion.SOAP_11)
+    etree.SubElement(root, "{urn:x}trailer")
+    assert as_envelope(root).content is None
+
+
+def test_header() -> None:
+    """The Header is made where there is none, before the Body, and only once."""
+    root = wrap(None, SoapVersion.SOAP_12)
+    made = header_of(root)
+    assert header_of(root) is made
+    assert [etree.QName(each).localname for each in root] == ["Header", "Body"]
 
 
 def test_wrapping() -> None:

@@ -70,3 +70,10 @@ def test_subcodes_have_namespaces(subcode: Any) -> None:
 def test_subcodes_travel() -> None:
     """They are kept when the fault is pickled."""
     assert pickle.loads(pickle.dumps(errors.SoapFaultError("no", subcodes=["{urn:x}a"]))).subcodes == ("{urn:x}a",)
+
+
+@pytest.mark.parametrize(("outcome", "is_known"), [("NOT_SENT", True), ("REFUSED", True), ("UNKNOWN", False)])
+def test_what_is_known_of_a_failed_call(outcome: str, is_known: bool) -> None:
+    """Whether the service may have the request: not if it was not sent, or refused."""
+    error = errors.CallFailedError("no", "transmissionFailure", errors.SendOutcome[outcome])
+    assert error.is_known is is_known

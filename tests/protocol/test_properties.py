@@ -25,7 +25,7 @@ from soapjms.protocol.properties import (
     shown,
 )
 from soapjms.protocol.uri import parse
-from soapjms.protocol.values import Value
+from soapjms.protocol.values import Value, uncarried
 
 VALUES = {
     Origin.ENVIRONMENT: "1",
@@ -341,3 +341,18 @@ def test_each_carried_property_once() -> None:
 def test_what_looks_like_a_secret_is_not_sent() -> None:
     """A URI must carry none; one that does anyway keeps it to itself (RFC 6167 4.4, SOAP/JMS 2.2.4)."""
     assert request_uri(parse("jms:queue:q?password=hunter2&a=1&accessToken=x")) == "jms:queue:q?a=1"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"), [("a\0b", "NUL at 1"), ("a\ud800", "half of a surrogate pair, '\\ud800', at 1")]
+)
+def test_texts_that_nothing_carries(text: str, why: str) -> None:
+    """No header and no property of a message carries these over every protocol."""
+    assert uncarried(text) == why
+    with pytest.raises(InvalidPropertyError):
+        resolve(environment={"targetService": text})
+
+
+def test_texts_that_all_carry() -> None:
+    """Anything else is carried."""
+    assert uncarried("a\n\u20ac\U0001f600") is None

@@ -17,9 +17,9 @@ from soapjms.protocol.assertions import Outcome, Setting
 from soapjms.protocol.built import content_type
 from soapjms.protocol.content import parse_content_type
 from soapjms.protocol.envelope import build_fault, serialize
-from soapjms.protocol.errors import InvalidEnvelopeError, LocalProtocolError
+from soapjms.protocol.errors import InvalidEnvelopeError, InvalidPropertyError, LocalProtocolError
 from soapjms.protocol.mep import State
-from soapjms.protocol.names import CR_2009, REC_2012, FailureReason, Mep, SoapVersion, Subcode
+from soapjms.protocol.names import CR_2009, REC_2012, FailureReason, Mep, Profile, SoapVersion, Subcode
 from soapjms.protocol.requesting import (
     ExchangeFailed,
     RequestingNode,
@@ -353,3 +353,19 @@ def test_findings_of_a_live_exchange() -> None:
     assert broken["Protocol-2038"] is Outcome.FAILED
     assert broken["Protocol-2010"] is Outcome.FAILED
     assert findings(replace(request, reply_to=None), None, Setting()) == ()
+
+
+@pytest.mark.parametrize(
+    ("encoding", "kind", "profile", "accepted"),
+    [
+        ("gzip", MessageType.TEXT, REC_2012, "has identity"),
+        ("deflate", MessageType.BYTES, REC_2012, "has gzip, identity"),
+        ("gzip", MessageType.BYTES, CR_2009, "has identity"),
+    ],
+)
+def test_content_encodings_that_there_are_not(
+    encoding: str, kind: MessageType, profile: Profile, accepted: str
+) -> None:
+    """What the edition does not have, or a text cannot be, is the caller's mistake, and said at once."""
+    with pytest.raises(InvalidPropertyError, match=accepted):
+        endpoint(profile=profile, message_type=kind, contentEncoding=encoding)

@@ -16,7 +16,7 @@ from soapjms.protocol.names import REC_2012
 from soapjms.protocol.properties import Origin
 from soapjms.protocol.received import Reading
 from soapjms.protocol.record import capture
-from soapjms.protocol.senders import Senders, senders_of
+from soapjms.protocol.senders import Senders, editions_of, senders_of
 from soapjms.wsdl import read_wsdl
 
 WSDLS = DATA / "wsdl"
@@ -155,3 +155,8 @@ def test_a_wsdl_without_jms_is_refused(tmp_path: Path) -> None:
     wsdl.write_text(text.replace('transport="http://www.w3.org/2010/soapjms/"', 'transport="urn:other"'))
     with pytest.raises(UsageError, match="no port with a SOAP/JMS transport"):
         senders_of([read_wsdl(wsdl)])
+
+
+def test_editions() -> None:
+    """WSDLs tell the edition that they follow, each once; a URI tells none."""
+    assert editions_of([PROPERTIES, "jms:queue:in", PROPERTIES]) == [PROPERTIES.ports[0].profile]

@@ -142,3 +142,36 @@ class TestSchema:
         """Documents that make no schema are refused with the reason."""
         with pytest.raises(ValueError, match="does not resolve to a\\(n\\) type definition"):
             xml.Schema(SCHEMA | {"second": f'<xs:schema {XS} targetNamespace="urn:b"/>'.encode()}, "first")
+
+
+def test_want_of_memory_is_no_mistake_in_the_document(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What libxml2 says of memory is no mistake in the document, which lxml would have it."""
+
+    def fromstring(*_: object) -> None:
+        raise etree.XMLSyntaxError("unknown error", etree.ErrorTypes.ERR_NO_MEMORY, 0, 0)
+
+    monkeypatch.setattr("soapjms.protocol.xml.etree.fromstring", fromstring)
+    with pytest.raises(MemoryError, match="not memory enough to parse 4 octets of XML"):
+        xml.parse(b"<a/>")
+
+
+def test_want_of_memory_without_a_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where not even the text of the error could be kept, it was memory too."""
+
+    def fromstring(*_: object) -> None:
+        raise etree.XMLSyntaxError(None, etree.ErrorTypes.ERR_INTERNAL_ERROR, 0, 0)
+
+    monkeypatch.setattr("soapjms.protocol.xml.etree.fromstring", fromstring)
+    with pytest.raises(MemoryError, match="not memory enough to parse 4 octets of XML"):
+        xml.parse(b"<a/>")
+
+
+def test_want_of_memory_for_the_depth(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The depth is asked of XPath, which calls it an unknown error."""
+
+    def evaluate(*_: object) -> None:
+        raise etree.XPathEvalError("unknown error")
+
+    monkeypatch.setattr(xml, "_deeper_than", lambda depth: evaluate)
+    with pytest.raises(MemoryError, match="not memory enough to see how deep the XML is"):
+        xml.parse(b"<a>" + b"<b/>" * 1000 + b"</a>")

@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 from calling_kit import PATIENCE, URI, Peers, arrivals, envelope, eventually, fresh, greeter, take_one, text_of
-from lxml import etree
 from real_brokers import RealBroker
 
 import soapjms
@@ -234,36 +233,6 @@ class TestDispatcher(Peers):
             assert text_of(client.call(envelope("Ann"))) == "Hello Ann"
             assert text_of(future.result(PATIENCE)) == f"Hello {MARK.decode()}"
             assert dispatcher.counts["out of memory"] == 2
-
-    def test_it_says_nothing_of_the_document(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """What libxml2 says of memory is no mistake in the document, which lxml would have it."""
-
-        def fromstring(*_: object) -> None:
-            raise etree.XMLSyntaxError("unknown error", etree.ErrorTypes.ERR_NO_MEMORY, 0, 0)
-
-        monkeypatch.setattr("soapjms.protocol.xml.etree.fromstring", fromstring)
-        with pytest.raises(MemoryError, match="not memory enough to parse 4 octets of XML"):
-            xml.parse(b"<a/>")
-
-    def test_nor_where_it_says_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Where not even the text of the error could be kept, it was memory too."""
-
-        def fromstring(*_: object) -> None:
-            raise etree.XMLSyntaxError(None, etree.ErrorTypes.ERR_INTERNAL_ERROR, 0, 0)
-
-        monkeypatch.setattr("soapjms.protocol.xml.etree.fromstring", fromstring)
-        with pytest.raises(MemoryError, match="not memory enough to parse 4 octets of XML"):
-            xml.parse(b"<a/>")
-
-    def test_nor_where_its_depth_cannot_be_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The depth is asked of XPath, which calls it an unknown error."""
-
-        def evaluate(*_: object) -> None:
-            raise etree.XPathEvalError("unknown error")
-
-        monkeypatch.setattr(xml, "_deeper_than", lambda depth: evaluate)
-        with pytest.raises(MemoryError, match="not memory enough to see how deep the XML is"):
-            xml.parse(b"<a>" + b"<b/>" * 1000 + b"</a>")
 
 
 PARSING = """
