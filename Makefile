@@ -18,7 +18,7 @@ BROKERS := $(patsubst %,build/%/.fetched,activemq artemis qpid jolokia joram cxf
 HDFS := build/hdfs/.fetched
 PACKAGES := $(patsubst %,build/%/.fetched,xml-conformance rhea report-page)
 
-.PHONY: help setup lock java node browser brokers hdfs packages soak kills fuzz sanitize test test-protocol test-wires test-inside test-brokers test-peers test-oldest-zeep check lint demo bench clean
+.PHONY: help setup lock java node browser brokers hdfs packages soak kills fuzz sanitize test test-protocol test-wires test-inside test-brokers test-peers test-oldest-zeep check lint docs demo bench clean
 .DELETE_ON_ERROR:
 
 help:
@@ -32,6 +32,7 @@ help:
 	@echo "make kills    the first of its steps; KILLS='--only amqp/artemis --seed 3 --calls 500' is a part of it"
 	@echo 'make demo     a call from end to end; what it makes is in build/demo'
 	@echo 'make bench    calls a second over a real ActiveMQ, safe and unsafe; what URIs, the protocol, attachments and pairing cost'
+	@echo 'make docs     the API reference, from the docstrings: docs/api'
 	@echo 'make setup    the virtual environment in $(VENV), of what requirements.lock pins'
 	@echo 'make lock     pin the newest of what pyproject.toml lets in; needs a network'
 	@echo 'make java     check for a JDK and Maven; as root install them'
@@ -139,6 +140,9 @@ sanitize: setup
 
 fuzz: setup
 	PYTHONPATH=.:tests:tests/support $(BIN)/python -m fuzz $(FUZZ)
+
+docs: setup
+	$(BIN)/python tools/docs/reference.py
 
 demo: setup java
 	$(BIN)/python examples/demo.py --out build/demo

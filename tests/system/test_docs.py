@@ -150,7 +150,7 @@ def test_the_page_on_testing_runs(tmp_path: Path) -> None:
 
 def docs_module(name: str) -> Any:
     """Load a module that makes pages."""
-    spec = spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
+    spec = spec_from_file_location(name, ROOT / "tools/docs" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = module_from_spec(spec)
@@ -171,7 +171,7 @@ def test_the_error_catalogue_is_complete() -> None:
 @pytest.mark.parametrize("module", ["soapjms", "soapjms.zeep", "soapjms.testing", "soapjms.replay", "brokers"])
 def test_the_reference_has_every_public_name(module: str) -> None:
     """With its docstring, if it is a class or a function."""
-    pages = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "api").glob("*.md"))
+    pages = "".join(docs_module("reference").pages().values())
     public = import_module(module)
     for name in public.__all__:
         assert f"\n### {name}\n" in pages, name
@@ -181,9 +181,18 @@ def test_the_reference_has_every_public_name(module: str) -> None:
             assert first in pages, name
 
 
+def test_the_reference_leads_where_it_says() -> None:
+    """Its links lead to its own pages and to those of docs."""
+    pages = docs_module("reference").pages()
+    for name, text in pages.items():
+        for target in re.findall(r"\]\((?!https?://|#)([^)#\s]+)", text):
+            path = target.removeprefix("../")
+            assert path in pages if path == target else (ROOT / "docs" / path).exists(), f"{name}: {target}"
+
+
 def test_what_the_pages_refer_to_is_there() -> None:
     """Links to pages and headings, and the names of tests, data and examples."""
-    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
     for page in pages:
         text = page.read_text(encoding="utf-8")
         for target in re.findall(r"\]\((?!https?://)([^)\s]+)\)", text):
@@ -192,8 +201,8 @@ def test_what_the_pages_refer_to_is_there() -> None:
             assert there.exists(), f"{page.name}: {target}"
             if heading:
                 assert heading in headings(there), f"{page.name}: {target}"
-        for name in re.findall(r"`((?:tests|examples|docs|benchmarks|scripts)/[\w./-]+)`", text):
-            assert (ROOT / name).exists(), f"{page.name}: {name}"
+        for name in re.findall(r"`((?:tests|examples|docs|benchmarks|scripts|tools)/[\w./-]+)`", text):
+            assert (ROOT / name).exists() or name == "docs/api/", f"{page.name}: {name}"
     index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
     for page in (ROOT / "docs").glob("*.md"):
         assert page.name == "README.md" or f"({page.name}" in index, f"docs/README.md leads nowhere to {page.name}"

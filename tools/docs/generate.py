@@ -23,7 +23,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 import amqp
 import architecture
 import catalogue
-import reference
 import smqp
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -329,7 +328,6 @@ PAGES = {
     "docs/errors.md": catalogue.page,
     "docs/w3c-suite.md": suite,
     "docs/states.md": states,
-    **reference.PAGES,
 }
 
 
