@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import gzip
 from dataclasses import replace
 from typing import Any
 
@@ -369,3 +370,10 @@ def test_content_encodings_that_there_are_not(
     """What the edition does not have, or a text cannot be, is the caller's mistake, and said at once."""
     with pytest.raises(InvalidPropertyError, match=accepted):
         endpoint(profile=profile, message_type=kind, contentEncoding=encoding)
+
+
+def test_a_compressed_request() -> None:
+    """With contentEncoding the body is compressed, and the property says so."""
+    request = started(endpoint(contentEncoding="GZIP"))[1]
+    assert gzip.decompress(request.body) == envelope()
+    assert request.properties.value("SOAPJMS_contentEncoding") == "gzip"
