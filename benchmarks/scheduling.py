@@ -1,0 +1,124 @@
+"""What each scheduling option of `brokers.Connection` is worth: our calls with it, beside the same calls without it.
+
+    python benchmarks/scheduling.py [--pairs 5] [--seconds 3] [--in-flight 1 8] [--options inline quick answer]
+
+* `inline`: replies are handled on the thread that reads the socket. Without it another thread gets each of them.
+* `quick`: requests of a service without transactions are begun on that thread. Without it likewise.
+* `answer`: an answer may be written together with the acknowledgement of its request. Without it they are two writes.
+
+`lazy` is measured by `capture.py`. Both sides are our client and our service over ActiveMQ and STOMP, each a process of
+its own; what an option is worth to the side that has it is seen there. Runs are interleaved; the medians of their
+ratios count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections import deque
+from typing import Any
+
+from calls import ENVELOPE, WARM_UP, run_processes, stay
+
+OPTIONS = ["inline", "quick", "answer"]
+
+
+def forbid(connection: Any, option: str | None) -> None:
+    """Have a connection know nothing of an option."""
+    if option == "answer":
+        connection.answer = lambda delivery, message: connection.send(message)
+    elif option is not None:
+        consume = connection.consume
+        connection.consume = lambda *given, **named: consume(*given, **named | {option: False})
+
+
+def service(url: str, name: str, in_flight: int, without: str | None) -> None:
+    """Serve an echo without transactions until standard input ends."""
+    import brokers
+    import soapjms
+
+    echo = soapjms.Service()
+    echo.operation("{urn:bench}echo")(lambda request: request.element)
+    with brokers.connect(url) as connection:
+        forbid(connection, without)
+        with soapjms.Dispatcher(connection, f"jms:queue:{name}", echo, workers=in_flight, transactional=False):
+            stay()
+
+
+def client(url: str, name: str, in_flight: int, without: str | None, seconds: float) -> None:
+    """Call for some seconds, and print calls a second."""
+    import brokers
+    import soapjms
+
+    with brokers.connect(url) as connection:
+        forbid(connection, without)
+        with soapjms.Client(connection, f"jms:queue:{name}?deliveryMode=NON_PERSISTENT", timeout=60) as made:
+            for _ in range(WARM_UP):
+                made.call(ENVELOPE)
+            waiting = deque(made.submit(ENVELOPE) for _ in range(in_flight))
+            calls, started = 0, time.perf_counter()
+            while time.perf_counter() - started < seconds:
+                waiting.popleft().result().raise_for_fault()
+                waiting.append(made.submit(ENVELOPE))
+                calls += 1
+            print(calls / (time.perf_counter() - started))
+            for future in waiting:
+                future.result()
+
+
+def rate(url: str, name: str, in_flight: int, seconds: float, without: str) -> float:
+    """Start both sides, and return calls a second."""
+    words = ["--url", url, "--name", name, "--in-flight", str(in_flight), "--seconds", str(seconds)]
+    if without:
+        words += ["--without", without]
+    return run_processes([sys.executable, __file__, *words], "our", seconds + 60)[0]
+
+
+def compare(options: argparse.Namespace) -> None:
+    """Print a row for each option and number of calls in flight."""
+    from real_brokers import start_activemq
+
+    print(f"{'option':<8}  {'in flight':>9}  {'with/s':>7}  {'without/s':>9}  {'ratio':>5}  spread")
+    with start_activemq() as broker:
+        for option in options.options:
+            for in_flight in options.in_flight:
+                pairs = list[tuple[float, float]]()
+                for number in range(options.pairs):
+                    name = f"scheduling.{option}.{in_flight}.{number}"
+                    ours = rate(broker.stomp_url, f"{name}.with", in_flight, options.seconds, "")
+                    pairs.append((ours, rate(broker.stomp_url, f"{name}.without", in_flight, options.seconds, option)))
+                ratios = [one / other for one, other in pairs]
+                one, other = (statistics.median(column) for column in zip(*pairs, strict=True))
+                print(
+                    f"{option:<8}  {in_flight:>9}  {one:>7.0f}  {other:>9.0f}  {statistics.median(ratios):>5.2f}"
+                    f"  {min(ratios):.2f} to {max(ratios):.2f}",
+                    flush=True,
+                )
+
+
+def main() -> None:
+    """Compare, or be one side."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--in-flight", type=int, nargs="+", default=[1, 8])
+    parser.add_argument("--options", nargs="+", choices=OPTIONS, default=OPTIONS)
+    parser.add_argument("--side", choices=["our-service", "our-client"])
+    parser.add_argument("--without", choices=OPTIONS)
+    parser.add_argument("--url")
+    parser.add_argument("--name")
+    options = parser.parse_args()
+    common = (options.url, options.name, options.in_flight[0], options.without)
+    match options.side:
+        case None:
+            compare(options)
+        case "our-service":
+            service(*common)
+        case "our-client":
+            client(*common, options.seconds)
+
+
+if __name__ == "__main__":
+    main()
