@@ -69,6 +69,12 @@ class Journal:
         return {line["number"]: line["at"] for line in self.lines if line["did"] == Did.ASKED}
 
     @cached_property
+    def asked_again(self) -> set[int]:
+        """The numbers of which there were several tries: the reply destination of all but the last may be gone."""
+        times = Counter(line["number"] for line in self.lines if line["did"] == Did.ASKED)
+        return {number for number, count in times.items() if count > 1}
+
+    @cached_property
     def outcomes(self) -> dict[int, Line]:
         """The line of each number that says how it ended."""
         ends = (Did.SENT, Did.ANSWERED, Did.FAILED)
@@ -194,7 +200,8 @@ def check(story: Story) -> Verdict:
     verdict.unexpected += [f"an effect of {each}, which never ran" for each in sorted(effects.keys() - others.keys())]
     verdict.repeats = others.total() - len(others)
     verdict.abandoned = len(story.abandoned)
-    strays = sorted(set(story.abandoned) - set(verdict.unknown))
+    again = {number for journal in story.journals for number in journal.asked_again}
+    strays = sorted(set(story.abandoned) - set(verdict.unknown) - again)
     verdict.left_over += [f"an answer to {number}, whose caller was there" for number in strays]
     for name, numbers in story.answers.items():
         own = {number for journal in story.journals if journal.name == name for number in journal.asked}

@@ -210,6 +210,8 @@ def test_abandoned() -> None:
     story = replace(with_calls(failed(2), answered(5), MESSAGE), abandoned=[2])
     assert (check(story).abandoned, told(story)) == (1, {})
     assert told(replace(story, abandoned=[5])) == {"left_over": ["an answer to 5, whose caller was there"]}
+    again = replace(with_calls([line(Did.ASKED, 2), *answered(2)], answered(5), MESSAGE), abandoned=[2])
+    assert told(again) == {}
 
 
 def test_problems_say_what_they_are() -> None:
