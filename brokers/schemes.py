@@ -16,7 +16,7 @@ from brokers.errors import NotInstalledError, UnknownSchemeError
 SCHEMES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("amqp", "amqp+ws", "amqp+wss", "amqps"), "brokers.amqp"),
     "embedded": "brokers.embedded",
-    "failover": "brokers.failover",
+    "failover": "brokers.adapter.failover",
     "smqp": "brokers.smqp.adapter",
     "smqps": "brokers.smqp.adapter",
     "stomp": "brokers.stomp",

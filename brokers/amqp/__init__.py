@@ -10,10 +10,10 @@ import ssl
 from typing import Unpack
 
 from brokers.adapter.endpoints import Reconnect
+from brokers.adapter.failover import read_failover
 from brokers.amqp.connection import AmqpConnection
 from brokers.amqp.url import Given, Mechanism, Options, login_of
 from brokers.connection import DEFAULT_TIMEOUT
-from brokers.failover import read_failover
 from brokers.tls import Tls
 from brokers.url import Credentials
 
@@ -32,7 +32,7 @@ def connect(
 
     Args:
         url: `amqp://USER:PASSWORD@HOST:PORT`, or `amqps://` for TLS. Several brokers, and options for how to reconnect,
-            are written as in `brokers.failover`, parameters for what follows here as in `brokers.url`.
+            are written as in `brokers.adapter.failover`, parameters for what follows here as in `brokers.url`.
         timeout: seconds that connecting may take, and later subscribing.
         reconnect: make a lost connection again, and how; False for not at all.
         tls: whom to trust and what to show, or a context of one's own.

@@ -1,6 +1,6 @@
 """The URL of one AMQP broker, the environment, and what a program says beside them, read as one login.
 
-Secrets are in no repr, log or pickle. URLs that name several brokers are read in `brokers.failover`.
+Secrets are in no repr, log or pickle. URLs that name several brokers are read in `brokers.adapter.failover`.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ import ssl
 from typing import Final
 
 from brokers.adapter.endpoints import Reconnect
+from brokers.adapter.failover import read_failover
 from brokers.connection import DEFAULT_TIMEOUT
-from brokers.failover import read_failover
 from brokers.message import MAX_MESSAGE_OCTETS
 from brokers.stomp.connection import StompConnection
 from brokers.stomp.url import Given, login_of
@@ -41,7 +41,7 @@ def connect(
     Args:
         url: `stomp://USER:PASSWORD@HOST:PORT`, or `stomp+ssl://` for TLS; user and password may be left out, and are
             percent-encoded where need be. The port is 61613 unless given, with TLS 61612. Several brokers, and how to
-            reconnect, are written as in `brokers.failover`; parameters: `brokers.url`.
+            reconnect, are written as in `brokers.adapter.failover`; parameters: `brokers.url`.
         timeout: seconds that connecting may take, and later subscribing.
         heartbeat: seconds between signs of life, each way, 0 for none; without any for 1.5 times as long it is lost.
         reconnect: make a lost connection again, and how; False for not at all.

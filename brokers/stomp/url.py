@@ -1,7 +1,7 @@
 """The URL of one STOMP broker, the environment, and what a program says beside them, read as one login.
 
 A login says where the broker is, who asks, and how the way there is made safe. Secrets are in no repr, log or
-pickle. URLs that name several brokers are read in `brokers.failover`.
+pickle. URLs that name several brokers are read in `brokers.adapter.failover`.
 """
 
 from __future__ import annotations

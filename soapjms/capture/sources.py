@@ -16,9 +16,9 @@ from threading import Event
 from typing import Final
 from urllib.parse import urlsplit
 
+from brokers.adapter.failover import read_failover
 from brokers.connection import Connection, Delivery
 from brokers.errors import BrokerError
-from brokers.failover import read_failover
 from brokers.message import DeliveryMode, Destination, DestinationKind, Message, MessageType, Properties, topic
 from brokers.schemes import connect
 from soapjms.capture.recorder import MIRROR_PREFIX, from_mirror

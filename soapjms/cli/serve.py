@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from brokers.failover import read_failover
+from brokers.adapter.failover import read_failover
 from soapjms.cli.commands import Range
 from soapjms.cli.configuration import is_debug
 from soapjms.cli.runner import Serving, ending, log_to_terminal, run

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import click
 from click.core import ParameterSource
 
-from brokers.failover import read_failover
+from brokers.adapter.failover import read_failover
 from brokers.redaction import shown
 
 UNNAMED: Final = "soapjms.unnamed"

@@ -1,4 +1,4 @@
-"""Calling SOAP services over JMS: what users call, with middleware around it, for calls and for one-way messages.
+"""`Client`: calls and one-way messages over JMS, with middleware around them.
 
 A client runs requesting and sending nodes over a connection: the rules are in the protocol, the reply destinations
 in `replies.py`, the calls under way in `pending.py`; here are futures and the clock. A one-way message is answered
@@ -202,8 +202,10 @@ class Client:
 
     Attributes:
         endpoint: URI and effective properties.
+        timeout: seconds that a call waits where it does not say itself.
         counts: replies that reached nobody: `late`, of a call that had ended without one; `duplicate`, of one that had
-            its reply; `foreign`, of another client that shares the fixed reply destination; `unknown`, of no call.
+            its reply; `foreign`, of another client that shares the fixed reply destination; `unknown`, of no call;
+            `too large`, above the connection's limit.
 
     Raises:
         InvalidUriError, InvalidPropertyError, UsageError: the URI, a property or another argument is not as it must be.
@@ -318,11 +320,12 @@ class Client:
     ) -> Future[Response]:
         """Send a request and return a future of its response; see `call`, whose errors the future raises.
 
-        While the connection is lost this waits as `call` does. Callbacks of the future run on the client's executor and
-        may call again. Cancelling it forgets the call. With middleware it returns at once, and a thread runs that.
+        While the connection is lost this waits as `call` does. Callbacks of the future run on threads of the client's
+        own and may call again. Cancelling it forgets the call. With middleware it returns at once, and a thread runs
+        that.
 
         Raises:
-            InvalidEnvelopeError: `envelope` is no SOAP envelope.
+            InvalidEnvelopeError, UsageError: at once; see `call`. All other errors are the future's.
         """
         content = self._content(envelope, soap_action, operation, timeout, attachments, retry_of)
         if not self._middleware:
@@ -345,7 +348,7 @@ class Client:
         `timeout` is for a lost connection to be made again and for the broker to have it; else see `call`.
 
         Raises:
-            InvalidEnvelopeError: `envelope` is no SOAP envelope.
+            InvalidEnvelopeError, UsageError: see `call`.
             CallFailedError: it was not sent, or refused, or it is not known whether the broker has it: see `outcome`.
         """
         content = self._content(envelope, soap_action, operation, timeout, attachments, retry_of, Mep.ONE_WAY)
@@ -365,7 +368,8 @@ class Client:
         one_way: bool,
         retry_of: CallFailedError | None = None,
     ) -> OutgoingCall:
-        """Make what middleware gets, for who runs some of its own; `begin` and `post` send it past that of the client.
+        """Make the call object for a caller with middleware of its own (zeep); `begin` and `post` send
+        it past the client's.
 
         Raises:
             InvalidEnvelopeError: `envelope` is no SOAP envelope.

@@ -23,9 +23,9 @@ from queue import Empty, SimpleQueue
 from secrets import token_hex
 from typing import Final, NamedTuple
 
+from brokers.adapter.failover import read_failover
 from brokers.connection import Connection
 from brokers.errors import BrokerError, LoginRefusedError, NoDestinationError, TlsError
-from brokers.failover import read_failover
 from brokers.message import DeliveryMode, Destination, Message, MessageType
 from brokers.naming import NameNotFoundError, Names, NamingError
 from brokers.naming.allowed import Endpoint, own_endpoint

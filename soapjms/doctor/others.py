@@ -10,9 +10,9 @@ from queue import Empty, SimpleQueue
 from typing import Final
 from urllib.parse import urlsplit
 
+from brokers.adapter.failover import read_failover
 from brokers.connection import Connection, Delivery
 from brokers.errors import BrokerError
-from brokers.failover import read_failover
 from brokers.message import DeliveryMode, Message, MessageType
 from soapjms.doctor.checks import WAYS, schemes_of, set_url
 from soapjms.doctor.model import Outcome, Patient, Seen, ok, skipped

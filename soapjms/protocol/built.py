@@ -121,7 +121,7 @@ def message_properties(
     written = [
         _property(spelled, value, quoted=is_quoted and name == "soapAction")
         for name, spelled in carried.properties
-        if (value := values.get(name)) is not None
+        if (value := values[name]) is not None  # each row of the table has its value above, or its None
     ]
     return Properties((*written, *carried.constants))
 

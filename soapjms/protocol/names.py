@@ -315,14 +315,6 @@ ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """SOAPJMS_ property to the names that dialects have for it, which are read under every profile."""
 
-PROPERTY_NAMES: Final = frozenset(
-    other
-    for name in (REQUEST_URI, BINDING_VERSION, CONTENT_TYPE, CONTENT_ENCODING, SOAP_ACTION, TARGET_SERVICE, IS_FAULT)
-    for other in (name, *(each.spelled(name) for each in DIALECTS.values()))
-    if other is not None
-)
-"""The names of the message properties of the binding, in any dialect."""
-
 
 def profile(name: str) -> Profile:
     """Return the profile called `name`.

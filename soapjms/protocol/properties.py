@@ -1,7 +1,8 @@
-"""The binding properties: ONE table, from which everything else about them is derived.
+"""The binding properties: one table, from which everything else about them is derived.
 
 The type of its value, its default, where it may be set, the JMS header or `SOAPJMS_` property that it becomes, what the
-requestURI keeps of it, and the precedence of its sources.
+requestURI keeps of it, and the precedence of its sources. The value of a new `SOAPJMS_` property is filled in by
+`built.message_properties`, from `requesting.Endpoint`; a parameter of URIs stands in `uri.model.PARAMETERS` as well.
 
 Spec: SOAP/JMS 2.2, 2.2.4, 3.4.4, 3.6.
 """
@@ -176,6 +177,15 @@ BINDING_PROPERTIES: Final[Mapping[str, BindingProperty]] = MappingProxyType(
         )
     }
 )  # fmt: skip
+
+PROPERTY_NAMES: Final = frozenset(
+    spelled
+    for row in BINDING_PROPERTIES.values()
+    if row.message_property is not None
+    for spelled in (row.message_property, *(each.spelled(row.message_property) for each in names.DIALECTS.values()))
+    if spelled is not None
+)
+"""The names of the message properties of the binding, in any dialect."""
 
 EXCLUDED: Final = frozenset(
     row.name

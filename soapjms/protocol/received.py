@@ -21,6 +21,7 @@ from soapjms.protocol.content import DECODERS, ContentType, parse_content_type
 from soapjms.protocol.envelope import Blame, Envelope, Fault, UnknownVersionError, as_envelope, read_fault
 from soapjms.protocol.limits import DEFAULT_LIMITS, Excess, LimitExceededError, Limits
 from soapjms.protocol.names import Profile, SoapVersion
+from soapjms.protocol.properties import PROPERTY_NAMES
 from soapjms.protocol.record import EPOCH, Direction, Record
 from soapjms.protocol.text import shown
 from soapjms.protocol.uri import JmsUri, Mode
@@ -251,8 +252,8 @@ class _Memory:
         A property that is not of the binding, such as the id of a trace, may be another in each message.
         """
         for each in properties:
-            if each.name not in names.PROPERTY_NAMES:
-                properties = Properties(each for each in properties if each.name in names.PROPERTY_NAMES)
+            if each.name not in PROPERTY_NAMES:
+                properties = Properties(each for each in properties if each.name in PROPERTY_NAMES)
                 break
         found = self._known.get((profile.name, properties))
         if found is None:

@@ -1,7 +1,8 @@
 """Accepting requests and sending their answers together, for all workers of a dispatcher.
 
-A thread of its own puts all that is ready into one transaction, so that a request is accepted only with its answer.
-What must not be answered, or cannot be, goes to the dead letters.
+What is ready goes into one transaction, so that a request is accepted only with its answer: on a thread of its own, or
+for a request that is alone on that of its worker. Without transactions the answer is sent first, and the request
+accepted once the broker has it. What must not be answered, or cannot be, goes to the dead letters.
 
 A broker that restarts takes commits along; that passes. An answer that the broker will not read, such as one above
 its limit for a frame, makes it end the connection each time; that does not pass by itself, and takes along all that
@@ -345,7 +346,7 @@ class Committer:
         return {each.position: each.error for each in commit.result(COMMIT_TIMEOUT)}
 
     def _send_then_accept(self, work: Work) -> dict[int, SendFailedError]:
-        """Do without transactions: accept the request once the broker has its answer, or refused it by itself."""
+        """Accept the request once the broker has its answer, or says that its client is gone."""
         refused: dict[int, SendFailedError] = {}
         if work.response is not None:
             error = _confirmed(work.sending or self._sending(work, work.response))

@@ -261,7 +261,7 @@ class Operations:
 
     @property
     def operations(self) -> Mapping[str, Callable[..., Any]]:
-        """The functions by name; of several with one element the last."""
+        """The functions by name; of several with one name the last."""
         return {each.name: each.function for each in self._routes}
 
     def find(self, asked: Asking) -> Match:

@@ -25,7 +25,7 @@ LONGEST_PAUSE_SECONDS: Final = 10.0
 """Before a request is run again whose end could not be stored; its effects elsewhere happen each time."""
 
 NOT_NAMED: Final = b""
-"""The key of a request that nobody has asked for yet."""
+"""The key of a request whose key nobody has asked for yet."""
 
 
 @dataclass(slots=True, eq=False)
@@ -36,18 +36,18 @@ class Work:
         delivery: of the request.
         node: of its exchange.
         observed: tells the observers of it; None if there are none.
-        key: what names it in the store, None if nothing does.
+        key: what names it in the store, None if nothing does; NOT_NAMED until somebody asks.
         accepted: what the node made of it; there is none of what breaks a rule, or was not read.
-        match: the operation that it is for, likewise.
+        match: the operation that it is for; set once the node accepted it.
         conversation: what WS-Addressing says of the answer; None if the request says nothing, or nobody looks.
-        known: what is known of the delivery, whenever it is run.
+        known: what middleware keeps for this delivery over all its tries; see `Request.delivery`.
         tries: how often it was run in this delivery.
         pause: seconds to wait before it is run again.
         is_finished: what is left is to accept the request, together with its answer if there is one.
         response: what to answer, None for nothing.
         dead: why the request goes to the dead letters instead of being accepted; None if it does not.
         skipped: what it came to, if it was not worked on: expired, or refused without anybody to tell.
-        uncopied: the dead letter is for the broker to make, as whoever copied the request did not live to say so.
+        uncopied: no copy is made of it here, as somebody died making one: the broker is to make the dead letter.
         sending: what becomes of the response, where it was sent before it is settled.
         awaited: its client was gone and may come back; what becomes of the response is told then.
         on_settled: called once it is settled for good.

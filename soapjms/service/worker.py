@@ -48,8 +48,8 @@ NOT_RUN_AGAIN: Final = "the request was begun before, and whether it was carried
 LARGE: Final = 1 << 20
 """Octets of a body from which on a request is noted in the store before the body is read.
 
-Noting it and taking that back are two transactions, which take a thirtieth of the time that it takes at least to parse
-so much; what is parsed takes up to forty times its size of memory.
+Noting a request and taking the note back are two transactions: about a thirtieth of the time that parsing a body of
+this size takes. Parsed, it takes up to forty times its size of memory.
 """
 
 POISONOUS: Final = "no delivery of the request was ever finished; there were {}"
@@ -124,10 +124,13 @@ class Worker:
         delivery.release()
         return None
 
-    # Reading. Each of these says whether the request was read; False because of `closing`.
+    # Reading
 
     def _read_counted(self, work: Work) -> bool:
-        """Count the deliveries of what may have killed somebody, or may be about to; bury what did so too often."""
+        """Read a request, or see why not; False because of `closing`.
+
+        Deliveries of what may have killed somebody, or may be about to, are counted; what did so too often is buried.
+        """
         delivery, message = work.delivery, work.delivery.message
         if is_expired(message):
             self._tally.add("expired")
@@ -146,7 +149,7 @@ class Worker:
         return True
 
     def _read_noted(self, work: Work, store: Store, key: bytes, told: int) -> bool:
-        """Read a request that is noted meanwhile; from there on `begin` counts.
+        """Read a request that is noted meanwhile; from there on `begin` counts. False because of `closing`.
 
         One that was delivered before is read alone of its kind: what kills the process then is that one. Of what the
         broker counts only one delivery is believed: it counts also what a process that died had not begun to read.

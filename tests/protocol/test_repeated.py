@@ -28,8 +28,8 @@ from soapjms.protocol.assertions import (
     readings,
 )
 from soapjms.protocol.exchange import Exchange, Pattern
-from soapjms.protocol.names import EDITIONS, PROPERTY_NAMES, REC_2012
-from soapjms.protocol.properties import Carrier
+from soapjms.protocol.names import EDITIONS, REC_2012
+from soapjms.protocol.properties import PROPERTY_NAMES, Carrier
 from soapjms.protocol.received import Reading
 from soapjms.protocol.record import EPOCH, Direction, Record
 

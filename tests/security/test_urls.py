@@ -13,9 +13,9 @@ from cli_kit import run
 from hypothesis import given
 from hypothesis import strategies as st
 
+import brokers.adapter.failover
 import brokers.amqp
 import brokers.embedded
-import brokers.failover
 import brokers.smqp.adapter
 import brokers.stomp
 import soapjms
@@ -75,7 +75,7 @@ TAKERS: dict[str, Callable[[str], object]] = {
     "brokers.stomp": _opened(brokers.stomp.connect),
     "brokers.amqp": _opened(brokers.amqp.connect),
     "brokers.embedded": _opened(brokers.embedded.connect),
-    "brokers.failover": _opened(brokers.failover.connect),
+    "brokers.adapter.failover": _opened(brokers.adapter.failover.connect),
     "brokers.smqp": _opened(brokers.smqp.adapter.connect),
     "allowed, a list": lambda url: f"{AllowedBrokers([url])}",
     "allowed, ours": lambda url: f"{AllowedBrokers({'tcp://a:1': url})}",

@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from imports import PRODUCT, ROOT, circles, graph, imports_of, tree_of
 
+sys.path.insert(0, str(ROOT / "tools/docs"))
+from architecture import arrows
+
 PROTOCOL = ROOT / "soapjms" / "protocol"
 PURE = [path for path in PRODUCT if path.is_relative_to(PROTOCOL)]
 
@@ -69,7 +72,7 @@ def test_the_terminal_is_for_the_command_line(path: Path) -> None:
 @pytest.mark.parametrize("path", PRODUCT, ids=name_of)
 def test_threads_begin_or_fail(path: Path) -> None:
     """Threads are those of brokers.threads, whose start waits no longer than it must; replay serves nobody."""
-    if path == ROOT / "brokers" / "threads.py" or path.is_relative_to(ROOT / "soapjms" / "replay"):
+    if path == ROOT / "brokers/threads/thread.py" or path.is_relative_to(ROOT / "soapjms" / "replay"):
         return
     named = {
         each.name for node in ast.walk(tree_of(path)) if isinstance(node, ast.ImportFrom) for each in node.names
@@ -151,6 +154,15 @@ def test_a_file_imports_only_files_above_it(path: Path) -> None:
 def test_no_module_imports_itself_by_a_detour() -> None:
     """No circle of imports anywhere, those within functions and for types included."""
     assert circles(graph()) == {}
+
+
+def test_no_room_imports_itself_by_a_detour() -> None:
+    """Nor does a folder, by way of others: docs/architecture.md draws them."""
+    found = dict[str, set[str]]()
+    for one, other in arrows():
+        found.setdefault(one, set()).add(other)
+        found.setdefault(other, set())
+    assert circles(found) == {}
 
 
 FLAT = (

@@ -201,7 +201,7 @@ def test_what_the_pages_refer_to_is_there() -> None:
             assert there.exists(), f"{page.name}: {target}"
             if heading:
                 assert heading in headings(there), f"{page.name}: {target}"
-        for name in re.findall(r"`((?:tests|examples|docs|benchmarks|scripts|tools)/[\w./-]+)`", text):
+        for name in re.findall(r"`((?:tests|examples|docs|benchmarks|scripts|tools|soapjms|brokers)/[\w./-]+)`", text):
             assert (ROOT / name).exists() or name == "docs/api/", f"{page.name}: {name}"
     index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
     for page in (ROOT / "docs").glob("*.md"):

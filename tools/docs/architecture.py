@@ -15,7 +15,7 @@ TEXT: Final = Path(__file__).with_suffix(".md")
 ROOMS: Final = {
     "soapjms/cli": "the command line",
     "soapjms/client": "calls, replies",
-    "soapjms/service": "dispatcher, worker, store, typed services",
+    "soapjms/service": "dispatcher, worker, store, typed services; security",
     "soapjms/capture": "recorder, taps, masks",
     "soapjms/replay": "captured logs judged, with and without Spark; the report",
     "soapjms/zeep": "zeep over JMS",
@@ -23,10 +23,10 @@ ROOMS: Final = {
     "soapjms/testing": "pytest plugin, stub",
     "soapjms/doctor": "what is wrong here",
     "soapjms/generate": "logs of any size",
-    "soapjms": "what all rooms share: destinations, middleware, observers, security",
+    "soapjms": "what all rooms share: destinations, middleware, observers",
     "soapjms/protocol": "the specification: pure, no I/O",
     "brokers": "the contract: message, connection, errors, URLs",
-    "brokers/adapter": "what adapters of networks share",
+    "brokers/adapter": "what adapters share; no adapter itself",
     "brokers/threads": "pools, futures, timers",
     "brokers/listeners": "what servers share",
     "brokers/naming": "JNDI names",
@@ -38,8 +38,14 @@ ROOMS: Final = {
 """Each room with what is in it; `soapjms` and `brokers` are the files that lie flat there."""
 
 
+ELSEWHERE: Final = {"soapjms.security": "soapjms/service", "soapjms.signatures": "soapjms/service"}
+"""Modules that belong to a room and lie flat, as users import them by that name."""
+
+
 def room_of(module: str) -> str:
     """Return the room of a module; the package itself, which only gathers names, is in none."""
+    if module in ELSEWHERE:
+        return ELSEWHERE[module]
     parts = module.split(".")
     if len(parts) == 1:
         return ""

@@ -1,7 +1,10 @@
 """The assertions on one message.
 
-The order is the order in which a responding node looks: of several faults that a request gives cause for, the first
-counts. Property checks come before the body is read.
+A responding node looks at PROPERTY_ASSERTIONS and BODY_ASSERTIONS, which have faults, in this order: of several that a
+request gives cause for, the first counts, and property checks come before the body is read. HEADER_ASSERTIONS and
+PRECEDENCE_ASSERTIONS are judged by replay and by `Response.findings`. A new row has its check in `request_checks.py`
+or `body_checks.py`, its vector in `tests/vectors`, what breaks it in `soapjms/generate/table.py`, and its id in the
+editions of `names.py`.
 
 Spec: SOAP/JMS 2.2, 2.4, 2.6.1, 2.7, 3.4.
 """
@@ -16,7 +19,7 @@ from soapjms.protocol.names import Level, Subcode
 
 MUST, SHOULD, NONE = Level.MUST, Level.SHOULD, Level.NONE
 
-# Judged on one message; the first ten name the faults of the binding
+# Judged on one message
 
 PROPERTY_ASSERTIONS: Final = (
     Assertion(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import brokers
-from brokers.failover import read_failover
+from brokers.adapter.failover import read_failover
 from brokers.stomp import Reconnect
 
 AT_ONCE = Reconnect(initial=0.02, maximum=0.1)
