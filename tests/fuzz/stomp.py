@@ -27,6 +27,8 @@ SHORT: Final = 0.1
 
 SERVERS: Final = {"activemq": ("ActiveMQ/6.1.8", "1.2"), "artemis": ("ActiveMQ-Artemis/2.44.0", "1.1")}
 VICTIM: Final = queue("victim")
+HELD: Final = "held"
+"""Correlation id of what is sent by the row: our client also puts back what it was given by mistake."""
 HEAD_ENDS: Final = re.compile(rb"\r?\n\r?\n")
 LENGTH: Final = re.compile(rb"content-length:[ \t]*([0-9]+)[ \t]*")
 
@@ -69,7 +71,7 @@ class Broker:
 
     Attributes:
         greeting: what the next client hears in the place of CONNECTED.
-        holds: the receipt of the next SEND is kept back.
+        holds: the receipt of the next SEND of `HELD` is kept back.
         latest: the session that there is.
     """
 
@@ -122,7 +124,7 @@ class Broker:
             self.latest = session
         elif command == "UNSUBSCRIBE":
             session.subscriptions.pop(headers["id"], None)
-        if command == "SEND" and self.holds:
+        if command == "SEND" and self.holds and headers.get("correlation-id") == HELD:
             session.held = headers.get("receipt", "")
         elif "receipt" in headers:
             session.send(frame("RECEIPT", receipt_id=headers["receipt"]))
@@ -346,7 +348,13 @@ class Client:
 
     def _send(self) -> Any:
         return self._connection.send(
-            Message(message_type=MessageType.TEXT, body="x", destination=VICTIM, delivery_mode=DeliveryMode.PERSISTENT)
+            Message(
+                message_type=MessageType.TEXT,
+                body="x",
+                destination=VICTIM,
+                delivery_mode=DeliveryMode.PERSISTENT,
+                correlation_id=HELD,
+            )
         )
 
     def hear(self, octets: bytes, *, holds: bool, cut: int) -> str:
