@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import count
 from queue import Empty, SimpleQueue
 from random import Random
 from threading import Lock, Thread
@@ -35,9 +36,13 @@ LENGTH: Final = re.compile(rb"content-length:[ \t]*([0-9]+)[ \t]*")
 
 @dataclass(eq=False)
 class Session:
-    """A client that is connected: what it subscribed to, in order, and who waits for which receipt."""
+    """A client that is connected: what it subscribed to, in order, and who waits for which receipt.
+
+    `number` counts those of a broker.
+    """
 
     socket: socket.socket
+    number: int = 0
     subscriptions: dict[str, str] = field(default_factory=dict)
     held: str = ""
     is_over: bool = False
@@ -80,6 +85,7 @@ class Broker:
         self.greeting: bytes | None = None
         self.holds = False
         self.latest: Session | None = None
+        self._lock = Lock()
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._socket.getsockname()[1]
         Thread(target=self._accept, name="hostile", daemon=True).start()
@@ -92,10 +98,10 @@ class Broker:
 
     def _accept(self) -> None:
         with suppress(OSError):
-            while True:
+            for number in count(1):
                 client, _ = self._socket.accept()
                 client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                Thread(target=self._serve, args=(Session(client),), name="hostile", daemon=True).start()
+                Thread(target=self._serve, args=(Session(client, number),), name="hostile", daemon=True).start()
 
     def _serve(self, session: Session) -> None:
         cutter, greeting = Cutter(), self.greeting
@@ -121,7 +127,9 @@ class Broker:
             session.send(frame("CONNECTED", **told))
         elif command == "SUBSCRIBE":
             session.subscriptions[headers["id"]] = headers["destination"]
-            self.latest = session
+            with self._lock:  # what an earlier session wrote before its end may be read after this one subscribed
+                if self.latest is None or self.latest.number < session.number:
+                    self.latest = session
         elif command == "UNSUBSCRIBE":
             session.subscriptions.pop(headers["id"], None)
         if command == "SEND" and self.holds and headers.get("correlation-id") == HELD:
