@@ -87,7 +87,7 @@ def is_settled(connection: StompConnection) -> bool:
 )
 def test_until_it_is_confirmed(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the session ends before the answer, or the broker refuses; before, it was lost. Then no more."""
-    monkeypatch.setattr(strays, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(strays, "FIRST_RETRY_SECONDS", 0.01)
     times = len(broker.answers) + 1
     with connect(broker) as connection:
         broker.give()

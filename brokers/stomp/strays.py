@@ -21,8 +21,11 @@ from brokers.threads.timer import Later
 
 log = logging.getLogger(__name__)
 
-RETRY_SECONDS: Final = 5.0
-"""Seconds after which what the broker refused is sent once more."""
+FIRST_RETRY_SECONDS: Final = 1.0
+"""Seconds after which what the broker refused is sent once more; twice as many each further time."""
+
+LONGEST_RETRY_SECONDS: Final = 300.0
+"""Seconds that are never exceeded there."""
 
 
 @dataclass(slots=True, eq=False)
@@ -35,6 +38,7 @@ class Stray:
         came_by: the session that it was received by.
         is_bound: its queue ends with that session.
         sent_over: the session that it was sent over last; None if it is to be sent again over the same.
+        pause: seconds before that.
     """
 
     headers: Mapping[str, str]
@@ -42,6 +46,7 @@ class Stray:
     came_by: Link
     is_bound: bool
     sent_over: Link | None = None
+    pause: float = 0.0
 
     def __str__(self) -> str:
         return f"message {self.headers.get('message-id')} of {self.headers.get('destination')}"
@@ -126,10 +131,11 @@ class Strays:
                 self._kept.pop(stray, None)
             elif not is_lost and stray.sent_over is link:
                 stray.sent_over = None
+                stray.pause = min(LONGEST_RETRY_SECONDS, 2 * stray.pause or FIRST_RETRY_SECONDS)
             is_kept, is_past = stray in self._kept, self._link is not link
         if is_kept and not is_lost:
-            log.error("%s is not on its queue, and is sent there again in %.0f s: %s", stray, RETRY_SECONDS, error)
-            self._later(RETRY_SECONDS, partial(self._send, stray))
+            log.error("%s is not on its queue, and is sent there again in %.0f s: %s", stray, stray.pause, error)
+            self._later(stray.pause, partial(self._send, stray))
         elif is_kept:
             log.warning("%s may not be on its queue, and is sent there over the next session: %s", stray, error)
             if is_past:
