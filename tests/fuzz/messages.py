@@ -98,5 +98,4 @@ ROW: Final = Row(
     step=BATCH,
     seconds=120.0,
     slack=256 * MIB,
-    growth=256 * MIB,
 )
