@@ -170,16 +170,16 @@ def run(
                     if number // row.step == SETTLED:
                         settled = in_use()
                 _look(row, target, each, outcome)
+                if settled:  # while the target is there, as that may be what holds it
+                    outcome.grown = max(0, in_use() - settled)
             _check_trouble(row, each, trouble)
     finally:
         gc.set_threshold(*before)
     outcome.seconds = time.monotonic() - began
-    if settled:
-        outcome.grown = max(0, in_use() - settled)
-        if outcome.grown > row.growth:
-            raise FailedError(
-                f"{row.name}: what the process holds has grown by {outcome.grown / MIB:.0f} MiB in {cases} cases"
-            )
+    if outcome.grown > row.growth:
+        raise FailedError(
+            f"{row.name}: what the process holds has grown by {outcome.grown / MIB:.0f} MiB in {cases} cases"
+        )
     return outcome
 
 
