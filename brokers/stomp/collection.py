@@ -4,24 +4,21 @@ It finds the message of an ACK by the JMSMessageID, which it reads as its own ar
 AMQP chose the id, as Qpid JMS does (`ID:…:1:1:1-1`), the ACK ends the connection with a NumberFormatException, and so
 does a NACK; an id that only looks like its own is refused. What such a message can do is go back, when its subscription
 ends. So that ends, and a *collection* takes the message: a subscription before all others of the queue, that selects
-what came back with this id, and that is told nothing, as the broker takes for accepted what it writes there.
+what came back with this id, and that is told nothing, as the broker takes for accepted what it writes there. What it
+writes there beside that is put back: see `brokers.stomp.strays`.
 """
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from threading import Lock
 from typing import Final, NamedTuple
 
 from brokers.errors import BrokerError, ConnectionLostError, NoAnswerError
 from brokers.stomp.acknowledge import Arrival
-from brokers.stomp.frames import Headers, sent_again
+from brokers.stomp.frames import Headers
 from brokers.stomp.session import SUBSCRIBE, Link, Route, Settle, pack
-
-log = logging.getLogger(__name__)
 
 PATIENCE: Final = 10.0
 """Seconds that a collection may take: what has not come by then is another consumer's, or expired."""
@@ -56,6 +53,7 @@ class Collection:
         wanted: what to take; all of it goes back when a subscription ends that is ended next.
         submit: runs a function on a thread that may block.
         begin: notes that something is under way, and returns what is to be called at its end.
+        put_back: takes what came beside that, with its headers; without its body where that was passed over.
     """
 
     def __init__(
@@ -66,13 +64,15 @@ class Collection:
         wanted: Sequence[Wanted],
         submit: Callable[[Callable[[], None]], None],
         begin: Callable[[], Callable[[], None]],
+        put_back: Callable[[Mapping[str, str], bytes | None], None],
     ) -> None:
         self._link = link
         self._new_id = new_id
         self._address = address
         self._wanted = list(wanted)
         self._submit = submit
-        self._begin, self._done = begin, begin()
+        self._done = begin()
+        self._put_back = put_back
         self._lock = Lock()
         self._is_leaving = self._has_ended = False
         self.id = new_id("collection")
@@ -117,7 +117,7 @@ class Collection:
         if found is not None:
             found.settle(None)
         else:
-            self._submit(partial(self._send_again, headers, body, self._begin()))
+            self._put_back(headers, body)
         if is_last:
             self._submit(self.leave)
 
@@ -133,25 +133,6 @@ class Collection:
         for each in missing:
             each.settle(uncollected(each.arrival, why))
         self._done()
-
-    # For a thread that may block
-
-    def _send_again(self, headers: Mapping[str, str], body: bytes | None, done: Callable[[], None]) -> None:
-        """Put back what came beside that, as where a sender gives one id to several: the broker has it no more."""
-        message_id, receipt = headers.get("message-id"), self._new_id("receipt")
-
-        def settle(error: BrokerError | None) -> None:
-            if error is not None:
-                log.error("message %s is lost, as it could not be sent to its queue again: %s", message_id, error)
-            done()
-
-        if body is None:
-            settle(BrokerError("its body was not read, as it is too large"))
-            return
-        log.warning("message %s is sent to its queue again: another one of this id was accepted", message_id)
-        version = self._link.dialect.version
-        frame = pack("SEND", sent_again(headers, self._link.dialect) | {"receipt": receipt}, body, version)
-        self._link.request(frame, {receipt: settle})
 
 
 def uncollected(arrival: Arrival, why: BrokerError | str) -> BrokerError:

@@ -26,6 +26,7 @@ from brokers.stomp.dialect import capabilities_of
 from brokers.stomp.frames import Headers, spell, to_frame
 from brokers.stomp.roll import Roll
 from brokers.stomp.session import Link, UnansweredError, pack
+from brokers.stomp.strays import Strays
 from brokers.stomp.temporary import Annexes
 from brokers.stomp.transaction import Names, StompTransaction
 from brokers.stomp.url import Login
@@ -101,7 +102,10 @@ class StompConnection(LastingConnection[Link, StompConsumer]):
         super().__init__(",".join(map(str, logins)), endpoints, timeout, reconnect)
         self._ids = count(1)
         self.names = Names()
-        self._shared = Shared(self.new_id, timeout, self._crew, Releases(), self.later, self.forget, self._enrol)
+        self._strays = Strays(self.new_id, self.later)
+        self._shared = Shared(
+            self.new_id, timeout, self._crew, Releases(), self.later, self.forget, self._enrol, self._strays
+        )
         self._annexes: Annexes | None = None
         self._spare: list[tuple[Link, Destination]] = []  # temporary ones that the broker still has
         self._mark = token_hex(8)  # in the address of each temporary destination of this connection
@@ -242,9 +246,16 @@ class StompConnection(LastingConnection[Link, StompConsumer]):
         link.close(until, lambda: b"".join(consumer.end() for consumer in consumers if consumer.home is None))
         if self._annexes is not None:
             self._annexes.close(until)
+        self._strays.give_up()
+
+    def _be_connected(self, link: Link) -> None:
+        self._strays.go_on(link)
+        super()._be_connected(link)
 
     def _session_ended(self, link: Link) -> None:
         super()._session_ended(link)
+        if self._reconnector is None:
+            self._strays.give_up()
         annexes = self._annexes
         if annexes is not None and annexes.main is link and not self._is_closing:
             annexes.drop()

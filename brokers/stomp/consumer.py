@@ -35,6 +35,7 @@ from brokers.stomp.collection import PATIENCE, Collection, Wanted, groups, uncol
 from brokers.stomp.dialect import Dialect
 from brokers.stomp.frames import Headers, acknowledgement, dead_letter, from_frame, spell, subscribe_headers
 from brokers.stomp.session import SUBSCRIBE, Link, Route, Settle, pack
+from brokers.stomp.strays import Stray, Strays
 from brokers.stomp.temporary import Home
 from brokers.threads.pool import Crew
 from brokers.threads.timer import Later
@@ -226,6 +227,7 @@ class Shared(NamedTuple):
     later: Later
     on_close: Callable[[StompConsumer], None]
     enrol: Callable[[Subscription, Wishes, Callable[[str], None]], None]
+    strays: Strays
 
 
 class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
@@ -584,14 +586,23 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
         frames, rest = self._acceptances.last_frames(before)
         wanted, self._wanted = self._wanted + [Wanted(each, _note_uncollected) for each in rest], []
         receipts: dict[str, Settle] = {}
+        address, put_back = spell(self._source, link.dialect), partial(self._put_back, link)
         for group in groups(wanted):
-            collection = Collection(link, self.new_id, spell(self._source, link.dialect), group, self.call, self.begin)
+            collection = Collection(link, self.new_id, address, group, self.call, self.begin, put_back)
             self._enrol(Subscription(collection.id, link, before.generation, is_live=False))
             subscribe, asked = collection.begin()
             frames += subscribe
             receipts |= asked
             self._shared.later(PATIENCE, collection.leave)
         return frames, receipts
+
+    def _put_back(self, link: Link, headers: Mapping[str, str], body: bytes | None) -> None:
+        """Put back what a collection was given beside what it wanted: the broker has it no more."""
+        if body is None:
+            message_id = headers.get("message-id")
+            log.error("message %s is lost, as it is too large to be read and sent to its queue again", message_id)
+        else:
+            self._shared.strays.keep(Stray(headers, body, link, is_bound=self.is_temporary), self.begin())
 
     def _begin_again(self, before: Subscription) -> tuple[bytes, dict[str, Settle]]:
         """Return the frames that end a subscription and begin another, and who waits for their receipts.

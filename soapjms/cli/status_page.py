@@ -158,6 +158,7 @@ def _end(request: socket.socket) -> None:
 class _Handler(BaseHTTPRequestHandler):
     server_version = "soapjms"
     sys_version = ""
+    default_request_version = "HTTP/1.0"  # else whoever says no version, or a wrong one, is answered without a status
     server: _Server
 
     def do_GET(self) -> None:

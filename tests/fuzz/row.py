@@ -48,7 +48,7 @@ class Row:
         seconds: of processor time that a case may take for each 64 KiB begun.
         ratio: octets of memory that a case may take for each of its own.
         slack: octets of memory that it may take beyond.
-        growth: octets by which the process may grow in a run, from its hundredth case on.
+        growth: octets by which what the process holds may grow in a run, from its hundredth case on.
         thresholds: of the garbage collector; None as they are.
         look_every: cases between two looks at the target.
         expected: what of errors in the log is right, as a pattern; None for nothing.

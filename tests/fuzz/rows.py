@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from fuzz import amqp, bridge, captures, clients, messages, multipart, signatures, smqp, stomp, wsdl
+from fuzz import amqp, bridge, captures, clients, messages, multipart, page, signatures, smqp, stomp, wsdl
 from fuzz.row import Row
 
 ROWS: Final[Mapping[str, Row]] = {
     each.name: each
     for each in (
-        *(module.ROW for module in (messages, signatures, multipart, amqp, smqp, stomp, bridge, captures, wsdl)),
+        *(module.ROW for module in (messages, signatures, multipart, amqp, smqp, stomp, bridge, page, captures, wsdl)),
         clients.AMQP,
         clients.SMQP,
     )

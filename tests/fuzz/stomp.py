@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import count
 from queue import Empty, SimpleQueue
 from random import Random
 from threading import Lock, Thread
@@ -27,15 +28,21 @@ SHORT: Final = 0.1
 
 SERVERS: Final = {"activemq": ("ActiveMQ/6.1.8", "1.2"), "artemis": ("ActiveMQ-Artemis/2.44.0", "1.1")}
 VICTIM: Final = queue("victim")
+HELD: Final = "held"
+"""Correlation id of what is sent by the row: our client also puts back what it was given by mistake."""
 HEAD_ENDS: Final = re.compile(rb"\r?\n\r?\n")
 LENGTH: Final = re.compile(rb"content-length:[ \t]*([0-9]+)[ \t]*")
 
 
 @dataclass(eq=False)
 class Session:
-    """A client that is connected: what it subscribed to, in order, and who waits for which receipt."""
+    """A client that is connected: what it subscribed to, in order, and who waits for which receipt.
+
+    `number` counts those of a broker.
+    """
 
     socket: socket.socket
+    number: int = 0
     subscriptions: dict[str, str] = field(default_factory=dict)
     held: str = ""
     is_over: bool = False
@@ -69,7 +76,7 @@ class Broker:
 
     Attributes:
         greeting: what the next client hears in the place of CONNECTED.
-        holds: the receipt of the next SEND is kept back.
+        holds: the receipt of the next SEND of `HELD` is kept back.
         latest: the session that there is.
     """
 
@@ -78,6 +85,7 @@ class Broker:
         self.greeting: bytes | None = None
         self.holds = False
         self.latest: Session | None = None
+        self._lock = Lock()
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._socket.getsockname()[1]
         Thread(target=self._accept, name="hostile", daemon=True).start()
@@ -90,10 +98,10 @@ class Broker:
 
     def _accept(self) -> None:
         with suppress(OSError):
-            while True:
+            for number in count(1):
                 client, _ = self._socket.accept()
                 client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                Thread(target=self._serve, args=(Session(client),), name="hostile", daemon=True).start()
+                Thread(target=self._serve, args=(Session(client, number),), name="hostile", daemon=True).start()
 
     def _serve(self, session: Session) -> None:
         cutter, greeting = Cutter(), self.greeting
@@ -119,10 +127,12 @@ class Broker:
             session.send(frame("CONNECTED", **told))
         elif command == "SUBSCRIBE":
             session.subscriptions[headers["id"]] = headers["destination"]
-            self.latest = session
+            with self._lock:  # what an earlier session wrote before its end may be read after this one subscribed
+                if self.latest is None or self.latest.number < session.number:
+                    self.latest = session
         elif command == "UNSUBSCRIBE":
             session.subscriptions.pop(headers["id"], None)
-        if command == "SEND" and self.holds:
+        if command == "SEND" and self.holds and headers.get("correlation-id") == HELD:
             session.held = headers.get("receipt", "")
         elif "receipt" in headers:
             session.send(frame("RECEIPT", receipt_id=headers["receipt"]))
@@ -346,7 +356,13 @@ class Client:
 
     def _send(self) -> Any:
         return self._connection.send(
-            Message(message_type=MessageType.TEXT, body="x", destination=VICTIM, delivery_mode=DeliveryMode.PERSISTENT)
+            Message(
+                message_type=MessageType.TEXT,
+                body="x",
+                destination=VICTIM,
+                delivery_mode=DeliveryMode.PERSISTENT,
+                correlation_id=HELD,
+            )
         )
 
     def hear(self, octets: bytes, *, holds: bool, cut: int) -> str:

@@ -450,4 +450,14 @@ def test_who_does_not_read_does_not_block_the_page() -> None:
         assert all(len(until_end(line)) < 16 * MIB for line in lines)
 
 
+@pytest.mark.parametrize(
+    ("line", "status"), [(b"GET /live", 200), (b"GET /live HTTP/1.x", 400), (b"GET", 400), (b"POST /live", 400)]
+)
+def test_each_answer_of_the_page_has_a_status(line: bytes, status: int) -> None:
+    """Also where the request has no version, or a wrong one."""
+    with page(live=b"well") as told, line_to(told.port) as client:
+        client.sendall(line + b"\r\nHost: a\r\n\r\n")
+        assert until_end(client).startswith(b"HTTP/1.0 %d " % status)
+
+
 # The room itself

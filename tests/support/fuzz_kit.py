@@ -1,6 +1,6 @@
 """Mutated messages, and the way each takes through everything that reads messages.
 
-Hypothesis draws; `drive` asserts. `test_fuzz.py` runs some hundreds, `make fuzz` 100,000 (`fuzz/messages.py`).
+Hypothesis draws; `drive` asserts. `test_fuzz.py` runs some hundreds, `make fuzz` thousands (`fuzz/messages.py`).
 """
 
 from __future__ import annotations

@@ -80,6 +80,7 @@ class Proxy:
         self._forwarding = {way: Event() for way in BOTH}
         self._delays = dict.fromkeys(BOTH, 0.0)
         self.octets = dict.fromkeys(BOTH, 0)  # that were forwarded
+        self._cut_before = b""
         self.speak()
         self._stack = ExitStack()
         self.port = self._stack.enter_context(nobody())
@@ -124,6 +125,10 @@ class Proxy:
             links, self._links = self._links, set()
         for each in links:
             each.cut()
+
+    def cut_before(self, octets: bytes) -> None:
+        """Reset all connections instead of forwarding a piece to the broker that holds these octets; once."""
+        self._cut_before = octets
 
     def leave(self) -> None:
         """Be away: reset all connections and refuse new ones."""
@@ -187,6 +192,10 @@ class Proxy:
             while data := source.recv(65536):
                 time.sleep(self._delays[way])
                 self._forwarding[way].wait()
+                if way is Way.UP and self._cut_before and self._cut_before in data:
+                    self._cut_before = b""
+                    self.cut()
+                    break
                 if way not in link.ended:
                     target.sendall(data)
                     self.octets[way] += len(data)

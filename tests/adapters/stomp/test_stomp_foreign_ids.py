@@ -277,6 +277,21 @@ class TestQueues(Fixtures):
         consumer.close()
         assert_empty(connection, name)
 
+    def test_session_ends_before_the_other_one_is_back(self, proxy: Proxy, activemq: RealBroker, name: str) -> None:
+        """It was taken beside the one that is accepted, and is sent to its queue over the next session."""
+        held = Inbox()
+        with connect(proxy.stomp_url) as connection:
+            connection.consume(queue(name), held, prefetch=2)
+            send_with_ids(activemq, queue(name), ["1", "1"], creation_time=1e9)
+            first, second = held.next(), held.next()
+            assert (first.message.body, second.message.body) == ("0", "1")
+            transaction = connection.begin()
+            transaction.accept(first)
+            proxy.cut_before(b"SEND\n")
+            transaction.commit().result(PATIENCE)
+            assert held.next().message.body == "1"
+            assert connection.generation == 2
+
     def test_one_id_for_all(self, connection: StompConnection, activemq: RealBroker, name: str) -> None:
         """Senders may number their messages, or give all the same id: each is handed on, and taken once."""
         inbox = accepting()

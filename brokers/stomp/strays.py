@@ -1,0 +1,151 @@
+"""Messages that were taken from their queue by mistake, until the broker confirms that they are there again.
+
+A collection may be given more messages than it wants: others of the same id and time, see `brokers.stomp.collection`.
+The broker forgets those when it writes them, so the copy here is the only one. It is sent to its queue with a receipt,
+over one session after the other.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from threading import Lock
+from typing import Final
+
+from brokers.errors import BrokerError, ConnectionLostError
+from brokers.stomp.frames import sent_again
+from brokers.stomp.session import Link, pack
+from brokers.threads.timer import Later
+
+log = logging.getLogger(__name__)
+
+FIRST_RETRY_SECONDS: Final = 1.0
+"""Seconds after which what the broker refused is sent once more; twice as many each further time."""
+
+LONGEST_RETRY_SECONDS: Final = 300.0
+"""Seconds that are never exceeded there."""
+
+
+@dataclass(slots=True, eq=False)
+class Stray:
+    """A message that is on no queue.
+
+    Attributes:
+        headers: of the MESSAGE frame.
+        body: of the message.
+        came_by: the session that it was received by.
+        is_bound: its queue ends with that session.
+        sent_over: the session that it was sent over last; None if it is to be sent again over the same.
+        pause: seconds before that.
+    """
+
+    headers: Mapping[str, str]
+    body: bytes
+    came_by: Link
+    is_bound: bool
+    sent_over: Link | None = None
+    pause: float = 0.0
+
+    def __str__(self) -> str:
+        return f"message {self.headers.get('message-id')} of {self.headers.get('destination')}"
+
+
+class Strays:
+    """The strays of a connection. Thread-safe.
+
+    Args:
+        new_id: makes identifiers that are used for nothing else.
+        later: runs a function after some seconds, where it may block.
+    """
+
+    def __init__(self, new_id: Callable[[str], str], later: Later) -> None:
+        self._new_id = new_id
+        self._later = later
+        self._lock = Lock()
+        self._kept: dict[Stray, None] = {}
+        self._link: Link | None = None
+        self._is_over = False
+
+    def keep(self, stray: Stray, done: Callable[[], None]) -> None:
+        """Keep a message until it is on its queue again, and send it there soon. Does not block.
+
+        Args:
+            stray: the message.
+            done: called once the first session that it is sent over has answered, or ended.
+        """
+        log.warning("%s is sent to its queue again: another one of this id was accepted", stray)
+        with self._lock:
+            is_over = self._is_over
+            if not is_over:
+                self._kept[stray] = None
+        if is_over:
+            _lose(stray)
+            done()
+        else:
+            self._later(0.0, partial(self._send, stray, done))
+
+    def go_on(self, link: Link) -> None:
+        """Send what is kept over another session."""
+        with self._lock:
+            self._link = link
+            kept = list(self._kept)
+        for each in kept:
+            self._send(each)
+
+    def give_up(self) -> None:
+        """Log what is not known to be on its queue: there is no further session."""
+        with self._lock:
+            self._is_over = True
+            kept, self._kept = self._kept, {}
+        for each in kept:
+            _lose(each)
+
+    def _send(self, stray: Stray, done: Callable[[], None] = lambda: None) -> None:
+        """Send a stray, once over each session; only to a broker that spells it as the one that it came from."""
+        with self._lock:
+            link = stray.came_by if stray.is_bound else self._link
+            is_due = stray in self._kept and stray.sent_over is not link
+            if link is None or not is_due or link.dialect is not stray.came_by.dialect:
+                link = None
+            else:
+                stray.sent_over = link
+        if link is None:
+            done()
+            return
+        receipt = self._new_id("receipt")
+        try:
+            headers = sent_again(stray.headers, link.dialect) | {"receipt": receipt}
+            frame = pack("SEND", headers, stray.body, link.dialect.version)
+        except (MemoryError, ValueError) as error:
+            self._settle(stray, link, done, BrokerError(f"it cannot be written: {error!r}"))
+        else:
+            link.request(frame, {receipt: partial(self._settle, stray, link, done)})
+
+    def _settle(self, stray: Stray, link: Link, done: Callable[[], None], error: BrokerError | None) -> None:
+        """Note what became of sending it. For the thread that reads."""
+        is_lost = isinstance(error, ConnectionLostError)
+        with self._lock:
+            if error is None or (is_lost and stray.is_bound):
+                self._kept.pop(stray, None)
+            elif not is_lost and stray.sent_over is link:
+                stray.sent_over = None
+                stray.pause = min(LONGEST_RETRY_SECONDS, 2 * stray.pause or FIRST_RETRY_SECONDS)
+            is_kept, is_past = stray in self._kept, self._link is not link
+        if is_kept and not is_lost:
+            log.error("%s is not on its queue, and is sent there again in %.0f s: %s", stray, stray.pause, error)
+            self._later(stray.pause, partial(self._send, stray))
+        elif is_kept:
+            log.warning("%s may not be on its queue, and is sent there over the next session: %s", stray, error)
+            if is_past:
+                self._later(0.0, partial(self._send, stray))
+        done()
+
+
+def _lose(stray: Stray) -> None:
+    log.error(
+        "%s may be lost: it was taken from its queue beside another one of its id, and the connection ended before the "
+        "broker confirmed that it is there again",
+        stray,
+    )
