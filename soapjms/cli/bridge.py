@@ -21,9 +21,8 @@ from soapjms.bridge.wsdl import port_of
 from soapjms.cli.commands import SECONDS, Range
 from soapjms.cli.configuration import is_debug
 from soapjms.cli.connection import CONNECTION_OPTION, opened, read_names
-from soapjms.cli.runner import BEAT, FAILED, PING_TIMEOUT, ending, log_to_terminal
-from soapjms.cli.serve import serve_until_told, serving_options
-from soapjms.cli.status_page import Board, Page, health_answers
+from soapjms.cli.serve import log_to_terminal, serve_until_told, serving_options
+from soapjms.cli.status import FAILED
 from soapjms.cli.terminal import ANNOUNCED_OPTION, announce
 from soapjms.cli.wsdl import refusing, settings
 from soapjms.client.client import DEFAULT_TIMEOUT
@@ -31,6 +30,8 @@ from soapjms.observing import Health
 from soapjms.protocol.errors import InvalidWsdlError, PingFailedError, UsageError
 from soapjms.protocol.names import PROFILES
 from soapjms.protocol.wsdl import Port
+from soapjms.serving.runner import HEALTH_SECONDS, PING_TIMEOUT, ending
+from soapjms.serving.status_page import Board, StatusPage, health_answers
 from soapjms.wsdl import read_wsdl
 
 OURS: Final = 0
@@ -149,14 +150,14 @@ def http_command(
         stack.callback(listener.stop)
         if health is not None:
             with refusing():
-                page = stack.enter_context(Page(health, health_answers(board)))
-            said = {"telling": "health", "port": page.port, "paths": ["/live", "/ready"]} if as_json else None
-            announce(f"health at port {page.port}: /live, /ready", said)
+                page = stack.enter_context(StatusPage(health, health_answers(board)))
+            members = {"telling": "health", "port": page.port, "paths": ["/live", "/ready"]}
+            announce(f"health at port {page.port}: /live, /ready", members, as_json=as_json)
         stack.enter_context(ending(stop))
         listener.start()
         for path, client in bridge.clients.items():
             url, uri = f"{listener.url}{path}", client.endpoint.request_uri
-            announce(f"bridging {url} to {uri}", {"bridging": url, "to": uri} if as_json else None)
+            announce(f"bridging {url} to {uri}", {"bridging": url, "to": uri}, as_json=as_json)
         is_well = _watch(open_connection, bridge, listener, board, stop)
         is_finished = listener.stop()
     sys.exit(0 if is_well and is_finished else FAILED)
@@ -211,7 +212,7 @@ def _watch(connection: Connection, bridge: HttpBridge, listener: Listener, board
         if not live:
             click.echo("Error: the bridge cannot go on: its connection or its listener has ended", err=True)
             return False
-        stop.wait(BEAT)
+        stop.wait(HEALTH_SECONDS)
     return True
 
 

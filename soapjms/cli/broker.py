@@ -29,9 +29,9 @@ from brokers.smqp.server import Options, Server
 from brokers.smqp.server.setup import Setup, SetupError
 from brokers.url import bracketed
 from soapjms.cli.commands import SECONDS
-from soapjms.cli.runner import ending
 from soapjms.cli.status import USAGE
 from soapjms.cli.terminal import ANNOUNCED_OPTION, announce
+from soapjms.serving.runner import ending
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -422,7 +422,7 @@ def _tls(needing: list[str], cert: Path | None, key: Path | None) -> ssl.SSLCont
 
 def _tell(name: str, as_json: bool, scheme: str, host: str, port: int) -> None:
     url = f"{scheme}://{bracketed(host)}:{port}"
-    announce(f"{name} listens at {url}", {"broker": name, "listening": url} if as_json else None)
+    announce(f"{name} listens at {url}", {"broker": name, "listening": url}, as_json=as_json)
 
 
 def _prepare(server: Server, wanted: Setup, *, jms: bool) -> None:

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
 
 from brokers.connection import Connection
-from brokers.errors import BrokerError
 from brokers.naming import Names
-from brokers.schemes import connect
 from soapjms.cli.commands import SECONDS
 from soapjms.cli.wsdl import ALLOW_OPTION
 from soapjms.client.client import DEFAULT_TIMEOUT
-from soapjms.destinations import connect_uri
-from soapjms.protocol.errors import UsageError
+from soapjms.destinations import connect_uri, connect_url
 from soapjms.protocol.wsdl import Port
 from soapjms.wsdl import read_wsdl
 
@@ -68,9 +64,7 @@ def read_names(path: str | None) -> Names | None:
     Raises:
         OSError, NamingError: it cannot be read.
     """
-    if path is None:
-        return None
-    return Names.from_toml(path) if Path(path).suffix == ".toml" else Names.from_properties(path)
+    return None if path is None else Names.from_file(path)
 
 
 def opened(
@@ -83,19 +77,9 @@ def opened(
         UsageError, BrokerError: the URL cannot be read; nobody answers there. No message repeats a password.
     """
     if url is not None:
-        return open_url(url, timeout)
+        return connect_url(url, timeout)
     if names is None:
         raise click.UsageError(
             "give --connection, such as stomp://USER:PASSWORD@HOST:61613, or set SOAPJMS_CONNECTION; or --names"
         )
     return connect_uri(place, names, properties=properties, timeout=timeout)
-
-
-def open_url(url: str, timeout: float) -> Connection:
-    """Connect to the broker at a URL, as `opened` does."""
-    try:
-        return connect(url, timeout=timeout)
-    except BrokerError:
-        raise
-    except ValueError as error:
-        raise UsageError(str(error)) from error

@@ -26,7 +26,8 @@ from brokers.embedded import Broker
 from soapjms import Dispatcher
 from soapjms.bridge.pace import PIECE
 from soapjms.bridge.strict_http import MAX_HEAD
-from soapjms.cli.status_page import AT_A_TIME, Page, Told
+from soapjms.serving import HttpResponse, StatusPage
+from soapjms.serving.status_page import AT_A_TIME
 
 URI: Final = "jms:queue:greeter"
 MIB: Final = 1 << 20
@@ -398,10 +399,10 @@ def test_what_is_right_goes_through(connection: Connection) -> None:
 
 
 @contextmanager
-def page(**answers: bytes) -> Iterator[Page]:
+def page(**answers: bytes) -> Iterator[StatusPage]:
     """Have a page."""
-    told = {f"/{name}": (lambda body=body: Told("text/plain", body)) for name, body in answers.items()}
-    with Page("127.0.0.1:0", told) as made:
+    told = {f"/{name}": (lambda body=body: HttpResponse("text/plain", body)) for name, body in answers.items()}
+    with StatusPage("127.0.0.1:0", told) as made:
         yield made
 
 

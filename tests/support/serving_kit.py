@@ -73,7 +73,10 @@ def port_of(served: Served) -> int:
 COMMAND: Final = ("-m", "soapjms.cli")
 
 STALE: Final = 4.0
-IMPATIENT: Final = ("-c", f"from soapjms.cli import main, status_page; status_page.STALE = {STALE}; main()")
+IMPATIENT: Final = (
+    "-c",
+    f"from soapjms.cli import main; from soapjms.serving import status_page; status_page.STALE = {STALE}; main()",
+)
 """The same command, to which a process counts as hung after so few seconds."""
 
 

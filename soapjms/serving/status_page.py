@@ -24,7 +24,7 @@ from tempfile import TemporaryDirectory
 from threading import Lock
 from time import monotonic, sleep
 from types import ModuleType
-from typing import Any, Final, NamedTuple, Protocol, Self, TypeAlias
+from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 from brokers.listeners.descriptors import OUT_OF_FILES, bounded
 from brokers.listeners.room import Held, Room
@@ -48,18 +48,24 @@ REQUEST_TIMEOUT: Final = 2.0
 """Seconds for the whole of a request, and for the whole of its answer to be taken."""
 
 
-class Told(NamedTuple):
-    """What is told at a path."""
+class HttpResponse(NamedTuple):
+    """What a status page answers at a path.
+
+    Attributes:
+        content_type: of the body.
+        body: the octets themselves.
+        status: 200 unless it says another.
+    """
 
     content_type: str
     body: bytes
     status: HTTPStatus = HTTPStatus.OK
 
 
-Answer: TypeAlias = Callable[[], Told]
+Answer: TypeAlias = Callable[[], HttpResponse]
 
 
-class Page:
+class StatusPage:
     """Listens for HTTP. Usable in a `with` statement.
 
     Args:
@@ -195,31 +201,38 @@ DIRECTORY: Final = "PROMETHEUS_MULTIPROC_DIR"
 """The variable that tells prometheus-client, when it is imported, to keep its numbers in files for all processes."""
 
 
-class Measuring(Protocol):
-    """What is measured, in all processes."""
+class MetricsSource(NamedTuple):
+    """What is measured in all processes.
 
-    def tell(self) -> Told:
-        """Return what Prometheus reads."""
+    Attributes:
+        tell: returns what Prometheus reads.
+        forget: takes note that the process of an id has ended.
+    """
 
-    def forget(self, pid: int) -> None:
-        """Take note that a process has ended."""
+    tell: Answer
+    forget: Callable[[int], None]
 
 
 @contextmanager
-def measuring(processes: int) -> Iterator[Measuring]:
+def measuring(processes: int) -> Iterator[MetricsSource]:
     """Have processes measure that are started meanwhile, or this one if there is but one.
 
     Raises:
         UsageError: the library is not installed.
     """
     if processes == 1:
-        yield _OfThisProcess()
+        prometheus = library("soapjms.prometheus")
+        yield MetricsSource(lambda: HttpResponse(*prometheus.exposition()), lambda pid: None)
         return
     with TemporaryDirectory(prefix="soapjms-metrics-") as directory:
         before = os.environ.get(DIRECTORY)
         os.environ[DIRECTORY] = directory
         try:
-            yield _OfProcesses(directory)
+            prometheus = library("soapjms.prometheus")
+            yield MetricsSource(
+                lambda: HttpResponse(*prometheus.exposition_of(directory)),
+                lambda pid: prometheus.forget(pid, directory),
+            )
         finally:
             if before is None:
                 del os.environ[DIRECTORY]
@@ -227,8 +240,8 @@ def measuring(processes: int) -> Iterator[Measuring]:
                 os.environ[DIRECTORY] = before
 
 
-def library(module: str = "soapjms.prometheus") -> ModuleType:
-    """Import a module of ours that needs an extra. The library of this one looks at the variable then.
+def library(module: str) -> ModuleType:
+    """Import a module of ours that needs an extra. That of Prometheus looks at the variable then.
 
     Raises:
         UsageError: the extra is not installed.
@@ -237,29 +250,6 @@ def library(module: str = "soapjms.prometheus") -> ModuleType:
         return import_module(module)
     except ImportError as error:
         raise UsageError(str(error)) from None
-
-
-class _OfThisProcess:
-    def __init__(self) -> None:
-        self._library = library()
-
-    def tell(self) -> Told:
-        return Told(*self._library.exposition())
-
-    def forget(self, pid: int) -> None:
-        """Nothing: this process ends with what it measured."""
-
-
-class _OfProcesses:
-    def __init__(self, directory: str) -> None:
-        self._library = library()
-        self._directory = directory
-
-    def tell(self) -> Told:
-        return Told(*self._library.exposition_of(self._directory))
-
-    def forget(self, pid: int) -> None:
-        self._library.forget(pid, self._directory)
 
 
 STALE: Final = 15.0
@@ -354,7 +344,7 @@ def health_answers(board: Board) -> Mapping[str, Answer]:
     return {f"/{what}": partial(_tell, board, what) for what in ("live", "ready")}
 
 
-def _tell(board: Board, what: str) -> Told:
+def _tell(board: Board, what: str) -> HttpResponse:
     members = board.members()
     status = HTTPStatus.OK if members[what] else HTTPStatus.SERVICE_UNAVAILABLE
-    return Told("application/json", json.dumps(members).encode(), status)
+    return HttpResponse("application/json", json.dumps(members).encode(), status)
