@@ -18,13 +18,13 @@ from soapjms.bridge.http import MAX_BODY, MAX_CALLS, HttpBridge
 from soapjms.bridge.listener import MAX_CONNECTIONS, Listener
 from soapjms.bridge.pace import MAX_HELD
 from soapjms.bridge.wsdl import port_of
-from soapjms.cli.commands import SECONDS, Range
+from soapjms.cli.commands import AT_LEAST_ONE, SECONDS, Range
 from soapjms.cli.configuration import is_debug
-from soapjms.cli.connection import CONNECTION_OPTION, opened, read_names
+from soapjms.cli.connection import CONNECTION_OPTION, NAMES_OPTION, SET_OPTION, opened, read_names
 from soapjms.cli.serve import log_to_terminal, serve_until_told, serving_options
 from soapjms.cli.status import FAILED
 from soapjms.cli.terminal import ANNOUNCED_OPTION, announce
-from soapjms.cli.wsdl import refusing, settings
+from soapjms.cli.wsdl import refusing
 from soapjms.client.client import DEFAULT_TIMEOUT
 from soapjms.observing import Health
 from soapjms.protocol.errors import InvalidWsdlError, PingFailedError, UsageError
@@ -70,34 +70,31 @@ def _by_path(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
     help="Its WSDL, told at ?wsdl; says what is one-way, and without --to where the service is; repeatable.",
 )  # fmt: skip
 @CONNECTION_OPTION
-@click.option("--names", metavar="FILE", help="JNDI names: jndi.properties, or a .toml file.")
+@NAMES_OPTION
 @click.option(
     "--timeout", type=SECONDS, default=DEFAULT_TIMEOUT, show_default=True,
     metavar="SECONDS", help="How long a call may take.",
 )  # fmt: skip
 @click.option("--one-way", multiple=True, metavar="ACTION|ELEMENT", help="What nobody answers; repeatable.")
-@click.option(
-    "--set", "properties", multiple=True, callback=settings, metavar="NAME=VALUE",
-    help="A binding property: it wins over URI and WSDL; repeatable.",
-)  # fmt: skip
+@SET_OPTION
 @click.option(
     "--profile", type=click.Choice(sorted(PROFILES)), help="Edition of the specification.  [default: the WSDL's]"
 )
 @click.option(
-    "--max-body", type=click.IntRange(min=1), default=MAX_BODY, show_default=True, metavar="OCTETS",
+    "--max-body", type=AT_LEAST_ONE, default=MAX_BODY, show_default=True, metavar="OCTETS",
     help="Size of a request.",
 )  # fmt: skip
-@click.option("--max-calls", type=click.IntRange(min=1), default=MAX_CALLS, show_default=True, help="Calls at a time.")
+@click.option("--max-calls", type=AT_LEAST_ONE, default=MAX_CALLS, show_default=True, help="Calls at a time.")
 @click.option(
     "--open", "is_open", is_flag=True,
     help="Listen also where other machines come to: everybody there may call, as nobody is asked for a login.",
 )  # fmt: skip
 @click.option(
-    "--max-connections", type=click.IntRange(min=1), default=MAX_CONNECTIONS, show_default=True,
+    "--max-connections", type=AT_LEAST_ONE, default=MAX_CONNECTIONS, show_default=True,
     help="Connections at a time, half of them from one address.",
 )  # fmt: skip
 @click.option(
-    "--max-held", type=click.IntRange(min=1), default=MAX_HELD, show_default=True, metavar="OCTETS",
+    "--max-held", type=AT_LEAST_ONE, default=MAX_HELD, show_default=True, metavar="OCTETS",
     help="Of requests that are not whole yet, and of answers not taken yet; half of them for one address.",
 )  # fmt: skip
 @click.option("--public-url", metavar="URL", help="How clients reach it, for the WSDL.  [default: by their Host]")

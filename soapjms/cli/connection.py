@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar
+from collections.abc import Mapping
+from typing import Any, Final
 
 import click
 
 from brokers.connection import Connection
 from brokers.naming import Names
-from soapjms.cli.commands import SECONDS
-from soapjms.cli.wsdl import ALLOW_OPTION
+from soapjms.cli.commands import SECONDS, F, grouped
+from soapjms.cli.wsdl import ALLOW_OPTION, settings
 from soapjms.client.client import DEFAULT_TIMEOUT
 from soapjms.destinations import connect_uri, connect_url
 from soapjms.protocol.wsdl import Port
 from soapjms.wsdl import read_wsdl
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 CONNECTION_OPTION: Final = click.option(
     "--connection", metavar="URL", help="URL of the broker. With a password, better in SOAPJMS_CONNECTION."
@@ -26,19 +24,22 @@ TIMEOUT_OPTION: Final = click.option(
     metavar="SECONDS", help="How long to wait for the connection, and for an answer.",
 )  # fmt: skip
 
+NAMES_OPTION: Final = click.option("--names", metavar="FILE", help="JNDI names: jndi.properties, or a .toml file.")
+SET_OPTION: Final = click.option(
+    "--set", "properties", multiple=True, callback=settings, metavar="NAME=VALUE",
+    help="A binding property: it wins over URI and WSDL; repeatable.",
+)  # fmt: skip
+
 
 def place_options(function: F, default_port: str = "the only SOAP/JMS port") -> F:
     """Add the options that say where a service is; `place_of` and `read_names` take them."""
-    options = (
+    return grouped(
         click.option("--uri", metavar="URI", help="Where the service is: a jms: URI."),
         click.option("--wsdl", metavar="FILE", help="Or a WSDL that says it."),
         click.option("--port", metavar="PORT", help=f"Port of the WSDL, or SERVICE/PORT.  [default: {default_port}]"),
         ALLOW_OPTION,
-        click.option("--names", metavar="FILE", help="JNDI names: jndi.properties, or a .toml file."),
-    )
-    for each in reversed(options):
-        function = each(function)
-    return function
+        NAMES_OPTION,
+    )(function)
 
 
 def place_of(uri: str | None, wsdl: str | None, port: str | None, allow: tuple[str, ...] = ()) -> str | Port:

@@ -7,12 +7,12 @@ import sys
 from collections.abc import Callable
 from copy import copy
 from functools import partial
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, NoReturn
 
 import click
 
 from brokers.errors import BrokerError
-from soapjms.cli.commands import Range
+from soapjms.cli.commands import AT_LEAST_ONE, F, Range, grouped
 from soapjms.cli.configuration import OUR_LOGS, is_debug, show_debug
 from soapjms.cli.status import FAILED, USAGE
 from soapjms.cli.terminal import ANNOUNCED_OPTION, announce
@@ -24,10 +24,6 @@ from soapjms.serving.runner import ServeOptions, in_one_line
 from soapjms.serving.status_page import START_TIMEOUT
 from soapjms.serving.supervisor import serve
 
-AT_LEAST_ONE: Final = click.IntRange(min=1)
-
-F = TypeVar("F", bound=Callable[..., Any])
-
 
 def _option(name: str, text: str, variable: str = "", **rest: Any) -> Callable[[F], F]:
     """Make an option that an environment variable may give too: SOAPJMS_ and its name, unless it says another."""
@@ -35,7 +31,7 @@ def _option(name: str, text: str, variable: str = "", **rest: Any) -> Callable[[
     return click.option(name, help=text, envvar=variable, show_envvar=True, **rest)
 
 
-SERVE_OPTIONS: Final = (
+serving_options: Final = grouped(
     _option(
         "--connection", "URL of the broker. With a password, better in the environment.", required=True, metavar="URL"
     ),
@@ -132,14 +128,7 @@ SERVE_OPTIONS: Final = (
     ),
     ANNOUNCED_OPTION,
 )
-"""What says how something is served; `serving_options` gives them to a command."""
-
-
-def serving_options(function: F) -> F:
-    """Add them; `serve_until_told` takes them."""
-    for each in reversed(SERVE_OPTIONS):
-        function = each(function)
-    return function
+"""What says how something is served; `serve_until_told` takes them."""
 
 
 @click.command("serve")
