@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any, Final
@@ -22,7 +23,7 @@ from soapjms.cli.commands import AT_LEAST_ONE, SECONDS, Range
 from soapjms.cli.configuration import is_debug
 from soapjms.cli.connection import CONNECTION_OPTION, NAMES_OPTION, SET_OPTION, opened, read_names
 from soapjms.cli.serve import log_to_terminal, serve_until_told, serving_options
-from soapjms.cli.status import FAILED
+from soapjms.cli.status import FAILED_STATUS
 from soapjms.cli.terminal import ANNOUNCED_OPTION, announce
 from soapjms.cli.wsdl import refusing
 from soapjms.client.client import DEFAULT_TIMEOUT
@@ -30,7 +31,7 @@ from soapjms.observing import Health
 from soapjms.protocol.errors import InvalidWsdlError, PingFailedError, UsageError
 from soapjms.protocol.names import PROFILES
 from soapjms.protocol.wsdl import Port
-from soapjms.serving.runner import HEALTH_SECONDS, PING_TIMEOUT, ending
+from soapjms.serving.runner import PING_TIMEOUT, ending, watch
 from soapjms.serving.status_page import Board, StatusPage, health_answers
 from soapjms.wsdl import read_wsdl
 
@@ -155,9 +156,11 @@ def http_command(
         for path, client in bridge.clients.items():
             url, uri = f"{listener.url}{path}", client.endpoint.request_uri
             announce(f"bridging {url} to {uri}", {"bridging": url, "to": uri}, as_json=as_json)
-        is_well = _watch(open_connection, bridge, listener, board, stop)
+        dead = watch(partial(_health, open_connection, bridge, listener), stop, partial(board.note, OURS))
+        if dead is not None:
+            click.echo("Error: the bridge cannot go on: its connection or its listener has ended", err=True)
         is_finished = listener.stop()
-    sys.exit(0 if is_well and is_finished else FAILED)
+    sys.exit(0 if dead is None and is_finished else FAILED_STATUS)
 
 
 def _behind(to: Mapping[str, str], wsdl: Mapping[str, str]) -> dict[str, Behind]:
@@ -195,22 +198,15 @@ def _port(wsdl: str | Path, name: str | None) -> Port:
         raise UsageError(f"{wsdl}: {error}; --wsdl {wsdl}#PORT says which") from error
 
 
-def _watch(connection: Connection, bridge: HttpBridge, listener: Listener, board: Board, stop: Event) -> bool:
-    """Report how the bridge is until `stop` is set; False if it cannot go on."""
-    client = next(iter(bridge.clients.values()))
-    while not stop.is_set():
-        live = listener.is_running and connection.state is not ConnectionState.CLOSED
-        problem, seconds = "", None
-        try:
-            seconds = client.ping(PING_TIMEOUT) if live else None
-        except (PingFailedError, UsageError) as error:
-            problem = f"{error}"
-        board.note(OURS, Health(live, live and not problem, problem, bridge.under_way, seconds))
-        if not live:
-            click.echo("Error: the bridge cannot go on: its connection or its listener has ended", err=True)
-            return False
-        stop.wait(HEALTH_SECONDS)
-    return True
+def _health(connection: Connection, bridge: HttpBridge, listener: Listener) -> Health:
+    """Look at how the bridge is; it lives as long as both of its sides do."""
+    live = listener.is_running and connection.state is not ConnectionState.CLOSED
+    problem, seconds = "", None
+    try:
+        seconds = next(iter(bridge.clients.values())).ping(PING_TIMEOUT) if live else None
+    except (PingFailedError, UsageError) as error:
+        problem = f"{error}"
+    return Health(live, live and not problem, problem, bridge.under_way, seconds)
 
 
 # WSGI behind

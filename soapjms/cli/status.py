@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-FAILED: Final = 1
+FAILED_STATUS: Final = 1
 """Of a command that serves: something failed, or was left undone."""
 
 USAGE: Final = 2

@@ -4,8 +4,8 @@
 terminal belong in `soapjms.cli`, answering a request in `soapjms.service`.
 """
 
-from soapjms.serving.runner import ServeOptions
-from soapjms.serving.status_page import Board, HttpResponse, StatusPage, health_answers
+from soapjms.serving.runner import ServeOptions, watch
+from soapjms.serving.status_page import Board, StatusPage, StatusResponse, health_answers
 from soapjms.serving.supervisor import serve
 
-__all__ = ["Board", "HttpResponse", "ServeOptions", "StatusPage", "health_answers", "serve"]
+__all__ = ["Board", "ServeOptions", "StatusPage", "StatusResponse", "health_answers", "serve", "watch"]

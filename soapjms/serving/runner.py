@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
@@ -94,14 +95,14 @@ NOT_THE_USERS: Final = (
 )
 """How the names of files begin that a user did not write."""
 
-HEALTH_SECONDS: Final = 1.0
-"""Seconds between two looks at how the dispatcher is."""
+REPORT_SECONDS: Final = 1.0
+"""Seconds between two looks at how something is."""
 
 PING_TIMEOUT: Final = 2.0
 LEAVE_TIMEOUT: Final = 1.0
 
 Report: TypeAlias = Callable[[Health], None]
-"""Is told how the dispatcher is, once a second."""
+"""Is told how something is, once a second."""
 
 Announce: TypeAlias = Callable[[str, Mapping[str, Any]], None]
 """Is told what can be reached now, and where: in words, and the same for programs."""
@@ -217,12 +218,14 @@ def _run(options: ServeOptions, stop: Event, report: Report, announce: Announce)
         ).start()
         where, broker, pid = f"{dispatcher.destination}", connection.capabilities.broker, os.getpid()
         announce(f"serving {where} at {broker}, process {pid}", {"serving": where, "broker": broker, "process": pid})
-        is_well = _watch(dispatcher, stop, report)
+        dead = watch(partial(dispatcher.health, PING_TIMEOUT), stop, report)
+        if dead is not None:
+            log.error("nothing can be served any more: %s", dead.problem)
         is_finished = dispatcher.close(options.grace)
     if not is_finished:
         log.error("not all was finished within %g s; the broker delivers the rest again", options.grace)
     log.info("served: %s", ", ".join(f"{count} {what}" for what, count in sorted(dispatcher.counts.items())) or "none")
-    return is_well and is_finished
+    return dead is None and is_finished
 
 
 def _service(options: ServeOptions) -> Operations:
@@ -247,19 +250,24 @@ def _observers(options: ServeOptions) -> list[Observer]:
     return found
 
 
-def _watch(dispatcher: Dispatcher, stop: Event, report: Report) -> bool:
-    """Report how the dispatcher is until `stop` is set; False if it ended before."""
+def watch(look: Callable[[], Health], stop: Event, report: Report) -> Health | None:
+    """Report how something is, once a second until `stop` is set; return what was found if it lives no more.
+
+    Args:
+        look: finds out how it is, as `Dispatcher.health` does.
+        stop: ends it when it is set.
+        report: is told what was found.
+    """
     while not stop.is_set():
         try:
-            health = dispatcher.health(PING_TIMEOUT)
+            health = look()
             report(health)
             if not health.live:
-                log.error("nothing can be served any more: %s", health.problem)
-                return False
-            stop.wait(HEALTH_SECONDS)
+                return health
+            stop.wait(REPORT_SECONDS)
         except MemoryError:  # nothing can be told this time
-            sleep(HEALTH_SECONDS)
-    return True
+            sleep(REPORT_SECONDS)
+    return None
 
 
 def find_service(target: str) -> Operations:

@@ -29,7 +29,7 @@ from brokers.threads.thread import Thread
 from soapjms.observing import Health
 from soapjms.protocol.errors import StoreError, UsageError
 from soapjms.serving.runner import Announce, ServeOptions, ending, log_announcement, run
-from soapjms.serving.status_page import Answer, Board, MetricsSource, StatusPage, health_answers, measuring
+from soapjms.serving.status_page import Answer, Board, MeasurementSource, StatusPage, health_answers, measuring
 
 log = logging.getLogger("soapjms.serve")
 
@@ -38,15 +38,15 @@ ONE_MACHINE: Final = (
     "same queue, what one finished and could not tell the broker runs again there"
 )
 
-LOOK: Final = 0.2
+STOP_POLL_SECONDS: Final = 0.2
 """Seconds between two looks at whether to end."""
 
-FIRST_PAUSE: Final = 0.5
-LONGEST_PAUSE: Final = 30.0
-STEADY: Final = 60.0
+FIRST_PAUSE_SECONDS: Final = 0.5
+MAX_PAUSE_SECONDS: Final = 30.0
+STEADY_SECONDS: Final = 60.0
 """Seconds after which a process that ends has not ended soon."""
 
-LAST_GRACE: Final = 5.0
+KILL_GRACE_SECONDS: Final = 5.0
 """Seconds beyond the grace after which a process that does not end is killed."""
 
 WELL: Final = (0, -signal.SIGTERM)
@@ -99,7 +99,7 @@ def serve(
         return Supervisor(options, board, metrics, announce=announce, initializer=initializer).run(stop)
 
 
-def _pages(options: ServeOptions, board: Board, metrics: MetricsSource | None) -> dict[str, dict[str, Answer]]:
+def _pages(options: ServeOptions, board: Board, metrics: MeasurementSource | None) -> dict[str, dict[str, Answer]]:
     """Return what is told where: by address, by path."""
     found: dict[str, dict[str, Answer]] = {}
     if options.health is not None:
@@ -120,7 +120,7 @@ def is_here(url: str) -> bool:
 
 
 @dataclass(slots=True)
-class Slot:
+class ProcessSlot:
     """Where one process after the other runs.
 
     Attributes:
@@ -137,9 +137,9 @@ class Slot:
 
     def pause(self) -> float:
         """Return the seconds before the next one, now that one has ended."""
-        soon = time.monotonic() - self.since < STEADY
+        soon = time.monotonic() - self.since < STEADY_SECONDS
         self.failures = self.failures + 1 if soon else 1
-        return min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(self.failures - 1, 16))
+        return min(MAX_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(self.failures - 1, 16))
 
 
 class Supervisor:
@@ -156,7 +156,7 @@ class Supervisor:
         self,
         options: ServeOptions,
         board: Board,
-        metrics: MetricsSource | None = None,
+        metrics: MeasurementSource | None = None,
         *,
         announce: Announce = log_announcement,
         initializer: Callable[[], None] | None = None,
@@ -167,7 +167,7 @@ class Supervisor:
         self._announce = announce
         self._initializer = initializer
         self._context = multiprocessing.get_context("spawn")
-        self._slots = [Slot() for _ in range(options.processes)]
+        self._slots = [ProcessSlot() for _ in range(options.processes)]
         self._told: set[int] = set()  # processes that hang, and of which that was logged
         self._has_served = False
         self._refusal: str | None = None  # what makes no sense of that which they are to serve
@@ -192,7 +192,7 @@ class Supervisor:
             raise UsageError(self._refusal)
         return not self._is_failed
 
-    def _start(self, slot: Slot) -> None:
+    def _start(self, slot: ProcessSlot) -> None:
         """Start a process, or try again later: that the system has no more of what it takes harms no other."""
         try:
             process, pipe = self._started()
@@ -229,9 +229,9 @@ class Supervisor:
         pipes = {slot.pipe: slot for slot in self._slots if slot.pipe is not None}
         ends = {slot.process.sentinel: slot for slot in self._slots if slot.process is not None}
         if not ends:
-            stop.wait(LOOK)
+            stop.wait(STOP_POLL_SECONDS)
             return
-        ready = wait([*pipes, *ends], LOOK)
+        ready = wait([*pipes, *ends], STOP_POLL_SECONDS)
         for pipe, slot in pipes.items():
             if pipe in ready:
                 self._read(slot, pipe)
@@ -239,7 +239,7 @@ class Supervisor:
             if end in ready and slot.process is not None:
                 self._ended(slot, slot.process, stop)
 
-    def _read(self, slot: Slot, pipe: Pipe) -> None:
+    def _read(self, slot: ProcessSlot, pipe: Pipe) -> None:
         """Read all that a process has told: how it is, what it serves, or why what it is to serve makes no sense."""
         for said in _received(pipe):
             match said:
@@ -254,7 +254,7 @@ class Supervisor:
         if pipe.closed:  # it is ending; its exit tells the rest
             slot.pipe = None
 
-    def _ended(self, slot: Slot, process: BaseProcess, stop: Event) -> None:
+    def _ended(self, slot: ProcessSlot, process: BaseProcess, stop: Event) -> None:
         process.join()
         pid, status = process.pid, process.exitcode
         self._clear(slot)
@@ -267,7 +267,7 @@ class Supervisor:
             slot.since = time.monotonic() + pause
             log.error("process %s ended with %s; another starts in %g s", pid, status, pause)
 
-    def _clear(self, slot: Slot) -> None:
+    def _clear(self, slot: ProcessSlot) -> None:
         if slot.process is not None:
             slot.process.join()
             pid = slot.process.pid or 0
@@ -285,7 +285,7 @@ class Supervisor:
         running = [each.process for each in self._slots if each.process is not None]
         for process in running:
             process.terminate()
-        until = time.monotonic() + self._options.grace + LAST_GRACE
+        until = time.monotonic() + self._options.grace + KILL_GRACE_SECONDS
         for process in running:
             process.join(max(0.0, until - time.monotonic()))
             if process.exitcode is None:

@@ -25,11 +25,11 @@ from brokers.embedded.connection import EmbeddedConnection
 from soapjms import Client, UsageError, connect
 from soapjms.cli.commands import soapjms
 from soapjms.observing import Health
-from soapjms.serving import Board, HttpResponse, ServeOptions, StatusPage, health_answers
+from soapjms.serving import Board, ServeOptions, StatusPage, StatusResponse, health_answers
 from soapjms.serving.runner import find_service
 from soapjms.serving.runner import run as serve
-from soapjms.serving.status_page import AT_A_TIME, STALE, START_TIMEOUT
-from soapjms.serving.supervisor import Slot
+from soapjms.serving.status_page import MAX_PAGE_CONNECTIONS, STALE_SECONDS, START_TIMEOUT
+from soapjms.serving.supervisor import ProcessSlot
 
 WELL = Health(live=True, ready=True, problem="", under_way=2, round_trip=0.001)
 EMBEDDED = ["--connection", "embedded:", "--uri", "jms:queue:bank"]
@@ -249,7 +249,7 @@ class TestProcesses:
 
     def test_pauses(self) -> None:
         """Between one that ends soon and the next there is a pause, each twice as long, up to half a minute."""
-        slot = Slot(since=float("inf"))
+        slot = ProcessSlot(since=float("inf"))
         assert [slot.pause() for _ in range(8)] == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
         slot.since = float("-inf")
         assert slot.pause() == 0.5
@@ -328,12 +328,12 @@ class TestHealthPage:
         now = time.monotonic()
         monkeypatch.setattr("soapjms.serving.status_page.time", SimpleNamespace(monotonic=lambda: now))
         board.note(1, WELL)
-        now += STALE
+        now += STALE_SECONDS
         board.note(2, WELL)
         status, said = asked(port, "/live")
         hung, well = said["processes"]
         assert (status, said["live"], said["ready"]) == (503, False, True)
-        assert (hung["pid"], hung["live"], hung["ready"], hung["age"]) == (1, False, False, STALE)
+        assert (hung["pid"], hung["live"], hung["ready"], hung["age"]) == (1, False, False, STALE_SECONDS)
         assert hung["problem"] == "the process told nothing of itself for 15 s: it hangs"
         assert (well["pid"], well["live"], well["problem"]) == (2, True, "")
         assert asked(port, "/ready")[0] == 200
@@ -364,12 +364,12 @@ class TestHealthPage:
         now = time.monotonic()
         monkeypatch.setattr("soapjms.serving.status_page.time", SimpleNamespace(monotonic=lambda: now))
         nothing = {"live": False, "ready": False, "processes": []}
-        now += STALE
+        now += STALE_SECONDS
         assert asked(port, "/live") == asked(port, "/ready") == (503, nothing)
         board.note(1, WELL)
         board.forget(1)
         assert asked(port, "/live") == (200, nothing | {"live": True})
-        now += STALE
+        now += STALE_SECONDS
         assert asked(port, "/live") == (503, nothing)
 
     def test_forgotten(self, board: Board, port: int) -> None:
@@ -388,7 +388,9 @@ class TestHealthPage:
 
     def test_crowd(self, port: int) -> None:
         """Those who connect and say nothing are left after a while; beyond so many the first of them end at once."""
-        silent = [socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) for _ in range(2 * AT_A_TIME)]
+        silent = [
+            socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) for _ in range(2 * MAX_PAGE_CONNECTIONS)
+        ]
         assert asked(port, "/live")[0] == 200
         assert [each.recv(1) for each in silent] == [b""] * len(silent)
         for client in silent:
@@ -414,11 +416,11 @@ class TestMetrics:
     def test_that_fails(self) -> None:
         """What cannot be told is an error of the page, which goes on."""
 
-        def tell() -> HttpResponse:
+        def tell() -> StatusResponse:
             raise OSError("no such file")
 
         with StatusPage(
-            "127.0.0.1:0", {"/metrics": tell, "/live": lambda: HttpResponse("application/json", b"{}")}
+            "127.0.0.1:0", {"/metrics": tell, "/live": lambda: StatusResponse("application/json", b"{}")}
         ) as page:
             assert asked(page.port, "/metrics") == (500, None)
             assert asked(page.port, "/live") == (200, {})

@@ -20,8 +20,9 @@ from serving_kit import SERVICES, asked
 from brokers.amqp.listener import Listener
 from brokers.embedded import Broker
 from brokers.errors import BrokerError
-from soapjms import Client, Service, UsageError, connect
-from soapjms.serving import ServeOptions, serve
+from soapjms import Client, Dispatcher, Service, UsageError, connect
+from soapjms.observing import Health
+from soapjms.serving import Board, ServeOptions, StatusPage, health_answers, serve, watch
 
 URI = "jms:queue:bank"
 
@@ -84,7 +85,7 @@ def test_functions_of_the_program() -> None:
         connection=url,
         uri=URI,
         middleware=(lambda request, handle: (seen.append("middleware"), handle(request))[1],),
-        verify=lambda request, element: seen.append("verify"),
+        verify=lambda request, element: (seen.append("verify"), "Ann")[1],
     )
     program = Program(options)
     try:
@@ -94,6 +95,30 @@ def test_functions_of_the_program() -> None:
     finally:
         assert program.ended()
     assert seen == ["verify", "middleware"]
+
+
+def test_a_dispatcher_of_the_program() -> None:
+    """It is watched until it lives no more; the page tells how it is."""
+    board, found, stop = Board(), Future[Health | None](), Event()
+    with (
+        connect("embedded:serving-watched") as connection,
+        Dispatcher(connection, URI, echoing()) as dispatcher,
+        StatusPage("127.0.0.1:0", health_answers(board)) as page,
+    ):
+        watching = Thread(
+            target=lambda: found.set_result(watch(dispatcher.health, stop, partial(board.note, os.getpid())))
+        )
+        watching.start()
+        try:
+            eventually(lambda: asked(page.port, "/ready")[0] == 200, "it is ready")
+            connection.close()
+            health = found.result(PATIENCE)
+        finally:
+            stop.set()
+            watching.join(PATIENCE)
+        assert health is not None
+        assert not health.live
+        assert asked(page.port, "/live")[0] == 503
 
 
 def note(folder: Path) -> None:
