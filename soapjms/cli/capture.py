@@ -22,15 +22,16 @@ from soapjms.capture.masking import Mask
 from soapjms.capture.sources import TAPS, TapPoint, tap_point, typed_view
 from soapjms.capture.tap import Capture
 from soapjms.cli.commands import SECONDS, Range
-from soapjms.cli.connection import CONNECTION_OPTION, open_url
+from soapjms.cli.connection import CONNECTION_OPTION
 from soapjms.cli.progress import progress
-from soapjms.cli.runner import ending
 from soapjms.cli.status import USAGE
 from soapjms.cli.terminal import announce
 from soapjms.client.client import DEFAULT_TIMEOUT
+from soapjms.destinations import connect_url
 from soapjms.progress import Phase
 from soapjms.protocol.record import format_time
 from soapjms.protocol.uri import visible
+from soapjms.serving.runner import ending
 
 MIB: Final = 1 << 20
 FINDINGS: Final = 1
@@ -110,14 +111,14 @@ def command(
     """
     if setting is not None:
         point = SETTINGS[setting]
-        announce(setting_of(point), {"file": point.file, "setting": point.setting} if as_json else None)
+        announce(setting_of(point), {"file": point.file, "setting": point.setting}, as_json=as_json)
         return
     if connection is None:
         raise click.UsageError("give --connection, or set SOAPJMS_CONNECTION")
     mask = Mask(masks["mask_property"], masks["mask_element"], masks["mask_pattern"])
     stop = Event()
     with ExitStack() as stack:
-        opened = stack.enter_context(open_url(connection, DEFAULT_TIMEOUT))
+        opened = stack.enter_context(connect_url(connection, DEFAULT_TIMEOUT))
         log = stack.enter_context(CaptureLog(folder, rotation=max(1, int(rotate * MIB)), compress=not plain))
         point = tap_point(opened.capabilities.broker)
         sources = [topic(source) if source else point.source, *map(topic, topics)]
