@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -27,6 +28,7 @@ from brokers import (
     topic,
     typed,
 )
+from brokers.amqp.listener import Listener
 from brokers.embedded import Broker
 from soapjms.capture.log import CaptureLog, utc_now
 from soapjms.capture.masking import Mask, Masked
@@ -81,6 +83,28 @@ def test_records(connection: Connection, tmp_path: Path) -> None:
     ] * 2
     assert all(each.sha256 for each in records)
     assert dict(capture.counts) == {"seen": 2, "recorded": 2, "masked": 0, "left out": 0}
+
+
+def test_each_has_a_time_of_its_own(tmp_path: Path) -> None:
+    """Copies that were read together follow each other by microseconds, in the order in which they came."""
+    with (
+        Listener(Broker(), port=0) as listener,
+        soapjms.connect(listener.url) as connection,
+        soapjms.connect(listener.url) as sender,
+        CaptureLog(tmp_path) as log,
+        Capture(connection, log, [COPIES]) as capture,
+    ):
+        begun = utc_now()
+        for each in [sender.send(copy(b"%d" % number)) for number in range(50)]:
+            each.result(9)
+        seen(capture, 50)
+        ended = utc_now()
+    records = records_in(tmp_path)
+    assert [each.message.body for each in records] == [b"%d" % number for number in range(50)]
+    times = [each.time for each in records]
+    assert begun <= times[0]
+    assert all(earlier < later for earlier, later in pairwise(times))
+    assert times[-1] <= ended
 
 
 def test_ends_though_the_broker_does_not_answer(connection: Connection, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from secrets import token_hex
 from threading import Condition, Event
 from time import monotonic, sleep
@@ -34,7 +34,7 @@ MESSAGES: Final = 100_000
 OCTETS: Final = 64 << 20
 """What may wait; of octets only those of bodies are counted."""
 
-GATHER_SECONDS: Final = 0.1
+GATHER_SECONDS: Final = 0.3
 """How long copies gather before they are written."""
 
 REMEMBERED: Final = 100_000
@@ -80,7 +80,10 @@ class Wanted:
     def _is_first(self, message: Message) -> bool:
         if self._queues:
             return _name(message.destination) in self._queues
-        return any(each.name.startswith(BINDING) for each in message.properties)
+        for name, _, _ in message.properties:  # noqa: SIM110  # in half the time of any()
+            if name.startswith(BINDING):
+                return True
+        return False
 
 
 def _remember(known: OrderedDict[str, None], *names: str | None) -> None:
@@ -167,8 +170,8 @@ class Backlog:
 log = logging.getLogger("soapjms.capture")
 
 PREFETCH: Final = 1000
-FLUSH: Final = 1.0
-"""Seconds after which what was captured is in the file."""
+FLUSH: Final = 0.7
+"""Seconds after which what gathered is written: so what passed is in the file within a second or little more."""
 
 REMEMBERED_GAPS: Final = 1000
 
@@ -237,6 +240,7 @@ class Capture:
         self._wanted = Wanted(queues, everything)
         self._backlog = backlog or Backlog()
         self._clock = clock
+        self._read_at, self._together = 0.0, 0  # when the last copy was read, and how many with it before
         self._untold: deque[Gap] = deque(maxlen=REMEMBERED_GAPS)
         self._broker = 0, ""  # what it is, in which generation of the connection
         self._probe = f"{PING_PREFIX}{token_hex(8)}"
@@ -314,9 +318,17 @@ class Capture:
             if message.correlation_id == self._probe:
                 self._probed.set()
             return
-        if not self._backlog.put(message, self._clock()):
+        if not self._backlog.put(message, self._time_of(delivery)):
             self.counts["dropped"] += 1
         self.counts["seen"] += 1
+
+    def _time_of(self, delivery: Delivery) -> datetime:
+        """Return when a copy was read; one that was read together with another is a microsecond later than that."""
+        if delivery.read_at is None:
+            return self._clock()
+        self._together = self._together + 1 if delivery.read_at == self._read_at else 0
+        self._read_at = delivery.read_at
+        return datetime.fromtimestamp(delivery.read_at, UTC) + self._together * timedelta.resolution
 
     def _on_refused(self, message: Message, reason: str) -> None:
         """Count a copy that nobody could read; the connection's log says why."""
