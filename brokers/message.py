@@ -295,6 +295,7 @@ class Message:
 
 
 FIELDS: Final = tuple(each.name for each in fields(Message))
+_NAMES: Final = frozenset(FIELDS)
 _PUT: Final = tuple(getattr(Message, name).__set__ for name in FIELDS)
 _values_of: Final = attrgetter(*FIELDS)
 
@@ -303,7 +304,12 @@ def changed(message: Message, **changes: Any) -> Message:
     """Return a message with other values, as `dataclasses.replace` does, which takes twice as long.
 
     What a class beyond `Message` adds is left behind.
+
+    Raises:
+        TypeError: a message has nothing of that name.
     """
+    if not changes.keys() <= _NAMES:
+        raise TypeError(f"a message has no {', '.join(sorted(changes.keys() - _NAMES))}")
     made = object.__new__(Message)
     for name, put, value in zip(FIELDS, _PUT, _values_of(message), strict=True):
         put(made, changes.get(name, value))

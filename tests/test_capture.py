@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from threading import Event
+from queue import Queue
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -33,7 +34,7 @@ from brokers.embedded import Broker
 from soapjms.capture.log import CaptureLog, utc_now
 from soapjms.capture.masking import Mask, Masked
 from soapjms.capture.sources import copies_reach, direction_of, from_divert, tap_point
-from soapjms.capture.tap import Backlog, Capture, Wanted
+from soapjms.capture.tap import Arrived, Backlog, Capture, Wanted
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.record import Direction, Node
 from soapjms.replay import replay
@@ -303,6 +304,50 @@ def test_a_backlog_is_bounded_in_octets() -> None:
     second = backlog.take(0)
     assert second is not None
     assert second.dropped == 1
+
+
+@pytest.mark.parametrize("ends", ["half full", "closed"])
+def test_a_backlog_that_fills_is_taken_from_at_once(ends: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was waited for gathers no longer than until half of the room is taken, or until nothing more will come."""
+    monkeypatch.setattr("soapjms.capture.tap.GATHER_SECONDS", 600)
+    backlog, taken, begun = Backlog(messages=4), Queue[Arrived | None](), Event()
+
+    def take() -> None:
+        begun.set()
+        taken.put(backlog.take(600))
+
+    taker = Thread(target=take, daemon=True)
+    taker.start()
+    assert begun.wait(20)
+    backlog.put(copy(b"first"), utc_now())
+    if ends == "closed":
+        backlog.close()
+    else:
+        assert all(backlog.put(copy(), utc_now()) for _ in range(3))
+    arrived = taken.get(timeout=20)
+    assert arrived is not None
+    assert arrived.message.body == b"first"
+    taker.join(20)
+
+
+def test_times_follow_a_clock_that_was_set_back(connection: Connection, tmp_path: Path) -> None:
+    """Copies are later than those before, but not by what the clock was set back."""
+
+    class Read(Wrapped):
+        times = [100.0, 100.0, 99.9999, 101.0, 50.0, 50.0]  # noqa: RUF012
+
+        def consume(self, destination: Any, on_delivery: Any, **options: Any) -> Consumer:
+            def tell(delivery: Any) -> None:
+                delivery.read_at = self.times.pop(0)
+                on_delivery(delivery)
+
+            return super().consume(destination, tell, **options)
+
+    with CaptureLog(tmp_path) as log, Capture(Read(connection), log, [COPIES]) as capture:
+        send(connection, *(copy() for _ in range(6)))
+        seen(capture, 6)
+    times = [each.time.timestamp() for each in records_in(tmp_path)]
+    assert times == pytest.approx([100, 100.000001, 100.000002, 101, 50, 50.000001], abs=1e-7, rel=0)
 
 
 def test_a_broker_that_copies_nothing(connection: Connection, tmp_path: Path) -> None:

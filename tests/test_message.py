@@ -278,3 +278,5 @@ def test_changed() -> None:
     before = replace(message)
     assert changed(message, body="b", priority=None) == replace(message, body="b", priority=None)
     assert message == before
+    with pytest.raises(TypeError, match="a message has no bodies, sort"):
+        changed(message, sort=1, bodies=2)

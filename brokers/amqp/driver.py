@@ -348,19 +348,21 @@ class Driver(ABC):
 
         The end, and whatever else is wrong, is left to who reads next.
         """
-        until, octets = monotonic() + HOLD, 0
+        until, octets, is_empty = monotonic() + HOLD, 0, True
         while octets < MOST_HELD:
             try:
-                read = connected.recv(CHUNK)
+                with self.lock:  # as TLS is used by one thread at a time
+                    read = connected.recv(CHUNK)
             except NOT_NOW:
-                if not octets or monotonic() >= until or self._waker.doze(GATHER):
+                if is_empty or monotonic() >= until or self._waker.doze(GATHER):
                     return
+                is_empty = True
                 continue
             except (OSError, MemoryError):
                 return
             if not read:
                 return
-            octets += len(read)
+            octets, is_empty = octets + len(read), False
             self._held.append((time(), read))
 
     @property

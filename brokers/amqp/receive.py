@@ -144,8 +144,12 @@ class Inlet:
 
     @property
     def _has_copies(self) -> bool:
-        """Whether what comes is lost with the link, so that the broker need not be told what became of it."""
-        return self.wishes.destination.kind.is_topic and self.wishes.durable_name is None
+        """Whether what comes is lost with the link, so that the broker need not be told what became of it.
+
+        Not so where Artemis is asked for a queue of the topic, as `topic::queue`: that stays.
+        """
+        place = self.wishes.destination
+        return place.kind.is_topic and self.wishes.durable_name is None and "::" not in (place.name or "")
 
     def _wait(self, timeout: float) -> None:
         try:

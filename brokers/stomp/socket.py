@@ -209,6 +209,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         self._is_down = False
         self._cutter = Cutter(login.max_message)
         self._frames: deque[Cut | float] = deque()  # and when those that follow were read
+        self._broken: ConnectionLostError | None = None  # what follows those
         self._told = {b"MESSAGE\n": listener.on_message, b"RECEIPT\n": listener.on_receipt}
         self._kept = bytearray()  # to be written; `writing` is held
         self._waiting: deque[memoryview] = deque()  # likewise, as there was no room
@@ -428,6 +429,8 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
     def _take(self, at_most: float = inf) -> bool:
         """Take what arrives within so many seconds, and give signs of life meanwhile; False at the end."""
         assert self._use is not None
+        if self._broken is not None:  # what came before it was told of
+            raise self._broken
         pause = min(at_most, self._keep_alive())
         begun = monotonic()
         try:
@@ -449,22 +452,25 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         return bool(data)
 
     def _hold(self, data: bytes) -> None:
-        """Cut what was read into frames, to be told of."""
+        """Cut what was read into frames, to be told of; also those before one that is none."""
         self._heard = monotonic()
         frames = self._cutter.cut(data)
         if self.is_lazy:
             self._frames.append(time())
-        self._frames.extend(frames)
+        try:
+            self._frames.extend(frames)
+        except ConnectionLostError as error:
+            self._broken = error
 
     def _gather(self, octets: int) -> None:
         """Read on for a moment, and tell of nothing: what came until then is told of together."""
         assert self._use is not None
         until = monotonic() + HOLD
-        while octets < MOST_HELD and monotonic() < until:
-            sleep(GATHER)
+        while self._broken is None and octets < MOST_HELD and monotonic() < until:
             try:
                 data = self._use.poll()
             except NOT_NOW:
+                sleep(GATHER)
                 continue
             except MemoryError:  # nothing was taken from the socket: the next one to read finds out
                 return

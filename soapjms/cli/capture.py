@@ -145,6 +145,7 @@ def command(
 def _collecting_seldom() -> Iterator[None]:
     """Have Python look for garbage less often, and not among what is there by now: messages do not refer in circles."""
     before = gc.get_threshold()
+    gc.collect()  # else garbage would stay, too
     gc.freeze()
     gc.set_threshold(COLLECT_AFTER, *before[1:])
     try:
