@@ -169,6 +169,28 @@ def test_guesses_are_counted_and_logged(caplog: pytest.LogCaptureFixture) -> Non
     assert "logins from 127.0.0.1 are refused unseen" in caplog.text
 
 
+def test_guesses_in_one_go(caplog: pytest.LogCaptureFixture) -> None:
+    """Of a thousand guesses that come at once on one connection the first is looked at, and logged; it ends."""
+    guesses = [pack(Performative.INIT, symbol("PLAIN"), f"\0ann\0guess {n}".encode(), "x") for n in range(1000)]
+    guesses[-1] = pack(Performative.INIT, symbol("PLAIN"), f"\0ann\0{USERS['ann']}".encode(), "x")
+    looked_at: list[str] = []
+
+    def check(name: str, password: str) -> bool:
+        looked_at.append(password)
+        return USERS.get(name) == password
+
+    with listening(users=check) as listener:
+        with socket.create_connection(("127.0.0.1", listener.port), PATIENCE) as connected:
+            with suppress(ConnectionError):
+                connected.sendall(SASL_HEADER + b"".join(guesses))
+            with suppress(ConnectionError):
+                while connected.recv(4096):
+                    pass
+        eventually(lambda: listener.guests == 0, "it is gone")
+    assert looked_at == ["guess 0"]
+    assert caplog.text.count("a login from 127.0.0.1 as 'ann' was refused") == 1
+
+
 def test_guesses_of_who_is_known_are_counted_too() -> None:
     """Of a user who has logged in from an address, no more passwords are tried from there than of strangers."""
     with listening() as listener:

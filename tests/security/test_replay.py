@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+from datetime import timedelta
 from pathlib import Path
 from time import process_time
 
@@ -13,6 +14,7 @@ from replay_logs import at, request, rows, summary
 from soapjms.protocol.errors import InvalidRecordError, UsageError
 from soapjms.protocol.record import Direction, capture, to_json
 from soapjms.replay import replay
+from soapjms.replay.following import follow
 from soapjms.replay.inputs import Split, expand, whole
 from soapjms.replay.records import OCTETS_OF_LINE, SPARE_LINES, Captured, Rejected, read, read_packed
 from soapjms.testing.traffic import read_log
@@ -67,6 +69,21 @@ def test_replay_on_spark(tmp_path: Path) -> None:
     replay([bomb(tmp_path, b"\n")], tmp_path / "out", engine="spark")
     [told] = rows(tmp_path / "out", "rejected")
     assert "lines are blank or no records" in told["reason"]
+
+
+@pytest.mark.spark
+def test_following(tmp_path: Path) -> None:
+    """Nor does a run that follows a folder read more of such a log; another log in it is judged."""
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    bomb(logs, b"\n")
+    (logs / "sound.jsonl").write_bytes(RECORD + b"\n")
+    before = process_time()
+    follow(logs, tmp_path / "out", until_idle=timedelta(0), every=timedelta(milliseconds=50))
+    assert process_time() - before < SECONDS
+    [told] = rows(tmp_path / "out", "rejected")
+    assert "lines are blank or no records; those from here on are not read" in told["reason"]
+    assert (summary(tmp_path / "out")["records"], summary(tmp_path / "out")["rejected"]) == (2, 1)
 
 
 def test_plain(tmp_path: Path) -> None:
