@@ -71,7 +71,7 @@ def test_the_bridge(address: str) -> None:
 
 
 def test_the_page() -> None:
-    """It takes nothing and tells no secret, so those may watch that are elsewhere."""
+    """It needs no word for it: probes of containers come from elsewhere without a login, and it tells no message."""
     with StatusPage("0.0.0.0:0", {}) as page:
         assert page.port
 
