@@ -21,9 +21,7 @@ from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from threading import Event
 from typing import Any, Final, NoReturn
-from urllib.parse import urlsplit
 
-from brokers.adapter.failover import read_failover
 from brokers.errors import BrokerError
 from brokers.threads.thread import Thread
 from soapjms.observing import Health
@@ -32,11 +30,6 @@ from soapjms.serving.runner import Announce, ServeOptions, ending, log_announcem
 from soapjms.serving.status_page import Answer, Board, MeasurementSource, StatusPage, health_answers, measuring
 
 log = logging.getLogger("soapjms.serve")
-
-ONE_MACHINE: Final = (
-    "the store %s is for the processes of this machine, and the broker is on another: where other machines serve the "
-    "same queue, what one finished and could not tell the broker runs again there"
-)
 
 STOP_POLL_SECONDS: Final = 0.2
 """Seconds between two looks at whether to end."""
@@ -81,8 +74,6 @@ def serve(
         raise UsageError(
             f"target must be MODULE:NAME for several processes, each of which imports it, got {options.target!r}"
         )
-    if options.store is not None and not is_here(options.connection):
-        log.warning(ONE_MACHINE, options.store)
     board = Board(options.start_timeout)
     with ExitStack() as stack:
         metrics = None if options.metrics is None else stack.enter_context(measuring(options.processes))
@@ -107,16 +98,6 @@ def _pages(options: ServeOptions, board: Board, metrics: MeasurementSource | Non
     if options.metrics is not None and metrics is not None:
         found.setdefault(options.metrics, {})["/metrics"] = metrics.tell
     return found
-
-
-def is_here(url: str) -> bool:
-    """Say whether a broker is on this machine, by what its URL says; of several brokers, all of them."""
-    try:
-        urls = read_failover(url, reconnect=True).urls
-        hosts = {urlsplit(each).hostname or "localhost" for each in urls}
-    except ValueError:  # which is told when it is to be connected to
-        return True
-    return all(host in ("localhost", "::1") or host.startswith("127.") for host in hosts)
 
 
 @dataclass(slots=True)
