@@ -14,6 +14,7 @@ from brokers import Connection, MessageType
 from brokers.smqp.server import Right
 from soapjms import CallFailedError, Client, Dispatcher, Request, Service, SoapVersion
 from soapjms.protocol import names
+from soapjms.protocol.errors import SendOutcome
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +116,15 @@ def test_a_large_body(connection: Connection, other: Connection, uri: str) -> No
     name = "x" * 1_000_000
     with Dispatcher(other, uri, greeter()), Client(connection, uri, timeout=PATIENCE) as client:
         assert text_of(client.call(envelope(name))) == f"Hello {name}"
+
+
+def test_a_message_above_the_limit(connection: Connection, other: Connection, uri: str) -> None:
+    """More than 16 MiB is refused, and says so; the next call works."""
+    with Dispatcher(other, uri, greeter()), Client(connection, uri, timeout=PATIENCE) as client:
+        with pytest.raises(CallFailedError, match="413") as caught:
+            client.call(envelope("x" * (16 << 20)))
+        assert caught.value.outcome is SendOutcome.REFUSED
+        assert text_of(client.call(envelope("Ann"))) == "Hello Ann"
 
 
 def test_a_request_that_nobody_may_send(url: str) -> None:
