@@ -212,8 +212,13 @@ class Transaction(ABC):
 class Connection(ABC):
     """A connection to a broker. Usable in a `with` statement, which closes it.
 
+    Attributes:
+        is_local: the broker is on this machine, by what its URL says; of several brokers, all of them.
+
     Raises (every method): ClosedError after `close`, ConnectionLostError while the connection is lost.
     """
+
+    is_local: bool = True
 
     @property
     @abstractmethod

@@ -6,7 +6,7 @@ three, or from a file. Secrets are in no repr, log or pickle, and no error messa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeAlias
@@ -227,6 +227,12 @@ def octets_of(options: Mapping[str, str], name: str, given: int, form: Form) -> 
     if not (value.isascii() and value.isdigit() and int(value)):
         raise ValueError(f"{name} in {form.the_title} must be a positive number of octets, got {value}")
     return int(value)
+
+
+def are_local(urls: Iterable[str]) -> bool:
+    """Say whether brokers are on this machine, by the hosts of their URLs; no name is looked up."""
+    hosts = [urlsplit(each).hostname or "" for each in urls]
+    return all(host in ("localhost", "::1") or host.startswith("127.") for host in hosts)
 
 
 def bracketed(host: str) -> str:

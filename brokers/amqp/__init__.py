@@ -15,7 +15,7 @@ from brokers.amqp.connection import AmqpConnection
 from brokers.amqp.url import Given, Mechanism, Options, login_of
 from brokers.connection import DEFAULT_TIMEOUT
 from brokers.tls import Tls
-from brokers.url import Credentials
+from brokers.url import Credentials, are_local
 
 __all__ = ["AmqpConnection", "Credentials", "Mechanism", "Reconnect", "Tls", "connect"]
 
@@ -45,5 +45,6 @@ def connect(
     given = Given(tls=Tls(context=tls) if isinstance(tls, ssl.SSLContext) else tls, **options)
     urls, plan = read_failover(url, reconnect)
     connection = AmqpConnection([login_of(each, os.environ, given) for each in urls], timeout, plan)
+    connection.is_local = are_local(urls)
     connection.open()
     return connection

@@ -16,7 +16,7 @@ from brokers.message import MAX_MESSAGE_OCTETS
 from brokers.stomp.connection import StompConnection
 from brokers.stomp.url import Given, login_of
 from brokers.tls import Tls
-from brokers.url import Ask, Credentials
+from brokers.url import Ask, Credentials, are_local
 
 __all__ = ["Credentials", "Reconnect", "StompConnection", "Tls", "connect"]
 
@@ -56,8 +56,7 @@ def connect(
         max_message: octets that the body of a received message may have; a larger one is rejected unread.
 
     Raises:
-        TlsError, LoginRefusedError: one side does not trust the other; the broker does not let us in.
-        ConnectionFailedError: nobody answers there, or it is a broker that is not known.
+        ConnectionFailedError: nobody, or no known broker, answers; TlsError, LoginRefusedError: or not as we want.
         ValueError: a URL with a path, without a host, with a port that there is not, or a parameter that is not known.
     """
     given = Given(
@@ -71,5 +70,6 @@ def connect(
     )
     urls, plan = read_failover(url, reconnect)
     connection = StompConnection([login_of(each, os.environ, given) for each in urls], timeout, plan)
+    connection.is_local = are_local(urls)
     connection.open()
     return connection

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from threading import Event
 from typing import Any, Final, NoReturn, TypeVar
-from urllib.parse import urlsplit
 
 import click
 
-from brokers.adapter.failover import read_failover
 from soapjms.cli.commands import Range
 from soapjms.cli.configuration import is_debug
 from soapjms.cli.runner import Serving, ending, log_to_terminal, run
@@ -24,14 +21,6 @@ from soapjms.cli.wsdl import refusing, settings
 from soapjms.protocol.names import PROFILES
 
 AT_LEAST_ONE: Final = click.IntRange(min=1)
-
-
-ONE_MACHINE: Final = (
-    "the store %s is for the processes of this machine, and the broker is on another: where other machines serve the "
-    "same queue, what one finished and could not tell the broker runs again there"
-)
-
-log = logging.getLogger("soapjms.serve")
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -175,8 +164,6 @@ def serve_until_told(
     serving = Serving(target=target, metrics=metrics is not None, debug=is_debug(), **options)
     board, stop = Board(start_timeout), Event()
     log_to_terminal(serving.log_level, debug=serving.debug)
-    if serving.store is not None and not is_here(serving.connection):
-        log.warning(ONE_MACHINE, serving.store)
     with ExitStack() as stack:
         with refusing():
             measures = None if metrics is None else stack.enter_context(measuring(processes))
@@ -191,16 +178,6 @@ def serve_until_told(
         else:
             status = run(serving, stop, lambda found: board.note(os.getpid(), found))
     sys.exit(status)
-
-
-def is_here(url: str) -> bool:
-    """Say whether a broker is on this machine, by what its URL says; of several brokers, all of them."""
-    try:
-        urls = read_failover(url, reconnect=True).urls
-        hosts = {urlsplit(each).hostname or "localhost" for each in urls}
-    except ValueError:  # which is told when it is to be connected to
-        return True
-    return all(host in ("localhost", "::1") or host.startswith("127.") for host in hosts)
 
 
 def answers_at(

@@ -98,6 +98,11 @@ class UnderWay:
 
 log = logging.getLogger("soapjms.dispatcher")
 
+ONE_MACHINE: Final = (
+    "the store %s is for the processes of this machine, and the broker is on another: where other machines serve the "
+    "same queue, what one finished and could not tell the broker runs again there"
+)
+
 MAX_DELIVERIES: Final = 6
 """As both the embedded broker and the STOMP adapter have it for what is released again and again."""
 
@@ -202,6 +207,7 @@ class Dispatcher:
         )
         self._own_store = SqliteStore(store) if isinstance(store, str | Path) else None  # last: it is to be closed
         used = self._own_store or store_to_use(store)
+        self._store = used
         self._worker = Worker(to_run, self.setting, self._committer, used, replies, max_deliveries=deliveries)
         self._pinger = Pinger(connection)
         self._consumers: list[Consumer] = []
@@ -234,6 +240,8 @@ class Dispatcher:
         until = time.monotonic() + finite(timeout)
         if self._consumers or self._under_way.is_closing:
             raise UsageError("a dispatcher is started once; make another")
+        if isinstance(self._store, SqliteStore) and not self._connection.is_local:
+            log.warning(ONE_MACHINE, self._store.path)
         self._committer.start()
         try:
             self._connection.watch(self._on_state)

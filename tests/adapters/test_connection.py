@@ -16,6 +16,8 @@ import pytest
 from places import ROOT
 
 from brokers import BrokerError, Completion, Connection, UnknownSchemeError, connect
+from brokers.adapter.failover import read_failover
+from brokers.url import are_local
 
 PATIENCE = 20.0
 
@@ -197,3 +199,20 @@ class TestCompletion:
             future.set_result(1)
         assert seen == [1]
         assert "ZeroDivisionError" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("url", "local"),
+    [
+        ("stomp://user:password@localhost:61613", True),
+        ("amqp://127.0.0.1:5672", True),
+        ("stomp://[::1]:61613", True),
+        ("failover:(stomp://localhost:1,stomp://127.0.0.2:2)", True),
+        ("stomp://user:password@broker:61613", False),
+        ("stomp://user:password@localhost:61613,broker:61613", False),
+        ("failover:(stomp://localhost:1,stomp://broker:2)", False),
+    ],
+)
+def test_local(url: str, local: bool) -> None:
+    """A broker is on this machine if its URL says so; several are if all of them are."""
+    assert are_local(read_failover(url, reconnect=True).urls) is local

@@ -21,6 +21,8 @@ from click.testing import CliRunner, Result
 from ports import nobody
 from serving_kit import ROOT, SERVICES, asked, port_of, serving
 
+from brokers.amqp.listener import Listener
+from brokers.embedded import Broker as EmbeddedBroker
 from brokers.embedded.connection import EmbeddedConnection
 from soapjms import Client, UsageError, connect
 from soapjms.cli.commands import soapjms
@@ -437,23 +439,15 @@ def test_store(tmp_path: Path) -> None:
     assert path.exists()
 
 
-@pytest.mark.parametrize(
-    ("url", "here"),
-    [
-        ("embedded:", True),
-        ("stomp://user:password@localhost:61613", True),
-        ("amqp://127.0.0.1:5672", True),
-        ("stomp://[::1]:61613", True),
-        ("failover:(stomp://localhost:1,stomp://127.0.0.2:2)", True),
-        ("stomp://user:password@broker:61613", False),
-        ("stomp://user:password@localhost:61613,broker:61613", False),
-        ("failover:(stomp://localhost:1,stomp://broker:2)", False),
-    ],
-)
-def test_store_and_broker_elsewhere(
-    url: str, here: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A store is for one machine, of which is warned where others may serve as well: once, not by each process."""
-    monkeypatch.setattr("soapjms.cli.serve.run", lambda *_: 0)
-    run("a:b", "--connection", url, "--uri", "jms:queue:bank", "--store", "requests.db")
-    assert caplog.text.count("requests.db is for the processes of this machine, and the broker is on an") == (not here)
+def test_store_and_broker_elsewhere(tmp_path: Path) -> None:
+    """A store is for one machine, of which is warned where others may serve as well."""
+    path = tmp_path / "requests.db"
+    with Listener(EmbeddedBroker("elsewhere"), port=0) as listener:
+        url = f"amqp://0.0.0.0:{listener.port}"  # this machine, by a name that does not say so
+        with serving(
+            "bank:service", "--connection", url, *EMBEDDED[2:], "--store", str(path), marks=tmp_path
+        ) as served:
+            served.until_serving()
+            served.process.terminate()
+            assert served.ended() == 0
+        assert "".join(served.err).count(f"the store {path} is for the processes of this machine") == 1

@@ -33,7 +33,8 @@ from faulty_sqlite_kit import Died, LosesCommits
 from lxml import etree
 from places import ROOT
 
-from brokers import Capabilities, Connection, queue
+from brokers import Capabilities, Connection, connect, queue
+from brokers.amqp.listener import Listener
 from brokers.embedded import Broker
 from soapjms import Client, Dispatcher, Policy, Request, Service, SoapFaultError, SqliteStore, StoreError, UsageError
 from soapjms.service.store.base import Store
@@ -129,6 +130,27 @@ class TestRedelivered(WithStore):
         with broker.connect() as connection, Dispatcher(connection, URI, service, store=there):
             assert text_of(future.result(PATIENCE)) == "Hello Ann for the 2. time"
         assert greeted(here) == greeted(there) == ["Ann"]
+
+    @pytest.mark.parametrize(("host", "warnings"), [("0.0.0.0", 1), ("127.0.0.1", 0)])
+    @pytest.mark.parametrize("is_stored", [True, False])
+    def test_store_and_broker_elsewhere(
+        self,
+        host: str,
+        warnings: int,
+        is_stored: bool,
+        broker: Broker,
+        path: Path,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        """A store is for one machine, of which is warned where others may serve as well, as the URL has it."""
+        with (
+            Listener(broker, port=0) as listener,
+            connect(f"failover:(amqp://{host}:{listener.port})") as connection,  # the machine is this one in any case
+            Dispatcher(connection, URI, Service(), store=path if is_stored else None),
+        ):
+            pass
+        told = f"the store {path} is for the processes of this machine, and the broker is on another"
+        assert caplog.text.count(told) == (warnings if is_stored else 0)
 
     def test_unstable_message_id(
         self, client: Client, broker: Broker, service: Service, seen: list[Request], path: Path

@@ -16,7 +16,7 @@ from brokers.smqp.adapter.connection import SmqpConnection
 from brokers.smqp.client.connection import Address, Secure
 from brokers.smqp.client.options import ClientOptions
 from brokers.tls import Tls
-from brokers.url import Ask, Credentials, Form, ask_of, options_of, port_of, split, tls_of
+from brokers.url import Ask, Credentials, Form, are_local, ask_of, options_of, port_of, split, tls_of
 
 __all__ = ["SmqpConnection", "connect"]
 
@@ -60,7 +60,9 @@ def connect(
     if not who.user or who.password is None:
         raise ValueError(f"an SMQP server wants an account and a password; {FORM.example}")
     settled = replace(options or ClientOptions(), timeout=timeout, tls=None)
-    return SmqpConnection(address, who.user, who.password, settled)
+    connection = SmqpConnection(address, who.user, who.password, settled)
+    connection.is_local = are_local([url])
+    return connection
 
 
 def _secure(tls: Tls, host: str) -> Secure:

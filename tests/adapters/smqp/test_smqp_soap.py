@@ -135,3 +135,10 @@ def test_a_request_that_nobody_may_send(url: str) -> None:
         pytest.raises(CallFailedError, match="404"),
     ):
         client.call(envelope("Ann"))
+
+
+def test_elsewhere(url: str) -> None:
+    """The connection says whether the server is on this machine, as its URL has it."""
+    for host, is_local in (("127.0.0.1", True), ("0.0.0.0", False)):
+        with soapjms.connect(url.replace("127.0.0.1", host)) as connection:
+            assert connection.is_local is is_local
