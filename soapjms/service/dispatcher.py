@@ -206,9 +206,8 @@ class Dispatcher:
             connection, tally, recorder, letters, self._under_way.end, transactional=transactional
         )
         self._own_store = SqliteStore(store) if isinstance(store, str | Path) else None  # last: it is to be closed
-        used = self._own_store or store_to_use(store)
-        self._store = used
-        self._worker = Worker(to_run, self.setting, self._committer, used, replies, max_deliveries=deliveries)
+        self._store = self._own_store or store_to_use(store)
+        self._worker = Worker(to_run, self.setting, self._committer, self._store, replies, max_deliveries=deliveries)
         self._pinger = Pinger(connection)
         self._consumers: list[Consumer] = []
         self._telling, self._told, self._is_started = Lock(), 0, False  # of subscriptions the observers know so many
