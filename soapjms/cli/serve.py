@@ -188,7 +188,7 @@ def answers_at(
     if health is not None:
         found[health] = {**health_answers(board)}
     if metrics is not None and measures is not None:
-        found.setdefault(metrics, {})["/metrics"] = measures.tell
+        found.setdefault(metrics, {})["/metrics"] = lambda: measures.tell(board.hung())
     return found
 
 

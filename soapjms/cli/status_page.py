@@ -13,7 +13,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from functools import partial
@@ -198,8 +198,8 @@ DIRECTORY: Final = "PROMETHEUS_MULTIPROC_DIR"
 class Measuring(Protocol):
     """What is measured, in all processes."""
 
-    def tell(self) -> Told:
-        """Return what Prometheus reads."""
+    def tell(self, hung: Collection[int]) -> Told:
+        """Return what Prometheus reads; `hung` are the processes that hang."""
 
     def forget(self, pid: int) -> None:
         """Take note that a process has ended."""
@@ -243,7 +243,7 @@ class _OfThisProcess:
     def __init__(self) -> None:
         self._library = library()
 
-    def tell(self) -> Told:
+    def tell(self, hung: Collection[int]) -> Told:
         return Told(*self._library.exposition())
 
     def forget(self, pid: int) -> None:
@@ -255,8 +255,8 @@ class _OfProcesses:
         self._library = library()
         self._directory = directory
 
-    def tell(self) -> Told:
-        return Told(*self._library.exposition_of(self._directory))
+    def tell(self, hung: Collection[int]) -> Told:
+        return Told(*self._library.exposition_of(self._directory, hung))
 
     def forget(self, pid: int) -> None:
         self._library.forget(pid, self._directory)
