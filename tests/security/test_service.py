@@ -28,6 +28,7 @@ from soapjms.service.store.base import KEY_OCTETS, Answered, Claim
 URI = "jms:queue:bank"
 USERS = {"ann": "secret-of-ann", "eve": "secret-of-eve"}
 BALANCE = f"{{{NS}}}greetMe"
+BOTH = pytest.mark.parametrize("transactional", [True, False])
 
 
 @dataclass
@@ -62,12 +63,12 @@ def account(runs: list[Any], **options: Any) -> Service:
 
 
 @contextmanager
-def serving(path: Path, made: Callable[[list[Any]], Service]) -> Iterator[Bank]:
+def serving(path: Path, made: Callable[[list[Any]], Service], *, transactional: bool = True) -> Iterator[Bank]:
     broker, runs = Broker(), list[Any]()
     with (
         Listener(broker, port=0, options=Options(users=USERS, anonymous=True)) as listener,
         soapjms.connect(listener.url) as connection,
-        Dispatcher(connection, URI, made(runs), store=path) as dispatcher,
+        Dispatcher(connection, URI, made(runs), store=path, transactional=transactional) as dispatcher,
     ):
         yield Bank(broker, listener, runs, lambda: dispatcher.counts)
 
@@ -91,6 +92,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "requests.db"
 
 
+@BOTH
 class TestReplayed:
     """A copy of a request that was finished, with the same JMSMessageID, to a queue of the attacker's."""
 
@@ -104,10 +106,10 @@ class TestReplayed:
             pytest.param({"user": "eve"}, id="JMSXUserID"),
         ],
     )
-    def test_username_token(self, path: Path, elsewhere: dict[str, Any]) -> None:
+    def test_username_token(self, path: Path, transactional: bool, elsewhere: dict[str, Any]) -> None:
         """It is verified, and refused: its nonce was used; the function runs once, and its answer goes to one place."""
         with (
-            serving(path, lambda runs: account(runs, verify=tokens())) as bank,
+            serving(path, lambda runs: account(runs, verify=tokens()), transactional=transactional) as bank,
             bank.broker.connect() as other,
             arrivals(other, queue("victim")) as victim,
             arrivals(other, queue("attacker")) as attacker,
@@ -121,11 +123,13 @@ class TestReplayed:
             assert b"the nonce was used before" in (answer.body or b"")
             assert bank.runs == ["ann"]
 
-    def test_old_token(self, path: Path) -> None:
+    def test_old_token(self, path: Path, transactional: bool) -> None:
         """A token that is too old is refused, though the store has the answer."""
         now = [1_700_000_000.0]
         with (
-            serving(path, lambda runs: account(runs, verify=tokens(clock=lambda: now[0]))) as bank,
+            serving(
+                path, lambda runs: account(runs, verify=tokens(clock=lambda: now[0])), transactional=transactional
+            ) as bank,
             bank.broker.connect() as other,
             arrivals(other, queue("victim")) as victim,
             arrivals(other, queue("attacker")) as attacker,
@@ -137,11 +141,11 @@ class TestReplayed:
             assert b"too old" in (attacker.take(1)[0].body or b"")
             assert bank.runs == ["ann"]
 
-    def test_signature(self, path: Path) -> None:
+    def test_signature(self, path: Path, transactional: bool) -> None:
         """So it is with signatures."""
         message, verify = etree.tostring(ANN.sign(envelope())), signatures()
         with (
-            serving(path, lambda runs: account(runs, verify=verify)) as bank,
+            serving(path, lambda runs: account(runs, verify=verify), transactional=transactional) as bank,
             bank.broker.connect() as other,
             arrivals(other, queue("victim")) as victim,
             arrivals(other, queue("attacker")) as attacker,
@@ -152,12 +156,12 @@ class TestReplayed:
             assert b"the signature was used before" in (attacker.take(1)[0].body or b"")
             assert bank.runs == ["ann"]
 
-    def test_old_signature(self, path: Path) -> None:
+    def test_old_signature(self, path: Path, transactional: bool) -> None:
         """With a Timestamp that has expired by now it is refused, though the store has the answer."""
         message, now = etree.tostring(ANN.sign(envelope())), [NOW]
         verify = signatures(clock=lambda: now[0])
         with (
-            serving(path, lambda runs: account(runs, verify=verify)) as bank,
+            serving(path, lambda runs: account(runs, verify=verify), transactional=transactional) as bank,
             bank.broker.connect() as other,
             arrivals(other, queue("victim")) as victim,
             arrivals(other, queue("attacker")) as attacker,
@@ -170,10 +174,12 @@ class TestReplayed:
             assert b"the message has expired" in (answer.body or b"")
             assert bank.runs == ["ann"]
 
-    def test_bearer(self, path: Path) -> None:
+    def test_bearer(self, path: Path, transactional: bool) -> None:
         """A hook that knows of no replays is helped by the store: who was verified is not run for a copy."""
         with (
-            serving(path, lambda runs: account(runs, verify=lambda request, security: "ann")) as bank,
+            serving(
+                path, lambda runs: account(runs, verify=lambda request, security: "ann"), transactional=transactional
+            ) as bank,
             bank.broker.connect() as other,
             arrivals(other, queue("victim")) as victim,
             arrivals(other, queue("attacker")) as attacker,
@@ -186,7 +192,7 @@ class TestReplayed:
             assert bank.runs == ["ann"]
 
     @pytest.mark.parametrize("around", ["service", "services"])
-    def test_middleware_that_authorises(self, path: Path, around: str) -> None:
+    def test_middleware_that_authorises(self, path: Path, transactional: bool, around: str) -> None:
         """Middleware is asked before the store: who may not ask any more gets nothing, also to the same place."""
         allowed = [True]
 
@@ -201,7 +207,7 @@ class TestReplayed:
             return Services({"bank": account(runs)}, middleware=[guarded])
 
         with (
-            serving(path, made) as bank,
+            serving(path, made, transactional=transactional) as bank,
             bank.broker.connect() as other,
             arrivals(other, queue("victim")) as victim,
         ):
@@ -216,10 +222,10 @@ class TestReplayed:
             eventually(lambda: bank.counts()["repeat refused"] == 1, "it was counted")
             assert bank.counts()["repeated"] == 1
 
-    def test_without_verification(self, path: Path) -> None:
+    def test_without_verification(self, path: Path, transactional: bool) -> None:
         """Nobody is told what another was answered: for a service that knows no identities it is another request."""
         with (
-            serving(path, lambda runs: account(runs)) as bank,
+            serving(path, lambda runs: account(runs), transactional=transactional) as bank,
             bank.broker.connect() as other,
             arrivals(other, queue("victim")) as victim,
             arrivals(other, queue("attacker")) as attacker,
@@ -258,7 +264,8 @@ class TestDeliveredAgain:
                 assert second.counts["repeated"] == 1
         assert runs == ["ann"]
 
-    def test_transaction_of_middleware(self, path: Path) -> None:
+    @BOTH
+    def test_transaction_of_middleware(self, path: Path, transactional: bool) -> None:
         """What middleware writes then is undone: it was written when the request was carried out."""
         seen: list[int] = []
 
@@ -270,7 +277,7 @@ class TestDeliveredAgain:
             return call_next(request)
 
         with (
-            serving(path, lambda runs: account(runs, middleware=[audited])) as bank,
+            serving(path, lambda runs: account(runs, middleware=[audited]), transactional=transactional) as bank,
             bank.broker.connect() as other,
             arrivals(other, queue("victim")) as victim,
         ):

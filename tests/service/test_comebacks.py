@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from calling_kit import PATIENCE, arrivals, envelope, eventually, fresh, greeter, request_message, text_of
@@ -19,6 +20,7 @@ from soapjms.observing import Begun, Ended, Observation, Observer, Outcome
 from soapjms.service import comebacks
 
 BOTH = pytest.mark.parametrize("transactional", [True, False])
+STORES = pytest.mark.parametrize("is_stored", [True, False])
 
 
 @pytest.fixture
@@ -84,12 +86,25 @@ class Seen(Observer, Observation):
 
 
 @BOTH
+@STORES
 def test_client_that_comes_back(
-    broker: Broker, other: Connection, proxy: Proxy, client: EmbeddedConnection, transactional: bool
+    broker: Broker,
+    other: Connection,
+    proxy: Proxy,
+    client: EmbeddedConnection,
+    transactional: bool,
+    is_stored: bool,
+    tmp_path: Path,
 ) -> None:
     """The answer reaches the temporary queue that it makes again; others are not held up meanwhile."""
     name = fresh()
-    with Dispatcher(other, f"jms:queue:{name}", greeter(), transactional=transactional) as dispatcher:
+    with Dispatcher(
+        other,
+        f"jms:queue:{name}",
+        greeter(),
+        transactional=transactional,
+        store=tmp_path / "requests.db" if is_stored else None,
+    ) as dispatcher:
         made_again(other, proxy)
         client.send(request_message(name, missing := ended_temporary(client), body=envelope("Ann"))).result(PATIENCE)
         eventually(lambda: dispatcher.counts["client awaited"] == 1, "it waits")
@@ -104,14 +119,22 @@ def test_client_that_comes_back(
 
 
 @BOTH
+@STORES
 def test_client_that_stays_away(
-    other: Connection, proxy: Proxy, client: EmbeddedConnection, transactional: bool, monkeypatch: pytest.MonkeyPatch
+    other: Connection,
+    proxy: Proxy,
+    client: EmbeddedConnection,
+    transactional: bool,
+    is_stored: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It is given up after some seconds, and its request was accepted long before."""
     monkeypatch.setattr(comebacks, "PATIENCE", 0.5)
     name, seen = fresh(), Seen()
     ours = f"jms:queue:{name}"
-    with Dispatcher(other, ours, greeter(), transactional=transactional, observer=seen) as dispatcher:
+    store = tmp_path / "requests.db" if is_stored else None
+    with Dispatcher(other, ours, greeter(), transactional=transactional, store=store, observer=seen) as dispatcher:
         made_again(other, proxy)
         client.send(request_message(name, ended_temporary(client), body=envelope())).result(PATIENCE)
         eventually(lambda: dispatcher.counts["client gone"] == 1, "it was given up")

@@ -248,7 +248,8 @@ class TestDigest:
             answer = ask(made, secured(digested()), named=named, redelivered=redelivered)
             assert (answer == "ann") is taken
 
-    def test_copied(self) -> None:
+    @pytest.mark.parametrize("transactional", [True, False])
+    def test_copied(self, transactional: bool) -> None:
         """What was recorded runs once, also if whoever sends it again gives it the JMSMessageID that it had."""
         broker = Broker()
         values = {"requestURI": URI, "bindingVersion": "1.0", "contentType": "text/xml"}
@@ -263,7 +264,7 @@ class TestDigest:
         with (
             Listener(broker, port=0) as listener,
             soapjms.connect(listener.url) as connection,
-            Dispatcher(connection, URI, service(tokens())),
+            Dispatcher(connection, URI, service(tokens()), transactional=transactional),
             broker.connect() as other,
             arrivals(other, queue("answers")) as answers,
             closing(BlockingConnection(listener.url, timeout=PATIENCE)) as somebody,

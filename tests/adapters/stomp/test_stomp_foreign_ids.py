@@ -453,6 +453,7 @@ OPTIONS = {
     "plain": {},
     "without": {"transactional": False},
     "store": {"store": "requests.db"},
+    "store without": {"store": "requests.db", "transactional": False},
     "ahead": {"store": "requests.db", "prefetch": 5},
 }
 
