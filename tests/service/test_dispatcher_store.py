@@ -131,6 +131,23 @@ class TestRedelivered(WithStore):
             assert text_of(future.result(PATIENCE)) == "Hello Ann for the 2. time"
         assert greeted(here) == greeted(there) == ["Ann"]
 
+    def test_locked_while_idle(
+        self, connection: Connection, service: Service, path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Where others have the store's file locked for long, it is not ready, though no request waits for it."""
+        monkeypatch.setattr("soapjms.service.store.sqlite.LOCKED", 0.2)
+        with (
+            SqliteStore(path, lease=0.2) as store,
+            Dispatcher(connection, URI, service, store=store) as dispatcher,
+            closing(sqlite3.connect(path, isolation_level=None)) as holder,
+        ):
+            assert dispatcher.health(PATIENCE).ready
+            holder.execute("BEGIN IMMEDIATE")
+            eventually(lambda: "has it locked" in dispatcher.health(PATIENCE).problem, "it is the problem")
+            assert not dispatcher.health(PATIENCE).ready
+            holder.execute("ROLLBACK")
+            eventually(lambda: dispatcher.health(PATIENCE).ready, "it is ready again")
+
     @pytest.mark.parametrize(("host", "warnings"), [("0.0.0.0", 1), ("127.0.0.1", 0)])
     @pytest.mark.parametrize("is_stored", [True, False])
     def test_store_and_broker_elsewhere(

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from threading import Barrier, Event, Thread
 from typing import Any
@@ -514,6 +515,37 @@ sys.stdin.read()
                     _ = claim.transaction
                 begun(store, b"next").finish(None)
                 holder.communicate(timeout=PATIENCE)
+
+    def test_locked_while_nobody_waits(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """That others have the file for long is a problem before anybody wants it, until they let go."""
+        monkeypatch.setattr("soapjms.service.store.sqlite.LOCKED", 0.2)
+        with SqliteStore(path, lease=0.2) as store, closing(sqlite3.connect(path, isolation_level=None)) as holder:
+            holder.execute("BEGIN IMMEDIATE")
+            eventually(lambda: f"{path}: process {os.getpid()} has it locked" in store.problem, "it is the problem")
+            begun(store).finish(None)
+            assert "has it locked" in store.problem
+            holder.execute("ROLLBACK")
+            eventually(lambda: store.problem == "", "it is not any more")
+            _ = begun(store, b"next").transaction
+            signs = store._life.signs
+            eventually(lambda: store._life.signs > signs + 8, "it looked at it")
+            assert store.problem == ""  # who has it is one of ours
+
+    def test_often_locked(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Transactions of others are no problem while they are short, however many there are."""
+        monkeypatch.setattr("soapjms.service.store.sqlite.LOCKED", 1.0)
+        problems = set[str]()
+        with SqliteStore(path, lease=0.2) as store, closing(sqlite3.connect(path, isolation_level=None)) as holder:
+            holder.execute("PRAGMA synchronous = OFF")  # a commit takes no time
+            holder.execute("CREATE TABLE theirs (n)")
+            signs = store._life.signs
+            while store._life.signs < signs + 30:
+                holder.execute("BEGIN IMMEDIATE")
+                holder.execute("INSERT INTO theirs VALUES (1)")
+                time.sleep(0.05)  # longer than the store tries
+                holder.execute("COMMIT")
+                problems.add(store.problem)
+        assert problems == {""}
 
     def test_told_while_it_waits(
         self, store: SqliteStore, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch

@@ -31,6 +31,7 @@ it can finish nothing of that. No clock of the machine is asked for that, nor fo
 from __future__ import annotations
 
 import logging
+import math
 import os
 import sqlite3
 import time
@@ -64,6 +65,12 @@ TOLD: Final = 2.0
 
 SWEEPING: Final = 0.2
 """Seconds that cleaning up waits for it; then it is left to the next time."""
+
+PROBING: Final = 0.02
+"""Seconds that is tried whether the first file can be written, while nobody wants to."""
+
+LOCKED: Final = 4.0
+"""Seconds after which that is a problem, where nobody has committed anything there meanwhile either."""
 
 LOOK: Final = 1.0
 """Seconds between two looks, at most, at whether a function has its transaction for too long."""
@@ -128,6 +135,7 @@ class SqliteStore(Store):
         self._max_entries, self._max_octets = max_entries, max_octets
         self._life = Life()
         self._sign_at, self._sign_error = time.monotonic(), ""
+        self._commits, self._locked_since, self._is_locked = 0, math.inf, False  # the first file, by others
         self._owner = token_hex(16)
         self._transaction_timeout = transaction_timeout
         self._held: set[tuple[int, int]] = set()
@@ -172,7 +180,7 @@ class SqliteStore(Store):
         silent = time.monotonic() - self._sign_at
         if silent > self._lease and not self._closing.is_set():
             return f"{self.claims}: nothing could be written for {silent:.0f} s{self._sign_error}"
-        return self._held_by() if self._waiting else ""
+        return self._held_by() if self._waiting or self._is_locked else ""
 
     # Working
 
@@ -497,7 +505,23 @@ class SqliteStore(Store):
         with self._writing() as ledger:
             ledger.show_life(self._owner, self._clock() + (self._life.signs + 1) / 1_000_000)  # another each time
             self._life.look(ledger.signs())
+            commits, self._commits = self._commits, self._results.commits()
         self._sign_at, self._sign_error = time.monotonic(), ""
+        now = time.monotonic()
+        self._locked_since = min(now, self._locked_since) if self._is_taken(commits) else math.inf
+        self._is_locked = now - self._locked_since >= LOCKED
+
+    def _is_taken(self, commits: int) -> bool:
+        """Say whether others have the first file, and nobody of them has committed anything since the last look."""
+        if commits != self._commits or self._turn.locked():  # who waits for it here tells so
+            return False
+        try:
+            self._take_turn(PROBING)
+        except StoreError as error:
+            log.debug("nothing can be written there now: %s", error)
+            return not self._closing.is_set()
+        self._end_turn()
+        return False
 
     def _look_after(self) -> None:
         sweep_at = time.monotonic() + SWEEP

@@ -269,6 +269,11 @@ class Results(File):
 
     TABLES = RESULTS
 
+    def commits(self) -> int:
+        """Return a number that is another one once another connection has committed something."""
+        (found,) = self._connection.execute("PRAGMA data_version").fetchone()
+        return int(found)
+
     def finished(self, key: bytes) -> Finished | None:
         """Find a request that was finished here."""
         found = self._connection.execute("SELECT number FROM soapjms_requests WHERE key = ?", (key,)).fetchone()
