@@ -101,14 +101,16 @@ class Delivery(ABC):
         message: what arrived.
         delivery_count: 1 for the first delivery, counting up; None where the broker does not tell.
         generation: the generation of the connection that it came by; it ends with that generation.
+        read_at: when it was read, in seconds since 1970, where it may be late for that: of a lazy consumer; else None.
     """
 
-    __slots__ = ("delivery_count", "generation", "message")
+    __slots__ = ("delivery_count", "generation", "message", "read_at")
 
     def __init__(self, message: Message, delivery_count: int | None, generation: int) -> None:
         self.message = message
         self.delivery_count = delivery_count
         self.generation = generation
+        self.read_at: float | None = None
 
     @abstractmethod
     def accept(self) -> None:
@@ -327,9 +329,9 @@ class Connection(ABC):
             quick: `on_delivery` is seldom at one message for more than a few milliseconds, so an adapter may call it on
                 the thread that reads the socket. It may do what others may: where it takes longer, another thread
                 reads within 0.01 s, and the next are called elsewhere for a while.
-            lazy: a delivery may come some hundredths of a second late. So an adapter may let messages gather and read
-                them together, which takes less of the processor than to be woken for each. All that the connection
-                reads may be as late: it is for one that does nothing else.
+            lazy: a delivery may come some tenths of a second late. So an adapter may let messages gather and handle
+                them together, which takes less of the processor than to be woken for each; `Delivery.read_at` says when
+                it was read. All that the connection reads may be as late: it is for one that does nothing else.
             on_refused: told of each message that was above the limit, in its turn, where `on_delivery` is called.
             on_problem: told on the connection's executor when `Consumer.problem` changes, in order.
 

@@ -9,10 +9,11 @@ Spec: JMS 1.1 chapters 2.4 (destinations) and 3 (message model).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import IntEnum, StrEnum
 from math import isfinite
-from typing import Final, NamedTuple, TypeAlias
+from operator import attrgetter
+from typing import Any, Final, NamedTuple, TypeAlias
 
 MAX_MESSAGE_OCTETS: Final = 100 << 20
 """Octets of a message that is read, 100 MiB, wherever nobody says otherwise: the one limit of adapters and nodes."""
@@ -291,6 +292,28 @@ class Message:
         if isinstance(body, tuple):
             return total + _octets_of_all(body)
         return total if body is None else total + _octets(body)
+
+
+FIELDS: Final = tuple(each.name for each in fields(Message))
+_NAMES: Final = frozenset(FIELDS)
+_PUT: Final = tuple(getattr(Message, name).__set__ for name in FIELDS)
+_values_of: Final = attrgetter(*FIELDS)
+
+
+def changed(message: Message, **changes: Any) -> Message:
+    """Return a message with other values, as `dataclasses.replace` does, which takes twice as long.
+
+    What a class beyond `Message` adds is left behind.
+
+    Raises:
+        TypeError: a message has nothing of that name.
+    """
+    if not changes.keys() <= _NAMES:
+        raise TypeError(f"a message has no {', '.join(sorted(changes.keys() - _NAMES))}")
+    made = object.__new__(Message)
+    for name, put, value in zip(FIELDS, _PUT, _values_of(message), strict=True):
+        put(made, changes.get(name, value))
+    return made
 
 
 ENTRY: Final = 64

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any, Final, Self
 
 from brokers.connection import DEFAULT_TIMEOUT, Connection
+from brokers.errors import BrokerError
 from brokers.message import Destination, DestinationKind, Message, queue, topic
 from brokers.naming import INITIAL, PROVIDER_URL, SECRET, Names
 from brokers.schemes import connect
@@ -240,6 +241,21 @@ def connect_uri(
     """
     _, effective = read_uri(uri, properties)
     return connect(broker_url_of(effective, names), timeout=timeout, **options)
+
+
+def connect_url(url: str, timeout: float = DEFAULT_TIMEOUT) -> Connection:
+    """Connect to the broker at a URL of the caller's own.
+
+    Raises:
+        UsageError: the URL cannot be read; no message repeats a password.
+        BrokerError: no adapter is for it, or nobody answers there.
+    """
+    try:
+        return connect(url, timeout=timeout)
+    except BrokerError:
+        raise
+    except ValueError as error:
+        raise UsageError(str(error)) from error
 
 
 def broker_url_of(properties: Effective, names: Names) -> str:

@@ -62,7 +62,7 @@ class AmqpDelivery(Delivery):
         owner: the connection whose consumer it came to, whichever connection that consumer was redirected to.
     """
 
-    __slots__ = ("consumer", "fate", "inlet", "number", "owner")
+    __slots__ = ("consumer", "fate", "inlet", "is_settled", "number", "owner")
 
     def __init__(self, consumer: AmqpConsumer, arrival: Arrival, arrived: Arrived) -> None:
         super().__init__(arrived.message, arrived.delivery_count, arrival.inlet.generation)
@@ -70,6 +70,8 @@ class AmqpDelivery(Delivery):
         self.owner = consumer.owner
         self.inlet = arrival.inlet
         self.number = arrival.number
+        self.is_settled = arrival.is_settled
+        self.read_at = arrival.read_at
         self.fate = Fate.ACCEPTED if consumer.wishes.auto_accept else Fate.HELD
 
     @property
@@ -138,6 +140,9 @@ class AmqpDelivery(Delivery):
 
     def conclude(self) -> None:
         """Acknowledge what is taken for accepted once `on_delivery` ended."""
+        if self.is_settled:
+            self.inlet.note_done()
+            return
         with suppress(ConnectionLostError), self.inlet.engine.held():  # when lost, the broker delivers it again
             self.inlet.settle(self.number, Transfer.ACCEPTED)
 
@@ -320,7 +325,8 @@ class AmqpConsumer(LastingConsumer[AmqpSession, Arrival, AmqpDelivery]):
         inlet = arrival.inlet
         if not inlet.is_live or self._is_stopped:
             return
-        inlet.note_seen(arrival.number)
+        if not arrival.is_settled:
+            inlet.note_seen(arrival.number)
         if arrival.size > inlet.limit:
             head = from_amqp_head(arrival.octets, inlet.dialect, self.wishes.destination)
             self._refuse(AmqpDelivery(self, arrival, head), TOO_LARGE.format(arrival.size, inlet.limit))

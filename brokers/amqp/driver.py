@@ -19,7 +19,7 @@ from math import inf
 from selectors import EVENT_READ, EVENT_WRITE, DefaultSelector
 from threading import Condition as Signal
 from threading import RLock, current_thread
-from time import monotonic
+from time import monotonic, time
 from traceback import walk_tb
 from typing import Any, Final, NoReturn
 
@@ -49,13 +49,18 @@ class Waker:
         with suppress(OSError):  # it is awake, or gone
             self._near.send(b"!")
 
-    def doze(self, seconds: float) -> None:
-        """Have the thread wait for nothing but to be woken, so many seconds at most; that it was is not noted."""
+    def doze(self, seconds: float) -> bool:
+        """Have the thread wait for nothing but to be woken, so many seconds at most; say whether it was.
+
+        That is not noted: it is woken once more.
+        """
+        was_woken = False
         with suppress(OSError):  # it is gone, or the time is over
             self._far.settimeout(seconds)
-            self._far.recv_into(self._noted, 1, socket.MSG_PEEK)
+            was_woken = bool(self._far.recv_into(self._noted, 1, socket.MSG_PEEK))
         with suppress(OSError):
             self._far.setblocking(False)
+        return was_woken
 
     def rest(self) -> None:
         """Note that the thread is awake."""
@@ -77,7 +82,13 @@ READS: Final = 16
 """Chunks that are read before others get the lock."""
 
 GATHER: Final = 0.01
-"""Seconds in which octets gather in the socket of who is lazy, before they are read together."""
+"""Seconds in which octets gather in the socket of who is lazy, before they are read."""
+
+HOLD: Final = 0.1
+"""Seconds for which what was read is held there, to take it together."""
+
+MOST_HELD: Final = 1 << 18
+"""Octets after which it is taken anyway."""
 
 GOODBYE: Final = 0.5
 """Seconds that the thread gets to end."""
@@ -97,12 +108,15 @@ class Driver(ABC):
         lock: held while proton is used.
         written: signalled when something was written, with the lock held.
         is_lazy: what arrives may wait for more of it, which costs less than to be woken for each octet.
+        read_at: when what is taken was read, in seconds since 1970, where `is_lazy`; else None.
     """
 
     def __init__(self, name: str, max_debt: float = inf) -> None:
         self.lock = RLock()
         self.written = Signal(self.lock)
         self.is_lazy = False
+        self.read_at: float | None = None
+        self._held: deque[tuple[float, bytes]] = deque()
         self._name = name
         self._machine: Machine | None = None
         self._socket: socket.socket | None = None
@@ -320,14 +334,36 @@ class Driver(ABC):
                 selector.modify(connected, EVENT_READ * listens | EVENT_WRITE * bool(self._out))
             selector.select(wait)
             self._waker.rest()
+            if self.is_lazy and listens:
+                self._gather(connected)
             with self.lock:
                 try:
                     goes_on = not self._has_ended and (not listens or self._read(machine, connected))
                 finally:
                     self._flush()
             self._do_deeds()
-            if self.is_lazy:
-                self._waker.doze(GATHER)
+
+    def _gather(self, connected: socket.socket) -> None:
+        """Read for a moment, and take nothing of it yet, until nothing comes or somebody wakes the thread.
+
+        The end, and whatever else is wrong, is left to who reads next.
+        """
+        until, octets, is_empty = monotonic() + HOLD, 0, True
+        while octets < MOST_HELD:
+            try:
+                with self.lock:  # as TLS is used by one thread at a time
+                    read = connected.recv(CHUNK)
+            except NOT_NOW:
+                if is_empty or monotonic() >= until or self._waker.doze(GATHER):
+                    return
+                is_empty = True
+                continue
+            except (OSError, MemoryError):
+                return
+            if not read:
+                return
+            octets, is_empty = octets + len(read), False
+            self._held.append((time(), read))
 
     @property
     def _listens(self) -> bool:
@@ -343,6 +379,10 @@ class Driver(ABC):
 
     def _read(self, machine: Machine, connected: socket.socket) -> bool:
         """Take what arrived; False at the end."""
+        while self._held:
+            self.read_at, octets = self._held.popleft()
+            if not self._take(machine, octets):
+                return False
         for _ in range(READS):
             try:
                 octets = connected.recv(CHUNK)
@@ -352,15 +392,20 @@ class Driver(ABC):
                 if not self._let_go():
                     raise
                 continue
-            self._debt += len(octets)
-            machine.feed(octets, self._handlers)
-            machine.gather()
-            if not octets or machine.is_over:
+            if self.is_lazy:
+                self.read_at = time()
+            if not self._take(machine, octets):
                 return False
             if len(octets) < CHUNK and not isinstance(connected, ssl.SSLSocket):
                 return True
         self._waker.wake()
         return True
+
+    def _take(self, machine: Machine, octets: bytes) -> bool:
+        self._debt += len(octets)
+        machine.feed(octets, self._handlers)
+        machine.gather()
+        return bool(octets) and not machine.is_over
 
     def _do_deeds(self) -> None:
         while self._deeds:

@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 
 from proton import Collector, Connection, Transport, symbol
 
+from brokers.amqp.events import happenings
 from brokers.amqp.sasl import AMQP_HEADER, SaslClient
 from brokers.amqp.stream import Stream, stream_for
 from brokers.amqp.url import Login as ClientLogin
@@ -180,11 +181,10 @@ class Machine:
 
     def dispatch(self, handlers: Handlers) -> None:
         """Hand on what happened."""
-        while (event := self._collector.peek()) is not None:
-            handle = handlers.get(event.type)
+        for kind, happening in happenings(self._collector):
+            handle = handlers.get(kind)
             if handle is not None:
-                handle(event)
-            self._collector.pop()
+                handle(happening)
 
     @property
     def waiting(self) -> int:

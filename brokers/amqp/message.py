@@ -381,9 +381,12 @@ def _heads(found: Iterable[Found]) -> dict[Section, Any]:
     """Return the first of each section of the head that is as it should be, a list or a map; empty if there is none."""
     heads: dict[Section, Any] = {}
     for section, value, _ in found:
-        if isinstance(value, SHAPES.get(section, ())):
-            heads.setdefault(section, value)
-    return {section: heads.get(section) or shape() for section, shape in SHAPES.items()}
+        if section in SHAPES and section not in heads and isinstance(value, SHAPES[section]):
+            heads[section] = value
+    for section, shape in SHAPES.items():
+        if section not in heads:
+            heads[section] = shape()
+    return heads
 
 
 def _fields(heads: Mapping[Section, Any], section: Section, count: int) -> list[Any]:
@@ -403,7 +406,7 @@ def _integer(value: object) -> int | None:
 
 def _number(value: object, known: tuple[int, int]) -> int | None:
     """Return a number, unless it is none that the field can have, whatever its type on the wire."""
-    number = _integer(value)
+    number = None if value is None else _integer(value)
     return None if number is None or not known[0] <= number <= known[1] else number
 
 
@@ -434,25 +437,31 @@ def _id_of_sender(application: Mapping[Any, Any], dialect: Dialect) -> str | Non
     return value if isinstance(value, str) and value.startswith(JMS_PREFIX) else None
 
 
-def _jms_properties(stated: list[Any], application: Mapping[Any, Any], hidden: str | None) -> Iterable[Property]:
+def _jms_properties(stated: list[Any], application: Mapping[Any, Any], hidden: str | None) -> list[Property]:
+    found: list[Property] = []
     for name, value in application.items():
-        typed = from_amqp(value)
         if not isinstance(name, str) or name in IN_SECTIONS or name == hidden:
             continue
-        if typed is not None and typed.type is not PropertyType.BYTES:
-            yield Property(name, *typed)
+        if type(value) is str:
+            found.append(Property(name, PropertyType.STRING, value))
+        elif (typed := from_amqp(value)) is not None and typed.type is not PropertyType.BYTES:
+            found.append(Property(name, *typed))
     user, group, sequence = stated[1], _text(stated[10]), _number(stated[11], UINTS)
     if isinstance(user, bytes):
-        yield Property(USER, PropertyType.STRING, user.decode("utf-8", "replace"))
+        found.append(Property(USER, PropertyType.STRING, user.decode("utf-8", "replace")))
     if group is not None:
-        yield Property(GROUP, PropertyType.STRING, group)
+        found.append(Property(GROUP, PropertyType.STRING, group))
     if sequence is not None:
-        yield Property(GROUP_SEQUENCE, PropertyType.INT, sequence - ((UINT + 1) if sequence > UINT >> 1 else 0))
+        number = sequence - ((UINT + 1) if sequence > UINT >> 1 else 0)
+        found.append(Property(GROUP_SEQUENCE, PropertyType.INT, number))
+    return found
 
 
 def _shown(annotations: Mapping[Any, Any], prefix: str | None) -> Iterable[Property]:
+    if prefix is None:
+        return
     for name, value in annotations.items():
-        typed = from_amqp(value) if prefix is not None and str(name).startswith(prefix) else None
+        typed = from_amqp(value) if str(name).startswith(prefix) else None
         if typed is not None and typed.type is not PropertyType.BYTES:
             yield Property(f"{SHOWN_PREFIX}{name}", *typed)
 

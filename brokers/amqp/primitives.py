@@ -85,6 +85,7 @@ COMPOUND: Final = {0xC0: (1, False), 0xC1: (1, True), 0xD0: (4, False), 0xD1: (4
 """How many octets the size and the count of a list or map have, and whether it is a map, by its constructor."""
 
 EMPTY_LIST: Final = 0x45
+SHORT_TEXT: Final = 0xA1
 
 WRONG: Final = (LookupError, ValueError, struct.error)
 """What reading octets raises that are something else."""
@@ -125,18 +126,24 @@ def _value(octets: Octets, at: int) -> tuple[int, Any]:
 def _values(octets: Octets, at: int, count: int) -> tuple[int, list[Any]]:
     """Read so many values that are neither lists nor maps; return where they end, and them. Raises WRONG."""
     values: list[Any] = []
+    add = values.append
     for _ in range(count):
         code = octets[at]
         at += 1
+        if code == SHORT_TEXT:  # most are such
+            begin = at + 1
+            at = begin + octets[at]
+            add(octets[begin:at].decode())
+            continue
         if code in SIZED:
             width, read = SIZED[code]
             size = octets[at] if width == 1 else int.from_bytes(octets[at : at + width], "big")
             at += width
         elif code in CONSTANTS:
-            values.append(CONSTANTS[code])
+            add(CONSTANTS[code])
             continue
         else:
             size, read = FIXED[code]
-        values.append(read(octets[at : at + size]))
+        add(read(octets[at : at + size]))
         at += size
     return at, values

@@ -17,7 +17,7 @@ from itertools import count
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
-from proton import Condition, Described, Receiver, Sender, Session, Terminus, symbol, ulong
+from proton import Condition, Described, Link, Receiver, Sender, Session, Terminus, symbol, ulong
 from proton import Delivery as Transfer
 
 from brokers.adapter.consumer import Wishes
@@ -39,6 +39,9 @@ from brokers.errors import BrokerError, ConnectionLostError, NoAnswerError, NoDe
 SELECTOR: Final = "apache.org:selector-filter:string"
 SELECTOR_CODE: Final = 0x0000_468C_0000_0004
 
+PARTS: Final = 4
+"""The broker gets credit for this part of what it may have on the way at once, where it is told nothing else."""
+
 HEAD: Final = 65_536
 """Octets that are kept of a message above the limit: what stands before its body, if that is not very long."""
 
@@ -47,13 +50,16 @@ HEAD: Final = 65_536
 class Arrival:
     """A message as it came, the link that it came by, and its number there. Who has read the octets lets them go.
 
-    Of one with more octets than the limit, `size`, or than there was memory for, only the first are here.
+    Of one with more octets than the limit, `size`, or than there was memory for, only the first are here. Of one that
+    `is_settled` the broker forgot as it sent it, and is told nothing.
     """
 
     inlet: Inlet
     number: int
     octets: bytes | bytearray
     size: int
+    is_settled: bool = False
+    read_at: float | None = None
 
 
 class Inlet:
@@ -78,6 +84,7 @@ class Inlet:
         self._transfers: dict[int, Transfer] = {}
         self._credit = 0
         self._owed = 0
+        self._done = 0
         self._seen: set[int] = set()
         self._buffer = bytearray()
         self._size = 0  # of what came of the message, with what was dropped
@@ -129,9 +136,20 @@ class Inlet:
         put_symbols(link.source.outcomes, *OUTCOMES)
         if selector is not None:
             link.source.filter.put_object({symbol(SELECTOR): Described(ulong(SELECTOR_CODE), selector)})
+        if self.wishes.auto_accept and self._has_copies:
+            link.snd_settle_mode = Link.SND_SETTLED
         if self.wishes.durable_name is not None:
             link.source.durability = Terminus.DELIVERIES
             link.source.expiry_policy = Terminus.EXPIRE_NEVER
+
+    @property
+    def _has_copies(self) -> bool:
+        """Whether what comes is lost with the link, so that the broker need not be told what became of it.
+
+        Not so where Artemis is asked for a queue of the topic, as `topic::queue`: that stays.
+        """
+        place = self.wishes.destination
+        return place.kind.is_topic and self.wishes.durable_name is None and "::" not in (place.name or "")
 
     def _wait(self, timeout: float) -> None:
         try:
@@ -171,6 +189,17 @@ class Inlet:
             transfer.update(state)
         transfer.settle()
         self._give(1)
+
+    def note_done(self) -> None:
+        """Note that a message that came settled is done with: there is room for another. For one thread at a time.
+
+        The broker is told of a part of the room at once, in time not to run dry.
+        """
+        self._done += 1
+        if self._done * PARTS >= self.wishes.prefetch:
+            done, self._done = self._done, 0
+            with suppress(ConnectionLostError), self.engine.held():
+                self._give(done)
 
     def _give(self, credit: int) -> None:
         """Let the broker send so many more, once it has read what there is for it to read."""
@@ -305,8 +334,12 @@ class Inlet:
     def _take(self, delivery: Transfer, octets: bytearray, size: int) -> None:
         self._spend()
         number = next(self._numbers)
-        self._transfers[number] = delivery
-        self.engine.later(partial(self._receive, Arrival(self, number, octets, size)))
+        is_settled = self.wishes.auto_accept and delivery.settled  # else it is held, and settled here as others are
+        if is_settled:
+            delivery.settle()
+        else:
+            self._transfers[number] = delivery
+        self.engine.later(partial(self._receive, Arrival(self, number, octets, size, is_settled, self.engine.read_at)))
 
     def closed(self, link: Sender | Receiver | None, condition: Condition | None) -> None:
         """Tell who waits for the link, or that it has ended by the broker's will."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import IntEnum
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple, cast
 
 from proton import Data, DataException, Described, ulong
@@ -52,11 +52,19 @@ DATA_32: Final = b"\x00\x53\x75\xb0"
 """How a data section begins: its descriptor, and the constructor of a short or long binary."""
 
 
-BODY_HEADS: Final = frozenset(bytes((0x00, 0x53, section)) for section in BODIES)
-"""How a section of the body begins, as everybody writes it."""
+PLAIN: Final = {int(section): section for section in Section}
+"""The sections by the third octet of how they begin, as everybody writes it, after these:"""
 
-PLAIN_HEADS: Final = {bytes((0x00, 0x53, section)): section for section in Section}
-"""How a section begins, likewise."""
+DESCRIBED, SMALL_ULONG = 0x00, 0x53
+
+REPEATED: Final = frozenset({Section.HEADER, Section.MESSAGE_ANNOTATIONS})
+"""Sections that many messages have in common."""
+
+SHORT_COMPOUNDS: Final = frozenset({0xC0, 0xC1})
+"""Constructors of a list or map whose size is one octet."""
+
+SMALL: Final = 65_536
+"""Octets up to which a message is copied, as it takes less than to look into octets that may change."""
 
 MAX_SECTIONS: Final = 10_000
 """Of a message. Each takes far more memory than the octets that it may be made of."""
@@ -101,18 +109,51 @@ def decode(octets: bytes | bytearray, *, with_body: bool = True) -> Iterator[Fou
     Raises:
         MalformedError: no AMQP message, or one that cannot be held: nested too deep, too many entries or sections.
     """
+    if len(octets) <= SMALL:
+        octets = bytes(octets)
     view = memoryview(octets)
     at = seen = 0
     while at < len(octets):
-        if not with_body and bytes(view[at : at + 3]) in BODY_HEADS:
+        section = _section_at(octets, at)
+        if not with_body and section in BODIES:
             return
         seen += 1
         if seen > MAX_SECTIONS:
             raise MalformedError(f"a message has at most {MAX_SECTIONS} sections here")
-        size, found = _data(view[at:]) or _plain(octets, view, at) or _decode_one(view[at:])
+        size, found = (section is not None and _plain(section, octets, view, at)) or _decode_one(view[at:])
         if found is not None:
             yield found
         at += size
+
+
+def _section_at(octets: bytes | bytearray, at: int) -> Section | None:
+    """Say which section begins there; None if that is not known by three octets."""
+    if at + 3 <= len(octets) and octets[at] == DESCRIBED and octets[at + 1] == SMALL_ULONG:
+        return PLAIN.get(octets[at + 2])
+    return None
+
+
+def _plain(section: Section, octets: bytes | bytearray, view: memoryview, at: int) -> tuple[int, Found | None] | None:
+    """Read a section of primitive values, which proton would take longer for; None if it is another one."""
+    begin = at + 3
+    if section is Section.DATA:
+        return _data(view[at:])
+    if section in REPEATED and begin + 2 <= len(octets) and octets[begin] in SHORT_COMPOUNDS:
+        read = _repeated(bytes(view[begin : begin + 2 + octets[begin + 1]]))
+    else:
+        read = read_value(octets, begin)
+        if read is not None:
+            read = read[0] - begin, read[1]
+    if read is None:
+        return None
+    end = begin + read[0]
+    return end - at, Found(section, read[1], view[at:end])
+
+
+@lru_cache(maxsize=256)
+def _repeated(octets: bytes) -> tuple[int, Any] | None:
+    """Read a value that is shared by all who read the same octets: nobody changes what is in a section."""
+    return read_value(octets, 0)
 
 
 def _data(view: memoryview) -> tuple[int, Found | None] | None:
@@ -126,15 +167,6 @@ def _data(view: memoryview) -> tuple[int, Found | None] | None:
             return None
     end = begin + length
     return (end, Found(Section.DATA, view[begin:end], view[:end])) if end <= len(view) else None
-
-
-def _plain(octets: bytes | bytearray, view: memoryview, at: int) -> tuple[int, Found | None] | None:
-    """Read a section of primitive values, which proton would take longer for; None if it is another one."""
-    section = PLAIN_HEADS.get(bytes(view[at : at + 3]))
-    if section is None or (read := read_value(octets, at + 3)) is None:
-        return None
-    end, value = read
-    return end - at, Found(section, value, view[at:end])
 
 
 def _decode_one(view: memoryview) -> tuple[int, Found | None]:

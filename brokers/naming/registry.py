@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from os import PathLike
+from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Self
 
@@ -120,6 +121,16 @@ class Names:
             connection_factories=tables.get("connection_factories", {}),
             allowed=tables.get("allowed_brokers", ()),
         )
+
+    @classmethod
+    def from_file(cls, path: str | PathLike[str]) -> Self:
+        """Read a file whose name ends in `.toml` as TOML, another as `jndi.properties`.
+
+        Raises:
+            NamingError: the file is not as it must be.
+            OSError: the file cannot be read.
+        """
+        return cls.from_toml(path) if Path(path).suffix == ".toml" else cls.from_properties(path)
 
     def lookup(self, name: str, environment: Mapping[str, str] = NOTHING) -> Destination:
         """Return the destination of a JNDI name.

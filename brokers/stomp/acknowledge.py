@@ -122,6 +122,7 @@ class Arrival(NamedTuple):
     size: int = 0
     refusal: str = ""
     mark: int | None = None
+    read_at: float | None = None
 
     @property
     def can_be_named(self) -> bool:
@@ -196,9 +197,9 @@ class Acceptances:
                 self._octets = 0
             self._done.append(arrival.without_body())
             self._octets += len(arrival.body) + arrival.size
-            share = len(self._done)
-            if arrival.can_be_named:
-                share = max(share, self._octets // SMALLEST_FRAME) * PARTS
+            share = max(len(self._done), self._octets // SMALLEST_FRAME) * PARTS
+            if share >= self._prefetch and not arrival.can_be_named:
+                share = len(self._done)
             ask, self._is_asked = share >= self._prefetch and not self._is_asked, share >= self._prefetch
             time, self._is_timed = not self._is_timed, True
             is_full = len(self._done) >= self._prefetch

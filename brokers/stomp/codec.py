@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import suppress
+from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias
 
 from brokers.errors import ConnectionLostError
@@ -37,6 +37,9 @@ LONGEST_END: Final = 3
 MAX_HEAD_OCTETS: Final = 1 << 20
 MAX_HEADERS: Final = 10_000
 """Octets and lines of the headers of a frame that are kept as they are."""
+
+SHORT: Final = 256
+"""Characters of a line that is remembered once it was read."""
 
 LONGEST_LINE: Final = 4096
 """Octets of a line that is kept of headers above the limit."""
@@ -134,9 +137,10 @@ class Cutter:
         return True
 
     def _whole(self) -> Cut:
-        with suppress(MemoryError):
+        try:
             return bytes(memoryview(self._held)[self._start : self._end])  # one copy, not two
-        return Passed(bytes(self._held[self._start : self._body]), self._end - self._body - 1, NO_MEMORY)
+        except MemoryError:
+            return Passed(bytes(self._held[self._start : self._body]), self._end - self._body - 1, NO_MEMORY)
 
     def _begin_next(self, start: int) -> None:
         self._start = self._looked = start
@@ -298,15 +302,17 @@ def read(frame: bytes) -> Frame | None:
     command, *lines = frame[:end].decode("utf-8", "replace").split("\n")
     headers: dict[str, str] = {}
     for line in lines:
-        name, colon, value = line.partition(":")
-        if name and colon:
-            if "\\" in value:
-                value = unescape(value)
-            if "\\" in name:
-                name = unescape(name)
-            if name not in headers:
-                headers[name] = value
+        name, value = (_header if len(line) <= SHORT else _header.__wrapped__)(line)
+        if name and name not in headers:
+            headers[name] = value
     return Frame(command, headers, frame[end + 2 : -1])
+
+
+@lru_cache(maxsize=4096)
+def _header(line: str) -> tuple[str, str]:
+    """Return what a line of the headers says; no name where it is none. Most lines are in many messages."""
+    name, colon, value = line.partition(":")
+    return (unescape(name), unescape(value)) if colon else ("", "")
 
 
 def unescape(text: str) -> str:

@@ -75,6 +75,7 @@ class StompDelivery(Delivery):
         if self.message.redelivered is None and self.key in consumer.releases:  # we know better than the broker
             self.message = replace(self.message, redelivered=True)
         self.arrival = arrival
+        self.read_at = arrival.read_at
         self.fate = Fate.ACCEPTED if consumer.auto_accept else Fate.HELD
 
     @property
@@ -649,7 +650,7 @@ class StompConsumer(LastingConsumer[Link, Arrival, StompDelivery]):
             """Take what came, but a frame that ActiveMQ Classic wrote twice, as it may beside an ERROR."""
             if not headers.get("ack") or headers["ack"] != subscription.last:
                 subscription.last = headers.get("ack", "")
-                turns.put(Arrival(subscription, headers, body))
+                turns.put(Arrival(subscription, headers, body, read_at=link.read_at))
 
         link.route(
             subscription.id,

@@ -334,6 +334,11 @@ class Link:
         """Count the subscriptions to an address."""
         return sum(each.address == address for each in list(self._routes.values()))
 
+    @property
+    def read_at(self) -> float | None:
+        """When what is handed on was read, in seconds since 1970, where it may be late for that."""
+        return self._wire.read_at
+
     def close(self, until: float, farewell: Callable[[], bytes]) -> None:
         """Write `farewell()`, take leave, end the session and its thread before the monotonic clock shows `until`."""
         if self.is_up and self.writing.acquire(timeout=max(0.0, until - monotonic())):

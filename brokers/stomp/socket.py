@@ -33,7 +33,7 @@ from contextlib import suppress
 from math import inf
 from selectors import EVENT_READ, EVENT_WRITE, DefaultSelector
 from threading import Condition, Event, Lock, RLock, Semaphore, current_thread, get_ident
-from time import monotonic, sleep
+from time import monotonic, sleep, time
 from typing import Any, Final, Protocol
 
 from stomp.transport import BaseTransport
@@ -82,6 +82,11 @@ class Polled:
             self._readable.select(pause)
             raise
 
+    def poll(self) -> bytes:
+        """Return what came, nothing at the end; raise what `NOT_NOW` has where nothing did."""
+        with self._using:
+            return self._socket.recv(CHUNK)
+
     def close(self) -> None:
         """Close it. For the thread that reads; idempotent."""
         self._readable.close()
@@ -108,6 +113,10 @@ class Waited:
         if pause != self._limit and (pause is None or self._limit is None or not pause / 2 <= self._limit <= pause):
             self._limit_to(pause)
         return self._socket.recv(CHUNK)
+
+    def poll(self) -> bytes:
+        """Return what came, nothing at the end; raise BlockingIOError where nothing did."""
+        return self._socket.recv(CHUNK, AT_ONCE)
 
     def close(self) -> None:
         """Close it. For the thread that reads; idempotent."""
@@ -143,7 +152,13 @@ KEEP: Final = 0.005
 """Seconds after which what is kept goes out though more frames wait, and after which signs of life are thought of."""
 
 GATHER: Final = 0.01
-"""Seconds in which frames gather in the socket of who is lazy, once the next had to be waited for."""
+"""Seconds in which octets gather in the socket of who is lazy, before they are read."""
+
+HOLD: Final = 0.1
+"""Seconds for which what was read is held, once it had to be waited for, to tell of all together."""
+
+MOST_HELD: Final = 1 << 18
+"""Octets after which it is told of anyway."""
 
 WAITED: Final = 0.0003
 """Seconds that reading takes at least where something had to be waited for."""
@@ -177,6 +192,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         reader: the thread that reads, once there is one.
         failure: why reading ended, where the socket said so.
         is_lazy: what arrives may wait for more of it, which costs less than to be woken for each frame.
+        read_at: when what is told of was read, in seconds since 1970, where `is_lazy`; else None.
     """
 
     def __init__(self, login: Login, listener: Listener) -> None:
@@ -185,13 +201,15 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         self.reader: Thread | None = None
         self.failure: OSError | None = None
         self.is_lazy = False
+        self.read_at: float | None = None
         self._login = login
         self._closing = Lock()
         self._socket: Any = None
         self._use: Polled | Waited | None = None
         self._is_down = False
         self._cutter = Cutter(login.max_message)
-        self._frames: deque[Cut] = deque()
+        self._frames: deque[Cut | float] = deque()  # and when those that follow were read
+        self._broken: ConnectionLostError | None = None  # what follows those
         self._told = {b"MESSAGE\n": listener.on_message, b"RECEIPT\n": listener.on_receipt}
         self._kept = bytearray()  # to be written; `writing` is held
         self._waiting: deque[memoryview] = deque()  # likewise, as there was no room
@@ -411,12 +429,13 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
     def _take(self, at_most: float = inf) -> bool:
         """Take what arrives within so many seconds, and give signs of life meanwhile; False at the end."""
         assert self._use is not None
+        if self._broken is not None:  # what came before it was told of
+            raise self._broken
         pause = min(at_most, self._keep_alive())
         begun = monotonic()
         try:
             data = self._use.receive(None if pause == inf else pause)
         except NOT_NOW:  # of some sockets also where something came meanwhile
-            self._gather(begun)
             self._require_sign()
             return True
         except MemoryError:  # nothing was taken from the socket
@@ -427,14 +446,41 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
             self.failure = error
             raise
         if data:
-            self._heard = monotonic()
-            self._gather(begun)
-            self._frames.extend(self._cutter.cut(data))
+            self._hold(data)
+            if self.is_lazy and monotonic() - begun > WAITED:
+                self._gather(len(data))
         return bool(data)
 
-    def _gather(self, begun: float) -> None:
-        if self.is_lazy and monotonic() - begun > WAITED:
-            sleep(GATHER)
+    def _hold(self, data: bytes) -> None:
+        """Cut what was read into frames, to be told of; also those before one that is none."""
+        self._heard = monotonic()
+        frames = self._cutter.cut(data)
+        if self.is_lazy:
+            self._frames.append(time())
+        try:
+            self._frames.extend(frames)
+        except ConnectionLostError as error:
+            self._broken = error
+
+    def _gather(self, octets: int) -> None:
+        """Read on for a moment, and tell of nothing: what came until then is told of together."""
+        assert self._use is not None
+        until = monotonic() + HOLD
+        while self._broken is None and octets < MOST_HELD and monotonic() < until:
+            try:
+                data = self._use.poll()
+            except NOT_NOW:
+                sleep(GATHER)
+                continue
+            except MemoryError:  # nothing was taken from the socket: the next one to read finds out
+                return
+            except OSError as error:
+                self.failure = error
+                return
+            if not data:
+                return
+            octets += len(data)
+            self._hold(data)
 
     def _tell(self) -> None:
         """Tell the listener of what was cut."""
@@ -453,7 +499,10 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
                     self._crew.run(self._write_kept)
                 until = monotonic() + KEEP
 
-    def _tell_of(self, frame: Cut) -> None:
+    def _tell_of(self, frame: Cut | float) -> None:
+        if isinstance(frame, float):
+            self.read_at = frame
+            return
         if isinstance(frame, Passed):
             self._tell_of_passed(frame)
             return

@@ -76,12 +76,14 @@ class Rule(NamedTuple):
         what: what a record calls it.
         pattern: finds it in UTF-8.
         instead: what is put there.
+        word: stands in small letters wherever the pattern finds something, so that it need not look elsewhere.
         needles: find its name in other encodings; it is looked for there only where its name is.
     """
 
     what: str
     pattern: re.Pattern[bytes]
     instead: bytes
+    word: bytes = b""
     needles: Mapping[Wide, re.Pattern[bytes]] = MappingProxyType({})
 
 
@@ -144,7 +146,12 @@ class Mask:
 
     def _in_properties(self, properties: Properties) -> tuple[Properties, list[str]]:
         """Hide properties that are called as secrets are, and secrets in the text of others."""
-        hidden = {each.name: other for each in properties if (other := self._in_property(each)) is not each}
+        hidden: dict[str, Property] = {}
+        for entry in properties:
+            name, _, value = entry
+            may_hold = type(value) is str and ("<" in value or value.startswith("jms:"))
+            if (may_hold or self._hides(name)) and (other := self._in_property(entry)) is not entry:
+                hidden[name] = other
         if not hidden:
             return properties, []
         made = Properties(hidden.get(each.name, each) for each in properties)
@@ -200,7 +207,10 @@ class Mask:
             octets = self._in_wide(octets, found)
         if b"ase64" in octets or b"ASE64" in octets:
             octets = BASE64_PART.sub(partial(self._in_part, found), octets)
+        lowered = octets.lower()
         for rule in self.rules:
+            if rule.word not in lowered:
+                continue
             octets, count = rule.pattern.subn(rule.instead, octets)
             if count and rule.what not in found:
                 found.append(rule.what)
@@ -311,7 +321,7 @@ def _element_rule(name: str) -> Rule:
     pattern = rb"(<" + tag + rb"(?:\s" + within + rb")?(?<!/)>)" + content
     flags = re.DOTALL | (re.IGNORECASE if name in ALWAYS else re.NOFLAG)
     needles = {wide: re.compile(re.escape(name.encode(wide.codec)), re.IGNORECASE) for wide in WIDE}
-    return Rule(f"element {name}", re.compile(pattern, flags), rb"\1" + HIDDEN, needles)
+    return Rule(f"element {name}", re.compile(pattern, flags), rb"\1" + HIDDEN, name.encode().lower(), needles)
 
 
 def _pattern_rule(number: int, text: str) -> Rule:

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from brokers.connection import Connection, Delivery
-from brokers.message import Destination, DestinationKind, Message
+from brokers.message import Destination, DestinationKind, Message, changed
 from brokers.threads.thread import Thread
 from soapjms.capture.log import DEFAULT_ROTATION, LogFiles, utc_now
 from soapjms.capture.masking import Mask
@@ -290,7 +290,7 @@ def from_mirror(copy: Message) -> Message:
         return copy
     name = destination.name.removeprefix(MIRROR_PREFIX)
     kind = DestinationKind.TEMPORARY_QUEUE if name.startswith("ID:") else DestinationKind.QUEUE
-    return replace(copy, destination=Destination(kind, name))
+    return changed(copy, destination=Destination(kind, name))
 
 
 class Tap:

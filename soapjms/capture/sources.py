@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from brokers.adapter.failover import read_failover
 from brokers.connection import Connection, Delivery
 from brokers.errors import BrokerError
-from brokers.message import DeliveryMode, Destination, DestinationKind, Message, MessageType, Properties, topic
+from brokers.message import DeliveryMode, Destination, DestinationKind, Message, MessageType, Properties, changed, topic
 from brokers.schemes import connect
 from soapjms.capture.recorder import MIRROR_PREFIX, from_mirror
 from soapjms.ping import PING_PREFIX
@@ -191,8 +191,8 @@ def from_divert(copy: Message) -> Message:
     multicast = _original(copy, "ROUTING_TYPE") not in (None, ANYCAST)
     came_over_stomp = copy.properties.text("destination") is not None
     of_stomp = OF_STOMP if came_over_stomp else frozenset()
-    kept = (each for each in copy.properties if not each.name.startswith(DIVERTED) and each.name not in of_stomp)
-    return replace(
+    kept = [each for each in copy.properties if not each[0].startswith(DIVERTED) and each[0] not in of_stomp]
+    return changed(
         copy,
         destination=_named(Destination(DestinationKind.TOPIC if multicast else DestinationKind.QUEUE, address)),
         reply_to=None if copy.reply_to is None else _named(_replied(copy.reply_to, came_over_stomp)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any, Final
@@ -18,19 +19,20 @@ from soapjms.bridge.http import MAX_BODY, MAX_CALLS, HttpBridge
 from soapjms.bridge.listener import MAX_CONNECTIONS, Listener
 from soapjms.bridge.pace import MAX_HELD
 from soapjms.bridge.wsdl import port_of
-from soapjms.cli.commands import SECONDS, Range
+from soapjms.cli.commands import AT_LEAST_ONE, SECONDS, Range
 from soapjms.cli.configuration import is_debug
-from soapjms.cli.connection import CONNECTION_OPTION, opened, read_names
-from soapjms.cli.runner import BEAT, FAILED, PING_TIMEOUT, ending, log_to_terminal
-from soapjms.cli.serve import serve_until_told, serving_options
-from soapjms.cli.status_page import Board, Page, health_answers
+from soapjms.cli.connection import CONNECTION_OPTION, NAMES_OPTION, SET_OPTION, opened, read_names
+from soapjms.cli.serve import log_to_terminal, serve_until_told, serving_options
+from soapjms.cli.status import FAILED_STATUS
 from soapjms.cli.terminal import ANNOUNCED_OPTION, announce
-from soapjms.cli.wsdl import refusing, settings
+from soapjms.cli.wsdl import refusing
 from soapjms.client.client import DEFAULT_TIMEOUT
 from soapjms.observing import Health
 from soapjms.protocol.errors import InvalidWsdlError, PingFailedError, UsageError
 from soapjms.protocol.names import PROFILES
 from soapjms.protocol.wsdl import Port
+from soapjms.serving.runner import PING_TIMEOUT, ending, watch
+from soapjms.serving.status_page import Board, StatusPage, health_answers
 from soapjms.wsdl import read_wsdl
 
 OURS: Final = 0
@@ -69,34 +71,31 @@ def _by_path(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
     help="Its WSDL, told at ?wsdl; says what is one-way, and without --to where the service is; repeatable.",
 )  # fmt: skip
 @CONNECTION_OPTION
-@click.option("--names", metavar="FILE", help="JNDI names: jndi.properties, or a .toml file.")
+@NAMES_OPTION
 @click.option(
     "--timeout", type=SECONDS, default=DEFAULT_TIMEOUT, show_default=True,
     metavar="SECONDS", help="How long a call may take.",
 )  # fmt: skip
 @click.option("--one-way", multiple=True, metavar="ACTION|ELEMENT", help="What nobody answers; repeatable.")
-@click.option(
-    "--set", "properties", multiple=True, callback=settings, metavar="NAME=VALUE",
-    help="A binding property: it wins over URI and WSDL; repeatable.",
-)  # fmt: skip
+@SET_OPTION
 @click.option(
     "--profile", type=click.Choice(sorted(PROFILES)), help="Edition of the specification.  [default: the WSDL's]"
 )
 @click.option(
-    "--max-body", type=click.IntRange(min=1), default=MAX_BODY, show_default=True, metavar="OCTETS",
+    "--max-body", type=AT_LEAST_ONE, default=MAX_BODY, show_default=True, metavar="OCTETS",
     help="Size of a request.",
 )  # fmt: skip
-@click.option("--max-calls", type=click.IntRange(min=1), default=MAX_CALLS, show_default=True, help="Calls at a time.")
+@click.option("--max-calls", type=AT_LEAST_ONE, default=MAX_CALLS, show_default=True, help="Calls at a time.")
 @click.option(
     "--open", "is_open", is_flag=True,
     help="Listen also where other machines come to: everybody there may call, as nobody is asked for a login.",
 )  # fmt: skip
 @click.option(
-    "--max-connections", type=click.IntRange(min=1), default=MAX_CONNECTIONS, show_default=True,
+    "--max-connections", type=AT_LEAST_ONE, default=MAX_CONNECTIONS, show_default=True,
     help="Connections at a time, half of them from one address.",
 )  # fmt: skip
 @click.option(
-    "--max-held", type=click.IntRange(min=1), default=MAX_HELD, show_default=True, metavar="OCTETS",
+    "--max-held", type=AT_LEAST_ONE, default=MAX_HELD, show_default=True, metavar="OCTETS",
     help="Of requests that are not whole yet, and of answers not taken yet; half of them for one address.",
 )  # fmt: skip
 @click.option("--public-url", metavar="URL", help="How clients reach it, for the WSDL.  [default: by their Host]")
@@ -149,17 +148,19 @@ def http_command(
         stack.callback(listener.stop)
         if health is not None:
             with refusing():
-                page = stack.enter_context(Page(health, health_answers(board)))
-            said = {"telling": "health", "port": page.port, "paths": ["/live", "/ready"]} if as_json else None
-            announce(f"health at port {page.port}: /live, /ready", said)
+                page = stack.enter_context(StatusPage(health, health_answers(board)))
+            members = {"telling": "health", "port": page.port, "paths": ["/live", "/ready"]}
+            announce(f"health at port {page.port}: /live, /ready", members, as_json=as_json)
         stack.enter_context(ending(stop))
         listener.start()
         for path, client in bridge.clients.items():
             url, uri = f"{listener.url}{path}", client.endpoint.request_uri
-            announce(f"bridging {url} to {uri}", {"bridging": url, "to": uri} if as_json else None)
-        is_well = _watch(open_connection, bridge, listener, board, stop)
+            announce(f"bridging {url} to {uri}", {"bridging": url, "to": uri}, as_json=as_json)
+        dead = watch(partial(_health, open_connection, bridge, listener), stop, partial(board.note, OURS))
+        if dead is not None:
+            click.echo("Error: the bridge cannot go on: its connection or its listener has ended", err=True)
         is_finished = listener.stop()
-    sys.exit(0 if is_well and is_finished else FAILED)
+    sys.exit(0 if dead is None and is_finished else FAILED_STATUS)
 
 
 def _behind(to: Mapping[str, str], wsdl: Mapping[str, str]) -> dict[str, Behind]:
@@ -197,22 +198,15 @@ def _port(wsdl: str | Path, name: str | None) -> Port:
         raise UsageError(f"{wsdl}: {error}; --wsdl {wsdl}#PORT says which") from error
 
 
-def _watch(connection: Connection, bridge: HttpBridge, listener: Listener, board: Board, stop: Event) -> bool:
-    """Report how the bridge is until `stop` is set; False if it cannot go on."""
-    client = next(iter(bridge.clients.values()))
-    while not stop.is_set():
-        live = listener.is_running and connection.state is not ConnectionState.CLOSED
-        problem, seconds = "", None
-        try:
-            seconds = client.ping(PING_TIMEOUT) if live else None
-        except (PingFailedError, UsageError) as error:
-            problem = f"{error}"
-        board.note(OURS, Health(live, live and not problem, problem, bridge.under_way, seconds))
-        if not live:
-            click.echo("Error: the bridge cannot go on: its connection or its listener has ended", err=True)
-            return False
-        stop.wait(BEAT)
-    return True
+def _health(connection: Connection, bridge: HttpBridge, listener: Listener) -> Health:
+    """Look at how the bridge is; it lives as long as both of its sides do."""
+    live = listener.is_running and connection.state is not ConnectionState.CLOSED
+    problem, seconds = "", None
+    try:
+        seconds = next(iter(bridge.clients.values())).ping(PING_TIMEOUT) if live else None
+    except (PingFailedError, UsageError) as error:
+        problem = f"{error}"
+    return Health(live, live and not problem, problem, bridge.under_way, seconds)
 
 
 # WSGI behind

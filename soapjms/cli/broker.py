@@ -15,7 +15,7 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Event
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 import click
 
@@ -28,12 +28,10 @@ from brokers.smqp.protocol.dialect import LENIENT, STRICT
 from brokers.smqp.server import Options, Server
 from brokers.smqp.server.setup import Setup, SetupError
 from brokers.url import bracketed
-from soapjms.cli.commands import SECONDS
-from soapjms.cli.runner import ending
+from soapjms.cli.commands import AT_LEAST_ONE, SECONDS, F, grouped
 from soapjms.cli.status import USAGE
 from soapjms.cli.terminal import ANNOUNCED_OPTION, announce
-
-F = TypeVar("F", bound=Callable[..., Any])
+from soapjms.serving.runner import ending
 
 
 class Scheme(NamedTuple):
@@ -52,58 +50,83 @@ SCHEMES: Final[Mapping[str, Scheme]] = {
 }
 """Options of the command, which say where to listen."""
 
-LIMITS: Final[Mapping[str, tuple[click.ParamType[Any], str, str]]] = {
-    "max_connections": (
-        click.IntRange(min=1),
-        "NUMBER",
-        "For AMQP: clients at once, of each address that is listened at.  [default: 1000]",
-    ),
+LIMITS: Final[Mapping[str, tuple[str, str]]] = {
+    "max_connections": ("NUMBER", "clients at once, of each address that is listened at.  [default: 1000]"),
     "max_logins": (
-        click.IntRange(min=1),
         "NUMBER",
-        "For AMQP: of these, of one user; of clients without a user, from one address."
-        "  [default: half of --max-connections]",
+        "of these, of one user; of clients without a user, from one address.  [default: half of --max-connections]",
     ),
-    "max_message": (
-        click.IntRange(min=1),
-        "OCTETS",
-        "For AMQP: size of a message.  [default: 104857600, 100 MiB]",
-    ),
+    "max_message": ("OCTETS", "size of a message.  [default: 104857600, 100 MiB]"),
     "transaction_idle": (
-        SECONDS,
         "SECONDS",
-        "For AMQP: roll a transaction back in which nothing was done for so long.  [default: 300]",
+        "roll a transaction back in which nothing was done for so long.  [default: 300]",
     ),
     "max_transactions": (
-        click.IntRange(min=1),
         "OCTETS",
-        "For AMQP: size of all messages in one client's open transactions.  [default: 134217728, 128 MiB]",
+        "size of all messages in one client's open transactions.  [default: 134217728, 128 MiB]",
     ),
-    "max_client_destinations": (
-        click.IntRange(min=1),
-        "NUMBER",
-        "For AMQP: destinations in use that one client may have made.  [default: 10000]",
-    ),
-    "max_messages": (
-        click.IntRange(min=1),
-        "NUMBER",
-        "For AMQP: messages of one queue, or of one subscriber to a topic.  [default: 100000]",
-    ),
+    "max_client_destinations": ("NUMBER", "destinations in use that one client may have made.  [default: 10000]"),
+    "max_messages": ("NUMBER", "messages of one queue, or of one subscriber to a topic.  [default: 100000]"),
     "max_total_octets": (
-        click.IntRange(min=1),
         "OCTETS",
-        "For AMQP: size of all messages together, with 512 more for each.  [default: 1073741824, 1 GiB]",
+        "size of all messages together, with 512 more for each.  [default: 1073741824, 1 GiB]",
     ),
-    "max_destinations": (
-        click.IntRange(min=1),
-        "NUMBER",
-        "For AMQP: destinations in use, of all clients together.  [default: 100000]",
-    ),
+    "max_destinations": ("NUMBER", "destinations in use, of all clients together.  [default: 100000]"),
 }
-"""Options of the command that limit clients, as `Options` and `Broker` call them: values, unit, meaning."""
+"""Options of the command that limit clients, as `Options` and `Broker` call them: unit and meaning."""
 
 OF_BROKER: Final = frozenset({"max_messages", "max_total_octets", "max_destinations"})
 """Those of them that hold for all listeners together."""
+
+WEBSOCKET: Final[Mapping[str, tuple[str, str, str, str, str]]] = {
+    "paths": (
+        "--path", "PATH", r"/[^\s?#]*", "/amqp",
+        "what may be asked for, as /amqp; repeatable.  [default: anything]",
+    ),
+    "hosts": (
+        "--served-as", "NAME", r"[^\s/:@]+", "broker.example.org",
+        "a name that clients know this host by, as broker.example.org; repeatable. Some send it as their origin."
+        "  [default: that of --ws or --wss]",
+    ),
+    "origins": (
+        "--origin", "URL", r"https?://[^\s/]+", "https://example.org",
+        "a site whose pages may connect, as https://example.org; repeatable.  [default: none]",
+    ),
+}  # fmt: skip
+"""Options of the command that are about WebSocket, as `Options` calls them: name, unit, pattern, example, meaning."""
+
+DESTINATIONS: Final[Mapping[str, str]] = {
+    "queue": "a queue that there is; repeatable. Then no others are made.  [default: any that is used]",
+    "topic": "a topic that there is; likewise.  [default: any that is used]",
+}
+"""Options of the command that name destinations, by their kinds."""
+
+MISSING: Final = "for AMQP install the extra: pip install 'soapjms[amqp]'"
+
+EXAMPLES: Final = {
+    "smqp": "localhost:7200",
+    "smqps": "localhost:7201",
+    "amqp": "localhost:5672",
+    "amqps": "localhost:5671",
+    "ws": "localhost:8080",
+    "wss": "localhost:8443",
+}
+"""Addresses to begin with, by the option, at ports that need no rights of root."""
+
+
+def _address(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> list[tuple[str, int]]:
+    return [_one(each, EXAMPLES[param.name or ""]) for each in value]
+
+
+def _one(text: str, example: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if set("/?#@") & set(host) or not (colon and port.isascii() and port.isdecimal() and int(port) < 65536):
+        raise click.BadParameter(f"an address is HOST:PORT, as {example}; port 0 takes any that is free: {shown(text)}")
+    return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
+
+
+FILE: Final = click.Path(dir_okay=False, path_type=Path)
+ADDRESS: Final[Mapping[str, Any]] = {"multiple": True, "callback": _address, "metavar": "HOST:PORT"}
 
 
 def _like(
@@ -115,82 +138,54 @@ def _like(
     return values
 
 
-WEBSOCKET: Final[Mapping[str, tuple[str, dict[str, Any]]]] = {
-    "paths": (
-        "--path",
-        {
-            "metavar": "PATH",
-            "multiple": True,
-            "callback": partial(_like, r"/[^\s?#]*", "/amqp"),
-            "help": "For WebSocket: what may be asked for, as /amqp; repeatable.  [default: anything]",
-        },
+def _amqp(option: str, meaning: str, **rest: Any) -> Callable[[F], F]:
+    return click.option(option, help=f"For AMQP: {meaning}", **rest)
+
+
+amqp_options: Final = grouped(
+    _amqp(
+        "--users",
+        "a line USER:PASSWORD for each who is let in.  [default: everybody is, at addresses of this machine alone]",
+        type=FILE, metavar="FILE",
     ),
-    "hosts": (
-        "--served-as",
-        {
-            "metavar": "NAME",
-            "multiple": True,
-            "callback": partial(_like, r"[^\s/:@]+", "broker.example.org"),
-            "help": "For WebSocket: a name that clients know this host by, as broker.example.org; repeatable. Some send"
-            " it as their origin.  [default: that of --ws or --wss]",
-        },
+    _amqp(
+        "--rights",
+        "a line `USER send|receive|* queue:NAME` for each right, `*` as in names of files; nobody may anything"
+        " else.  [default: everybody may everything]",
+        type=FILE, metavar="FILE",
     ),
-    "origins": (
-        "--origin",
-        {
-            "metavar": "URL",
-            "multiple": True,
-            "callback": partial(_like, r"https?://[^\s/]+", "https://example.org"),
-            "help": "For WebSocket: a site whose pages may connect, as https://example.org; repeatable."
-            "  [default: none]",
-        },
+    _amqp("--anonymous", "let in clients without a user, too, where there are --users.", is_flag=True),
+    _amqp("--open", "let everybody in without --users, also at addresses that other machines reach.", is_flag=True),
+    _amqp(
+        "--fixed",
+        "make no queue or topic because it is used: who asks for one that is not named by --queue or --topic is"
+        " refused, as the anonymous terminus has it.",
+        is_flag=True,
     ),
-    "binding": (
-        "--binding",
-        {
-            "type": click.Choice(["csprd01", "cs01", "lenient"]),
-            "help": "For WebSocket: edition of the specification.  [default: lenient]",
-        },
+    *(_amqp(f"--{name}", meaning, multiple=True, metavar="NAME") for name, meaning in DESTINATIONS.items()),
+    *(
+        click.option(
+            option, name, multiple=True, metavar=unit, callback=partial(_like, pattern, example),
+            help=f"For WebSocket: {meaning}",
+        )
+        for name, (option, unit, pattern, example, meaning) in WEBSOCKET.items()
     ),
-}
-"""Options of the command that are about WebSocket, as `Options` calls them: how they are called here, and read."""
-
-DESTINATIONS: Final[Mapping[str, str]] = {
-    "queue": "For AMQP: a queue that there is; repeatable. Then no others are made.  [default: any that is used]",
-    "topic": "For AMQP: a topic that there is; likewise.  [default: any that is used]",
-}
-"""Options of the command that name destinations, by their kinds."""
-
-MISSING: Final = "for AMQP install the extra: pip install 'soapjms[amqp]'"
-
-
-def amqp_options(address: Mapping[str, Any], file: click.Path) -> Callable[[F], F]:
-    """Add the options of this part to a command."""
-
-    def add(command: F) -> F:
-        for name, scheme in reversed(list(SCHEMES.items())):
-            command = click.option(f"--{name}", help=f"Listen there for {scheme.text}; repeatable.", **address)(command)
-        for name, (kind, unit, meaning) in reversed(list(LIMITS.items())):
-            command = click.option(f"--{name.replace('_', '-')}", type=kind, metavar=unit, help=meaning)(command)
-        for name, (option, how) in reversed(list(WEBSOCKET.items())):
-            command = click.option(option, name, **how)(command)
-        for name, meaning in reversed(list(DESTINATIONS.items())):
-            command = click.option(f"--{name}", multiple=True, metavar="NAME", help=meaning)(command)
-        text = "For AMQP: make no queue or topic because it is used: who asks for one that is not named by --queue or"
-        text += " --topic is refused, as the anonymous terminus has it."
-        command = click.option("--fixed", is_flag=True, help=text)(command)
-        text = "For AMQP: let everybody in without --users, also at addresses that other machines reach."
-        command = click.option("--open", "is_open", is_flag=True, help=text)(command)
-        text = "For AMQP: let in clients without a user, too, where there are --users."
-        command = click.option("--anonymous", is_flag=True, help=text)(command)
-        text = "For AMQP: a line `USER send|receive|* queue:NAME` for each right, `*` as in names of files; nobody may"
-        text += " anything else.  [default: everybody may everything]"
-        command = click.option("--rights", type=file, metavar="FILE", help=text)(command)
-        text = "For AMQP: a line USER:PASSWORD for each who is let in.  [default: everybody is, at addresses"
-        text += " of this machine alone]"
-        return click.option("--users", type=file, metavar="FILE", help=text)(command)
-
-    return add
+    click.option(
+        "--binding", type=click.Choice(["csprd01", "cs01", "lenient"]),
+        help="For WebSocket: edition of the specification.  [default: lenient]",
+    ),
+    *(
+        _amqp(
+            f"--{name.replace('_', '-')}", meaning, metavar=unit,
+            type=SECONDS if unit == "SECONDS" else AT_LEAST_ONE,
+        )
+        for name, (unit, meaning) in LIMITS.items()
+    ),
+    *(
+        click.option(f"--{name}", help=f"Listen there for {scheme.text}; repeatable.", **ADDRESS)
+        for name, scheme in SCHEMES.items()
+    ),
+)  # fmt: skip
 
 
 def addresses(given: Mapping[str, Any]) -> dict[str, list[tuple[str, int]]]:
@@ -201,17 +196,17 @@ def addresses(given: Mapping[str, Any]) -> dict[str, list[tuple[str, int]]]:
     """
     wanted: dict[str, list[tuple[str, int]]] = {name: given[name] for name in SCHEMES}
     idle = [name for name in ("users", "rights", *LIMITS) if given[name] is not None]
-    idle += [name for name in (*DESTINATIONS, "fixed", "anonymous") if given[name]]
-    idle += ["open"] if given["is_open"] else []
+    idle += [name for name in (*DESTINATIONS, "fixed", "anonymous", "open") if given[name]]
     if idle and not any(wanted.values()):
         raise click.UsageError(
             f"--{idle[0].replace('_', '-')} is for AMQP: say where to listen, as --amqp localhost:5672"
         )
     if given["anonymous"] and given["users"] is None:
         raise click.UsageError("--anonymous goes with --users: without them everybody is let in")
-    if given["is_open"] and given["users"] is not None:
+    if given["open"] and given["users"] is not None:
         raise click.UsageError("--open goes without --users; with them --anonymous lets in who gives no user")
-    idle = [option for name, (option, _) in WEBSOCKET.items() if given[name]]
+    idle = [option for name, (option, *_) in WEBSOCKET.items() if given[name]]
+    idle += ["--binding"] if given["binding"] else []
     if idle and not any(wanted[name] for name, scheme in SCHEMES.items() if scheme.is_websocket):
         raise click.UsageError(f"{idle[0]} is for WebSocket: say where to listen, as --ws localhost:8080")
     return wanted
@@ -255,7 +250,7 @@ def listen(
         options = Options(
             users=known,
             may=may,
-            anonymous=True if given["anonymous"] or given["is_open"] else None,
+            anonymous=True if given["anonymous"] or given["open"] else None,
             destinations=named if named or given["fixed"] else None,
             **limits,
             paths=frozenset(given["paths"]) or None,
@@ -302,35 +297,9 @@ def read_users(file: Path) -> dict[str, str]:
     return found
 
 
-EXAMPLES: Final = {
-    "smqp": "localhost:7200",
-    "smqps": "localhost:7201",
-    "amqp": "localhost:5672",
-    "amqps": "localhost:5671",
-    "ws": "localhost:8080",
-    "wss": "localhost:8443",
-}
-"""Addresses to begin with, by the option, at ports that need no rights of root."""
-
-
-def _address(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> list[tuple[str, int]]:
-    return [_one(each, EXAMPLES[param.name or ""]) for each in value]
-
-
-def _one(text: str, example: str) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
-    if set("/?#@") & set(host) or not (colon and port.isascii() and port.isdecimal() and int(port) < 65536):
-        raise click.BadParameter(f"an address is HOST:PORT, as {example}; port 0 takes any that is free: {shown(text)}")
-    return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
-
-
-FILE: Final = click.Path(dir_okay=False, path_type=Path)
-ADDRESS: Final = {"multiple": True, "callback": _address, "metavar": "HOST:PORT"}
-
-
 @click.command("broker")
-@click.option("--smqp", help="Listen there for SMQP; repeatable.", **ADDRESS)  # type: ignore[arg-type]
-@click.option("--smqps", help="Listen there for SMQP over TLS; repeatable.", **ADDRESS)  # type: ignore[arg-type]
+@click.option("--smqp", help="Listen there for SMQP; repeatable.", **ADDRESS)
+@click.option("--smqps", help="Listen there for SMQP over TLS; repeatable.", **ADDRESS)
 @click.option("--cert", type=FILE, metavar="FILE", help="PEM, the server's certificate, for TLS.")
 @click.option("--key", type=FILE, metavar="FILE", help="PEM, its key, if it is not in the same file.")
 @click.option(
@@ -342,19 +311,19 @@ ADDRESS: Final = {"multiple": True, "callback": _address, "metavar": "HOST:PORT"
 @click.option("--lenient", is_flag=True, help="Read what implementers of the draft's examples would send, too.")
 @click.option(
     "--max-topics",
-    type=click.IntRange(min=1),
+    type=AT_LEAST_ONE,
     default=100_000,
     show_default=True,
     help="For SMQP: topics of the server.",
 )
 @click.option(
     "--max-octets",
-    type=click.IntRange(min=1),
+    type=AT_LEAST_ONE,
     metavar="OCTETS",
     help="Size of the messages of one queue, or of one topic: more are refused.  [default: for AMQP 268435456, 256 MiB;"
     " for SMQP 1073741824, 1 GiB]",
 )
-@amqp_options(ADDRESS, FILE)
+@amqp_options
 @ANNOUNCED_OPTION
 def command(
     smqp: list[tuple[str, int]],
@@ -422,7 +391,7 @@ def _tls(needing: list[str], cert: Path | None, key: Path | None) -> ssl.SSLCont
 
 def _tell(name: str, as_json: bool, scheme: str, host: str, port: int) -> None:
     url = f"{scheme}://{bracketed(host)}:{port}"
-    announce(f"{name} listens at {url}", {"broker": name, "listening": url} if as_json else None)
+    announce(f"{name} listens at {url}", {"broker": name, "listening": url}, as_json=as_json)
 
 
 def _prepare(server: Server, wanted: Setup, *, jms: bool) -> None:

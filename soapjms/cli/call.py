@@ -20,9 +20,16 @@ from rich.syntax import Syntax
 
 from brokers.files import check_files
 from brokers.message import Message, MessageType
-from soapjms.cli.connection import CONNECTION_OPTION, TIMEOUT_OPTION, opened, place_of, place_options, read_names
+from soapjms.cli.connection import (
+    CONNECTION_OPTION,
+    SET_OPTION,
+    TIMEOUT_OPTION,
+    opened,
+    place_of,
+    place_options,
+    read_names,
+)
 from soapjms.cli.terminal import console
-from soapjms.cli.wsdl import settings
 from soapjms.client.call import UNPARSED_HINT, Response
 from soapjms.client.client import Client
 from soapjms.protocol.assertions import Outcome
@@ -82,10 +89,7 @@ def _attachments(ctx: click.Context, param: click.Parameter, paths: tuple[Path, 
 )  # fmt: skip
 @click.option("--input", "read_from", type=INPUT_FILE, metavar="FILE|-", help="JSON object of arguments by name.")
 @TIMEOUT_OPTION
-@click.option(
-    "--set", "properties", multiple=True, callback=settings, metavar="NAME=VALUE",
-    help="A binding property: it wins over URI and WSDL; repeatable.",
-)  # fmt: skip
+@SET_OPTION
 @click.option(
     "--profile", type=click.Choice(sorted(PROFILES)),
     help=f"Edition of the specification.  [default: the WSDL's, else {DEFAULT_PROFILE.name}]",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import shlex
 import sys
@@ -22,15 +23,16 @@ from soapjms.capture.masking import Mask
 from soapjms.capture.sources import TAPS, TapPoint, tap_point, typed_view
 from soapjms.capture.tap import Capture
 from soapjms.cli.commands import SECONDS, Range
-from soapjms.cli.connection import CONNECTION_OPTION, open_url
+from soapjms.cli.connection import CONNECTION_OPTION
 from soapjms.cli.progress import progress
-from soapjms.cli.runner import ending
 from soapjms.cli.status import USAGE
 from soapjms.cli.terminal import announce
 from soapjms.client.client import DEFAULT_TIMEOUT
+from soapjms.destinations import connect_url
 from soapjms.progress import Phase
 from soapjms.protocol.record import format_time
 from soapjms.protocol.uri import visible
+from soapjms.serving.runner import ending
 
 MIB: Final = 1 << 20
 FINDINGS: Final = 1
@@ -39,6 +41,9 @@ LOOK: Final = 0.5
 
 TOLD: Final = 60.0
 """Seconds between two lines that say so, where there is no terminal."""
+
+COLLECT_AFTER: Final = 50_000
+"""Objects more than before after which Python looks for garbage; a few thousand messages that wait have as many."""
 
 MOST_NAMED: Final = 3
 """Files that are listed one by one."""
@@ -110,14 +115,14 @@ def command(
     """
     if setting is not None:
         point = SETTINGS[setting]
-        announce(setting_of(point), {"file": point.file, "setting": point.setting} if as_json else None)
+        announce(setting_of(point), {"file": point.file, "setting": point.setting}, as_json=as_json)
         return
     if connection is None:
         raise click.UsageError("give --connection, or set SOAPJMS_CONNECTION")
     mask = Mask(masks["mask_property"], masks["mask_element"], masks["mask_pattern"])
     stop = Event()
     with ExitStack() as stack:
-        opened = stack.enter_context(open_url(connection, DEFAULT_TIMEOUT))
+        opened = stack.enter_context(connect_url(connection, DEFAULT_TIMEOUT))
         log = stack.enter_context(CaptureLog(folder, rotation=max(1, int(rotate * MIB)), compress=not plain))
         point = tap_point(opened.capabilities.broker)
         sources = [topic(source) if source else point.source, *map(topic, topics)]
@@ -128,13 +133,27 @@ def command(
         ) as capture:
             if not no_check and not capture.is_fed(PROBE_TIMEOUT):
                 _refuse(opened, point)
-            with ending(stop):
+            with ending(stop), _collecting_seldom():
                 _watch(capture, log, opened, stop, seconds)
             is_drained = True
             if opened.state is ConnectionState.CONNECTED and not no_check:
                 with suppress(BrokerError):  # it was lost just now, which the connection has noted
                     is_drained = capture.is_drained(LEAVE_TIMEOUT)
     _report(capture, log, as_json, is_drained)
+
+
+@contextmanager
+def _collecting_seldom() -> Iterator[None]:
+    """Have Python look for garbage less often, and not among what is there by now: messages do not refer in circles."""
+    before = gc.get_threshold()
+    gc.collect()  # else garbage would stay, too
+    gc.freeze()
+    gc.set_threshold(COLLECT_AFTER, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
 
 
 @contextmanager

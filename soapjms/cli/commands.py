@@ -1,13 +1,14 @@
 """The group of commands, and the table that says which module holds each.
 
-The types of options for numbers are here too: finite ones, as `nan` and `inf` are numbers to Python, and times that
-can be waited for. A command itself belongs in a module of its own, which is imported when it is run.
+What several commands make their options of is here too: finite numbers, as `nan` and `inf` are numbers to Python, times
+that can be waited for, groups of options. A command itself belongs in a module of its own, which is imported when it is
+run.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
 from importlib import import_module
@@ -15,7 +16,7 @@ from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
 from math import isfinite
 from traceback import format_exception
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import click
 
@@ -26,6 +27,8 @@ from soapjms.cli.status import INTERRUPTED, NOT_KNOWN, USAGE
 from soapjms.cli.trust import UNNAMED
 from soapjms.protocol.errors import CallFailedError, CallTimeoutError, SoapJmsError
 from soapjms.protocol.uri import visible
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Entry(NamedTuple):
@@ -186,3 +189,15 @@ class Range(click.FloatRange):
 
 
 SECONDS: Final = Range(min=0, max=LONGEST, min_open=True)
+AT_LEAST_ONE: Final = click.IntRange(min=1)
+
+
+def grouped(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """Make a decorator that gives a command several options, in their order."""
+
+    def add(function: F) -> F:
+        for each in reversed(options):
+            function = each(function)
+        return function
+
+    return add

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any, Final, TypeVar
+from collections.abc import Mapping
+from typing import Any, Final
 
 import click
 
 from brokers.connection import Connection
-from brokers.errors import BrokerError
 from brokers.naming import Names
-from brokers.schemes import connect
-from soapjms.cli.commands import SECONDS
-from soapjms.cli.wsdl import ALLOW_OPTION
+from soapjms.cli.commands import SECONDS, F, grouped
+from soapjms.cli.wsdl import ALLOW_OPTION, settings
 from soapjms.client.client import DEFAULT_TIMEOUT
-from soapjms.destinations import connect_uri
-from soapjms.protocol.errors import UsageError
+from soapjms.destinations import connect_uri, connect_url
 from soapjms.protocol.wsdl import Port
 from soapjms.wsdl import read_wsdl
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 CONNECTION_OPTION: Final = click.option(
     "--connection", metavar="URL", help="URL of the broker. With a password, better in SOAPJMS_CONNECTION."
@@ -30,19 +24,22 @@ TIMEOUT_OPTION: Final = click.option(
     metavar="SECONDS", help="How long to wait for the connection, and for an answer.",
 )  # fmt: skip
 
+NAMES_OPTION: Final = click.option("--names", metavar="FILE", help="JNDI names: jndi.properties, or a .toml file.")
+SET_OPTION: Final = click.option(
+    "--set", "properties", multiple=True, callback=settings, metavar="NAME=VALUE",
+    help="A binding property: it wins over URI and WSDL; repeatable.",
+)  # fmt: skip
+
 
 def place_options(function: F, default_port: str = "the only SOAP/JMS port") -> F:
     """Add the options that say where a service is; `place_of` and `read_names` take them."""
-    options = (
+    return grouped(
         click.option("--uri", metavar="URI", help="Where the service is: a jms: URI."),
         click.option("--wsdl", metavar="FILE", help="Or a WSDL that says it."),
         click.option("--port", metavar="PORT", help=f"Port of the WSDL, or SERVICE/PORT.  [default: {default_port}]"),
         ALLOW_OPTION,
-        click.option("--names", metavar="FILE", help="JNDI names: jndi.properties, or a .toml file."),
-    )
-    for each in reversed(options):
-        function = each(function)
-    return function
+        NAMES_OPTION,
+    )(function)
 
 
 def place_of(uri: str | None, wsdl: str | None, port: str | None, allow: tuple[str, ...] = ()) -> str | Port:
@@ -68,9 +65,7 @@ def read_names(path: str | None) -> Names | None:
     Raises:
         OSError, NamingError: it cannot be read.
     """
-    if path is None:
-        return None
-    return Names.from_toml(path) if Path(path).suffix == ".toml" else Names.from_properties(path)
+    return None if path is None else Names.from_file(path)
 
 
 def opened(
@@ -83,19 +78,9 @@ def opened(
         UsageError, BrokerError: the URL cannot be read; nobody answers there. No message repeats a password.
     """
     if url is not None:
-        return open_url(url, timeout)
+        return connect_url(url, timeout)
     if names is None:
         raise click.UsageError(
             "give --connection, such as stomp://USER:PASSWORD@HOST:61613, or set SOAPJMS_CONNECTION; or --names"
         )
     return connect_uri(place, names, properties=properties, timeout=timeout)
-
-
-def open_url(url: str, timeout: float) -> Connection:
-    """Connect to the broker at a URL, as `opened` does."""
-    try:
-        return connect(url, timeout=timeout)
-    except BrokerError:
-        raise
-    except ValueError as error:
-        raise UsageError(str(error)) from error

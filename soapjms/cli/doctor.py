@@ -12,9 +12,8 @@ from rich.console import Console
 from rich.text import Text
 
 from soapjms.cli.commands import SECONDS
-from soapjms.cli.connection import CONNECTION_OPTION, place_of, place_options, read_names
+from soapjms.cli.connection import CONNECTION_OPTION, SET_OPTION, place_of, place_options, read_names
 from soapjms.cli.terminal import console
-from soapjms.cli.wsdl import settings
 from soapjms.doctor import CHECKS, Finding, Outcome, Patient, examine
 from soapjms.doctor.model import DEFAULT_TIMEOUT
 
@@ -26,10 +25,7 @@ WIDTH: Final = max(len(each.name) for each in CHECKS)
 @click.command("doctor")
 @CONNECTION_OPTION
 @place_options
-@click.option(
-    "--set", "properties", multiple=True, callback=settings, metavar="NAME=VALUE",
-    help="A binding property: it wins over URI and WSDL; repeatable.",
-)  # fmt: skip
+@SET_OPTION
 @click.option(
     "--out", "-o", "folder", default="captures", show_default=True, metavar="DIR",
     type=click.Path(path_type=Path), help="Folder where captures are to be written.",

@@ -20,7 +20,6 @@ from rich.table import Table
 from rich.text import Text
 
 from soapjms.cli.progress import progress
-from soapjms.cli.runner import ending
 from soapjms.cli.status import USAGE
 from soapjms.cli.terminal import console
 from soapjms.cli.wsdl import ALLOW_OPTION, settings
@@ -32,6 +31,7 @@ from soapjms.replay import SparkFailedError, Summary, replay
 from soapjms.replay.errors import importing_spark
 from soapjms.replay.report import visible
 from soapjms.replay.summary import NOTHING
+from soapjms.serving.runner import ending
 from soapjms.wsdl import read_wsdl
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import os
+import logging
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack
-from threading import Event
-from typing import Any, Final, NoReturn, TypeVar
+from copy import copy
+from functools import partial
+from typing import Any, Final, NoReturn
 
 import click
 
-from soapjms.cli.commands import Range
-from soapjms.cli.configuration import is_debug
-from soapjms.cli.runner import Serving, ending, log_to_terminal, run
-from soapjms.cli.status_page import START_TIMEOUT, Answer, Board, Measuring, Page, health_answers, measuring
-from soapjms.cli.supervisor import Supervisor
+from brokers.errors import BrokerError
+from soapjms.cli.commands import AT_LEAST_ONE, F, Range, grouped
+from soapjms.cli.configuration import OUR_LOGS, is_debug, show_debug
+from soapjms.cli.status import FAILED_STATUS, USAGE
 from soapjms.cli.terminal import ANNOUNCED_OPTION, announce
-from soapjms.cli.wsdl import refusing, settings
+from soapjms.cli.wsdl import settings
+from soapjms.protocol.errors import StoreError, UsageError
 from soapjms.protocol.names import PROFILES
-
-AT_LEAST_ONE: Final = click.IntRange(min=1)
-
-F = TypeVar("F", bound=Callable[..., Any])
+from soapjms.protocol.uri import visible
+from soapjms.serving.runner import ServeOptions, in_one_line
+from soapjms.serving.status_page import START_TIMEOUT
+from soapjms.serving.supervisor import serve
 
 
 def _option(name: str, text: str, variable: str = "", **rest: Any) -> Callable[[F], F]:
@@ -31,7 +31,7 @@ def _option(name: str, text: str, variable: str = "", **rest: Any) -> Callable[[
     return click.option(name, help=text, envvar=variable, show_envvar=True, **rest)
 
 
-SERVE_OPTIONS: Final = (
+serving_options: Final = grouped(
     _option(
         "--connection", "URL of the broker. With a password, better in the environment.", required=True, metavar="URL"
     ),
@@ -128,14 +128,7 @@ SERVE_OPTIONS: Final = (
     ),
     ANNOUNCED_OPTION,
 )
-"""What says how something is served; `serving_options` gives them to a command."""
-
-
-def serving_options(function: F) -> F:
-    """Add them; `serve_until_told` takes them."""
-    for each in reversed(SERVE_OPTIONS):
-        function = each(function)
-    return function
+"""What says how something is served; `serve_until_told` takes them."""
 
 
 @click.command("serve")
@@ -151,49 +144,58 @@ def command(target: str, **options: Any) -> None:
     serve_until_told(target, **options)
 
 
-def serve_until_told(
-    target: str, *, processes: int, health: str | None, metrics: str | None, start_timeout: float, **options: Any
-) -> NoReturn:
-    """Serve what `target` names until a signal says to end, and exit with the status; see `Serving` for the options."""
+def serve_until_told(target: str, *, log_level: str, as_json: bool, **options: Any) -> NoReturn:
+    """Serve what `target` names until a signal says to end, and exit with the status; see `ServeOptions`."""
     if options["uri"] is not None and options["wsdl"] is not None:
         raise click.UsageError("give either --uri or --wsdl")
     if options["port"] is not None and options["wsdl"] is None:
         raise click.UsageError("--port is for a WSDL; a URI has no ports")
-    if options["durable"] is not None and processes > 1:
+    if options["durable"] is not None and options["processes"] > 1:
         raise click.UsageError("--durable needs --processes 1: one connection at a time has its client id")
-    serving = Serving(target=target, metrics=metrics is not None, debug=is_debug(), **options)
-    board, stop = Board(start_timeout), Event()
-    log_to_terminal(serving.log_level, debug=serving.debug)
-    with ExitStack() as stack:
-        with refusing():
-            measures = None if metrics is None else stack.enter_context(measuring(processes))
-            for address, answers in answers_at(health, board, metrics, measures).items():
-                page = stack.enter_context(Page(address, answers))
-                what = "metrics" if address != health else "health" if address != metrics else "health and metrics"
-                said = {"telling": what, "port": page.port, "paths": [*answers]} if serving.as_json else None
-                announce(f"{what} at port {page.port}: {', '.join(answers)}", said)
-        stack.enter_context(ending(stop))
-        if processes > 1:
-            status = Supervisor(serving, processes, board, lambda pid: forget(pid, board, measures)).run(stop)
-        else:
-            status = run(serving, stop, lambda found: board.note(os.getpid(), found))
-    sys.exit(status)
+    log_to_terminal(log_level, debug=is_debug())
+    try:
+        is_well = serve(
+            ServeOptions(target=target, **options),
+            announce=partial(announce, as_json=as_json),
+            initializer=partial(_begin_process, log_level, debug=is_debug()),
+        )
+    except (UsageError, BrokerError, StoreError) as error:
+        click.echo(f"Error: {visible(str(error))}", err=True)
+        sys.exit(USAGE if isinstance(error, UsageError) else FAILED_STATUS)
+    sys.exit(0 if is_well else FAILED_STATUS)
 
 
-def answers_at(
-    health: str | None, board: Board, metrics: str | None, measures: Measuring | None
-) -> dict[str, dict[str, Answer]]:
-    """Return what is to be told where: by address, by path."""
-    found: dict[str, dict[str, Answer]] = {}
-    if health is not None:
-        found[health] = {**health_answers(board)}
-    if metrics is not None and measures is not None:
-        found.setdefault(metrics, {})["/metrics"] = lambda: measures.tell(board.hung())
-    return found
+def _begin_process(log_level: str, *, debug: bool) -> None:
+    """Set up the log of a process that was started."""
+    if debug:
+        show_debug()
+    log_to_terminal(log_level, debug=debug)
 
 
-def forget(pid: int, board: Board, measures: Measuring | None) -> None:
-    """Forget a process that has ended, but for what it counted."""
-    board.forget(pid)
-    if measures is not None:
-        measures.forget(pid)
+# The log
+
+
+class OneLine(logging.Formatter):
+    """Says in the line itself what an error was and where it came from, in the place of a traceback."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Write a record without its traceback."""
+        if not record.exc_info or record.exc_info[1] is None:
+            return super().format(record)
+        plain = copy(record)
+        plain.exc_info = plain.exc_text = None
+        error = in_one_line(record.exc_info[1])
+        return f"{super().format(plain)}: {error}; --log-level DEBUG shows how it came there"
+
+
+def log_to_terminal(level: str, *, debug: bool = False) -> None:
+    """Write the log to standard error, unless the service's module does something else about it.
+
+    Tracebacks are for those who ask for the level DEBUG. With `debug` our own log is there already: see `show_debug`.
+    """
+    form = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter(form) if level == "DEBUG" else OneLine(form))
+    if debug:
+        handler.addFilter(lambda record: record.name.partition(".")[0] not in OUR_LOGS)
+    logging.basicConfig(level=level, handlers=[handler])

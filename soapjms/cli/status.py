@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+FAILED_STATUS: Final = 1
+"""Of a command that serves: something failed, or was left undone."""
+
 USAGE: Final = 2
 NOT_KNOWN: Final = 3
 INTERRUPTED: Final = 130

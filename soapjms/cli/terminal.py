@@ -25,6 +25,6 @@ ANNOUNCED_OPTION: Final = click.option(
 """For commands that run until they are told to end, and say at their start where they can be found."""
 
 
-def announce(text: str, members: Mapping[str, Any] | None) -> None:
-    """Print a line at once: a JSON object of these members, or the text where there are None."""
-    click.echo(text if members is None else json.dumps(members))
+def announce(text: str, members: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print a line at once: the text, or a JSON object of these members."""
+    click.echo(json.dumps(members) if as_json else text)

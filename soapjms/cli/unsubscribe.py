@@ -41,7 +41,7 @@ def command(
         broker.unsubscribe(topic, durable)
         called = broker.capabilities.broker
     text = f"there is no durable subscription {durable!r} to {topic} at {called} any more"
-    announce(visible(text), {"unsubscribed": durable, "destination": f"{topic}", "broker": called} if as_json else None)
+    announce(visible(text), {"unsubscribed": durable, "destination": f"{topic}", "broker": called}, as_json=as_json)
 
 
 def _destination(where: str | Port, names: Names | None) -> Destination:

@@ -207,4 +207,4 @@ def add_port_command(
         described = add_jms_port(file, out, new, allow=allow)
     ports = [each.name for each in described.ports if each.profile is not None]
     text = f"{visible(out)}: {len(ports)} SOAP/JMS {'port' if len(ports) == 1 else 'ports'}"
-    announce(text, {"file": out, "ports": ports} if as_json else None)
+    announce(text, {"file": out, "ports": ports}, as_json=as_json)

@@ -1,5 +1,6 @@
 """Where results go: built in a folder beside the output folder, then put in its place, whole or not at all.
 
+Results quote what a capture log holds, so they are their owner's alone, as capture logs are.
 Each file of results is there as a whole or not at all too: rows on their way into Parquet, and texts.
 """
 
@@ -12,7 +13,7 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -95,6 +96,7 @@ FILES: Final = frozenset({"summary.json", "verdicts", "rejected", "late", "repor
 def staging(out: Path) -> Iterator[Path]:
     """Give a folder to build results in; when the block ends well, it takes the place of `out`.
 
+    Nobody but the owner reads the results, whoever could read those of an earlier run; while they are built neither.
     A block that raises leaves `out` as it was, and so does a process that is killed. What is beside the folder that
     this gives is scratch, and goes; that of a killed process goes with the next run.
 
@@ -115,10 +117,24 @@ def staging(out: Path) -> Iterator[Path]:
         result = scratch / "result"
         result.mkdir()
         yield result
+        make_private(result)
         _put_in_place(result, out, scratch / "former")
     finally:
         lock.close()
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def make_private(folder: Path) -> None:
+    """Let nobody but its owner read a folder, or a file that is in it at any depth.
+
+    What belongs to another user, as a task of a cluster may leave it, keeps its mode: the folder is closed to others.
+    """
+    folder.chmod(0o700)
+    for parent, folders, files in os.walk(folder):
+        for names, mode in ((folders, 0o700), (files, 0o600)):
+            for name in names:
+                with suppress(PermissionError):
+                    Path(parent, name).chmod(mode)
 
 
 def _clear_up(scratch: Path, out: Path) -> None:

@@ -21,6 +21,7 @@ from brokers.message import (
     PropertyValue,
     as_text,
     body_problem,
+    changed,
     infer_type,
     is_finite,
     properties,
@@ -269,3 +270,13 @@ def test_bodies_that_go_with_a_type(kind: MessageType) -> None:
         known = " or ".join(accepted) or "none"
         said = f"a {kind} message cannot carry a body of type {name}; accepted is {known}"
         assert problems[name] == said
+
+
+def test_changed() -> None:
+    """As the standard library replaces; the message that it is made of stays as it was."""
+    message = Message(message_type=MessageType.TEXT, body="a", destination=queue("q"), priority=4, untyped=True)
+    before = replace(message)
+    assert changed(message, body="b", priority=None) == replace(message, body="b", priority=None)
+    assert message == before
+    with pytest.raises(TypeError, match="a message has no bodies, sort"):
+        changed(message, sort=1, bodies=2)

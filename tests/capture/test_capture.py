@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
-from threading import Event
+from queue import Queue
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -27,11 +29,12 @@ from brokers import (
     topic,
     typed,
 )
+from brokers.amqp.listener import Listener
 from brokers.embedded import Broker
 from soapjms.capture.log import CaptureLog, utc_now
 from soapjms.capture.masking import Mask, Masked
 from soapjms.capture.sources import copies_reach, direction_of, from_divert, tap_point
-from soapjms.capture.tap import Backlog, Capture, Wanted
+from soapjms.capture.tap import Arrived, Backlog, Capture, Wanted
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.record import Direction, Node
 from soapjms.replay import replay
@@ -81,6 +84,28 @@ def test_records(connection: Connection, tmp_path: Path) -> None:
     ] * 2
     assert all(each.sha256 for each in records)
     assert dict(capture.counts) == {"seen": 2, "recorded": 2, "masked": 0, "left out": 0}
+
+
+def test_each_has_a_time_of_its_own(tmp_path: Path) -> None:
+    """Copies that were read together follow each other by microseconds, in the order in which they came."""
+    with (
+        Listener(Broker(), port=0) as listener,
+        soapjms.connect(listener.url) as connection,
+        soapjms.connect(listener.url) as sender,
+        CaptureLog(tmp_path) as log,
+        Capture(connection, log, [COPIES]) as capture,
+    ):
+        begun = utc_now()
+        for each in [sender.send(copy(b"%d" % number)) for number in range(50)]:
+            each.result(9)
+        seen(capture, 50)
+        ended = utc_now()
+    records = records_in(tmp_path)
+    assert [each.message.body for each in records] == [b"%d" % number for number in range(50)]
+    times = [each.time for each in records]
+    assert begun <= times[0]
+    assert all(earlier < later for earlier, later in pairwise(times))
+    assert times[-1] <= ended
 
 
 def test_ends_though_the_broker_does_not_answer(connection: Connection, tmp_path: Path) -> None:
@@ -279,6 +304,50 @@ def test_a_backlog_is_bounded_in_octets() -> None:
     second = backlog.take(0)
     assert second is not None
     assert second.dropped == 1
+
+
+@pytest.mark.parametrize("ends", ["half full", "closed"])
+def test_a_backlog_that_fills_is_taken_from_at_once(ends: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was waited for gathers no longer than until half of the room is taken, or until nothing more will come."""
+    monkeypatch.setattr("soapjms.capture.tap.GATHER_SECONDS", 600)
+    backlog, taken, begun = Backlog(messages=4), Queue[Arrived | None](), Event()
+
+    def take() -> None:
+        begun.set()
+        taken.put(backlog.take(600))
+
+    taker = Thread(target=take, daemon=True)
+    taker.start()
+    assert begun.wait(20)
+    backlog.put(copy(b"first"), utc_now())
+    if ends == "closed":
+        backlog.close()
+    else:
+        assert all(backlog.put(copy(), utc_now()) for _ in range(3))
+    arrived = taken.get(timeout=20)
+    assert arrived is not None
+    assert arrived.message.body == b"first"
+    taker.join(20)
+
+
+def test_times_follow_a_clock_that_was_set_back(connection: Connection, tmp_path: Path) -> None:
+    """Copies are later than those before, but not by what the clock was set back."""
+
+    class Read(Wrapped):
+        times = [100.0, 100.0, 99.9999, 101.0, 50.0, 50.0]  # noqa: RUF012
+
+        def consume(self, destination: Any, on_delivery: Any, **options: Any) -> Consumer:
+            def tell(delivery: Any) -> None:
+                delivery.read_at = self.times.pop(0)
+                on_delivery(delivery)
+
+            return super().consume(destination, tell, **options)
+
+    with CaptureLog(tmp_path) as log, Capture(Read(connection), log, [COPIES]) as capture:
+        send(connection, *(copy() for _ in range(6)))
+        seen(capture, 6)
+    times = [each.time.timestamp() for each in records_in(tmp_path)]
+    assert times == pytest.approx([100, 100.000001, 100.000002, 101, 50, 50.000001], abs=1e-7, rel=0)
 
 
 def test_a_broker_that_copies_nothing(connection: Connection, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from threading import Event, Thread, get_ident
 import pytest
 from calling_kit import PATIENCE
 
-from soapjms.cli.runner import ending
+from soapjms.serving.runner import ending
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -22,9 +22,8 @@ from brokers import Connection
 from brokers.amqp.listener import Listener
 from brokers.embedded import Broker
 from soapjms import Client
-from soapjms.cli.runner import Serving
-from soapjms.cli.status_page import Board
-from soapjms.cli.supervisor import Supervisor
+from soapjms.serving import Board, ServeOptions
+from soapjms.serving.supervisor import Supervisor
 
 
 def test_no_broker_at_the_start(tmp_path: Path) -> None:
@@ -62,16 +61,16 @@ def test_no_process_to_be_had(
     monkeypatch.setattr(SpawnProcess, "start", start_but_the_second)
     monkeypatch.chdir(SERVICES)
     monkeypatch.setenv("BANK_MARKS", str(tmp_path))
-    served = Serving(target="bank:service", connection="embedded:", uri="jms:queue:bank")
-    statuses, supervisor = list[int](), Supervisor(served, 2, board, board.forget)
-    thread = Thread(target=lambda: statuses.append(supervisor.run(stop)))
+    served = ServeOptions(target="bank:service", connection="embedded:", uri="jms:queue:bank", processes=2)
+    ends, supervisor = list[bool](), Supervisor(served, board)
+    thread = Thread(target=lambda: ends.append(supervisor.run(stop)))
     thread.start()
     try:
         eventually(lambda: len(board.members()["processes"]) == 2, "both tell their health")
     finally:
         stop.set()
         thread.join(PATIENCE)
-    assert (statuses, refusals) == ([0], [])
+    assert (ends, refusals) == ([True], [])
     assert caplog.text.count("no process could be started ([Errno 11] no more processes); it is tried again in") == 2
 
 

@@ -26,11 +26,12 @@ from brokers.embedded import Broker as EmbeddedBroker
 from brokers.embedded.connection import EmbeddedConnection
 from soapjms import Client, UsageError, connect
 from soapjms.cli.commands import soapjms
-from soapjms.cli.runner import Serving, find_service
-from soapjms.cli.runner import run as serve
-from soapjms.cli.status_page import AT_A_TIME, STALE, START_TIMEOUT, Board, Page, Told, health_answers
-from soapjms.cli.supervisor import Place
 from soapjms.observing import Health
+from soapjms.serving import Board, ServeOptions, StatusPage, StatusResponse, health_answers
+from soapjms.serving.runner import find_service
+from soapjms.serving.runner import run as serve
+from soapjms.serving.status_page import MAX_PAGE_CONNECTIONS, STALE_SECONDS, START_TIMEOUT
+from soapjms.serving.supervisor import ProcessSlot
 
 WELL = Health(live=True, ready=True, problem="", under_way=2, round_trip=0.001)
 EMBEDDED = ["--connection", "embedded:", "--uri", "jms:queue:bank"]
@@ -143,7 +144,7 @@ class TestUsage:
 
     def test_no_password_is_shown(self) -> None:
         """What the command line said may be printed: the URL is left out."""
-        assert "secret" not in repr(Serving(target="a:b", connection="stomp://u:secret@h"))
+        assert "secret" not in repr(ServeOptions(target="a:b", connection="stomp://u:secret@h"))
 
 
 class TestOneProcess:
@@ -250,10 +251,10 @@ class TestProcesses:
 
     def test_pauses(self) -> None:
         """Between one that ends soon and the next there is a pause, each twice as long, up to half a minute."""
-        place = Place(since=float("inf"))
-        assert [place.pause() for _ in range(8)] == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
-        place.since = float("-inf")
-        assert place.pause() == 0.5
+        slot = ProcessSlot(since=float("inf"))
+        assert [slot.pause() for _ in range(8)] == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
+        slot.since = float("-inf")
+        assert slot.pause() == 0.5
 
 
 def is_running(pid: int) -> bool:
@@ -279,17 +280,17 @@ def test_transactions(transactions: bool, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(EmbeddedConnection, "begin", lambda self: (begun.append(self), begin(self))[1])
     (tmp_path / "echoing.py").write_text(ECHO, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
-    stop, is_ready, statuses = Event(), Event(), list[int]()
-    served = Serving(target="echoing:service", connection=url, uri=uri, transactions=transactions)
+    stop, is_ready, ends = Event(), Event(), list[bool]()
+    served = ServeOptions(target="echoing:service", connection=url, uri=uri, transactions=transactions)
     report = lambda health: is_ready.set() if health.ready else None  # noqa: E731
-    thread = Thread(target=lambda: statuses.append(serve(served, stop, report)))
+    thread = Thread(target=lambda: ends.append(serve(served, stop, report)))
     with connect(url) as connection, Client(connection, uri, timeout=PATIENCE) as client:
         thread.start()
         assert is_ready.wait(PATIENCE)
         assert client.call(envelope("Ann")).fault is None
         stop.set()
         thread.join(PATIENCE)
-    assert (bool(begun), statuses) == (transactions, [0])
+    assert (bool(begun), ends) == (transactions, [True])
 
 
 class TestHealthPage:
@@ -301,7 +302,7 @@ class TestHealthPage:
 
     @pytest.fixture
     def port(self, board: Board) -> Iterator[int]:
-        with Page("127.0.0.1:0", health_answers(board)) as page:
+        with StatusPage("127.0.0.1:0", health_answers(board)) as page:
             yield page.port
 
     def test_starting(self, board: Board, port: int) -> None:
@@ -327,14 +328,14 @@ class TestHealthPage:
     def test_hung(self, board: Board, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
         """One that tells nothing any more is named, and lives no more, whoever else does; once it ended all is well."""
         now = time.monotonic()
-        monkeypatch.setattr("soapjms.cli.status_page.time", SimpleNamespace(monotonic=lambda: now))
+        monkeypatch.setattr("soapjms.serving.status_page.time", SimpleNamespace(monotonic=lambda: now))
         board.note(1, WELL)
-        now += STALE
+        now += STALE_SECONDS
         board.note(2, WELL)
         status, said = asked(port, "/live")
         hung, well = said["processes"]
         assert (status, said["live"], said["ready"]) == (503, False, True)
-        assert (hung["pid"], hung["live"], hung["ready"], hung["age"]) == (1, False, False, STALE)
+        assert (hung["pid"], hung["live"], hung["ready"], hung["age"]) == (1, False, False, STALE_SECONDS)
         assert hung["problem"] == "the process told nothing of itself for 15 s: it hangs"
         assert (well["pid"], well["live"], well["problem"]) == (2, True, "")
         assert asked(port, "/ready")[0] == 200
@@ -344,7 +345,7 @@ class TestHealthPage:
     def test_hung_at_the_start(self, board: Board, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
         """One that was started and never reports is given more time, and then named; those that report are not."""
         now = time.monotonic()
-        monkeypatch.setattr("soapjms.cli.status_page.time", SimpleNamespace(monotonic=lambda: now))
+        monkeypatch.setattr("soapjms.serving.status_page.time", SimpleNamespace(monotonic=lambda: now))
         for pid in (1, 2, 3):
             board.started(pid)
         board.forget(3)
@@ -363,14 +364,14 @@ class TestHealthPage:
     def test_never_started(self, board: Board, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
         """Where no process ever reports, or none any more, nobody is known to live after a while."""
         now = time.monotonic()
-        monkeypatch.setattr("soapjms.cli.status_page.time", SimpleNamespace(monotonic=lambda: now))
+        monkeypatch.setattr("soapjms.serving.status_page.time", SimpleNamespace(monotonic=lambda: now))
         nothing = {"live": False, "ready": False, "processes": []}
-        now += STALE
+        now += STALE_SECONDS
         assert asked(port, "/live") == asked(port, "/ready") == (503, nothing)
         board.note(1, WELL)
         board.forget(1)
         assert asked(port, "/live") == (200, nothing | {"live": True})
-        now += STALE
+        now += STALE_SECONDS
         assert asked(port, "/live") == (503, nothing)
 
     def test_forgotten(self, board: Board, port: int) -> None:
@@ -389,7 +390,9 @@ class TestHealthPage:
 
     def test_crowd(self, port: int) -> None:
         """Those who connect and say nothing are left after a while; beyond so many the first of them end at once."""
-        silent = [socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) for _ in range(2 * AT_A_TIME)]
+        silent = [
+            socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) for _ in range(2 * MAX_PAGE_CONNECTIONS)
+        ]
         assert asked(port, "/live")[0] == 200
         assert [each.recv(1) for each in silent] == [b""] * len(silent)
         for client in silent:
@@ -415,10 +418,12 @@ class TestMetrics:
     def test_that_fails(self) -> None:
         """What cannot be told is an error of the page, which goes on."""
 
-        def tell() -> Told:
+        def tell() -> StatusResponse:
             raise OSError("no such file")
 
-        with Page("127.0.0.1:0", {"/metrics": tell, "/live": lambda: Told("application/json", b"{}")}) as page:
+        with StatusPage(
+            "127.0.0.1:0", {"/metrics": tell, "/live": lambda: StatusResponse("application/json", b"{}")}
+        ) as page:
             assert asked(page.port, "/metrics") == (500, None)
             assert asked(page.port, "/live") == (200, {})
 

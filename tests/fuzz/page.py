@@ -16,10 +16,10 @@ from typing import Final, NamedTuple
 from calling_kit import PATIENCE
 
 from fuzz.row import Case, Row
-from soapjms.cli.status_page import LOOK, REQUEST_TIMEOUT, Board, Page, health_answers, measuring
 from soapjms.observing import Health
+from soapjms.serving.status_page import REQUEST_TIMEOUT, STOP_POLL_SECONDS, Board, StatusPage, health_answers, measuring
 
-BOUND: Final = REQUEST_TIMEOUT + LOOK + 3.0
+BOUND: Final = REQUEST_TIMEOUT + STOP_POLL_SECONDS + 3.0
 """Seconds after which an honest request has its answer, and one that is not whole its end, on a busy machine."""
 
 RESET: Final = struct.pack("ii", 1, 0)
@@ -99,7 +99,7 @@ def read_answer(octets: bytes, *, is_whole: bool) -> int | None:
 class Hostile:
     """The page, and connections on which a request was begun and not ended, with the time of that."""
 
-    def __init__(self, page: Page, board: Board) -> None:
+    def __init__(self, page: StatusPage, board: Board) -> None:
         self._page = page
         self._board = board
         self._begun: list[tuple[float, socket.socket]] = []
@@ -186,7 +186,7 @@ def telling() -> Iterator[Hostile]:
     board = Board()
     with (
         measuring(1) as measures,
-        Page("127.0.0.1:0", {**health_answers(board), "/metrics": measures.tell}) as page,
+        StatusPage("127.0.0.1:0", {**health_answers(board), "/metrics": measures.tell}) as page,
     ):
         hostile = Hostile(page, board)
         try:

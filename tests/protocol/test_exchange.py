@@ -583,6 +583,7 @@ def test_every_record_ends_in_one_exchange(log: list[Record], random: Any) -> No
 # The definition
 
 WINDOW = timedelta(seconds=10)
+LONG_WINDOW = timedelta(minutes=10)
 
 
 def mark(each: Record) -> tuple[Any, ...] | None:
@@ -788,16 +789,13 @@ def test_two_records_alone_are_paired_as_among_others(
     asked = request(direction=one, reply_to=wanted)
     answered = response(second, direction=other, destination=seen, reply_to=further, **ids)
     two = sorted([asked, answered], key=lambda each: each.time)
-    assert list(pair(two, WINDOW)) == slowly(two)
+    assert list(pair(two, LONG_WINDOW)) == slowly(two)
     copied = sorted([*two, replace(asked, node=Node.TAP)], key=lambda each: each.time)
-    assert list(pair(copied, WINDOW)) == slowly(copied)
-
-
-WINDOW = timedelta(minutes=10)
+    assert list(pair(copied, LONG_WINDOW)) == slowly(copied)
 
 
 def slowly(records: list[Record]) -> list[Exchange]:
     """Pair records as those of a key of which many are under way."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(pairing, "is_plain_call", lambda *_: False)
-        return list(pair(records, WINDOW))
+        return list(pair(records, LONG_WINDOW))

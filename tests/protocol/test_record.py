@@ -37,6 +37,7 @@ from soapjms.protocol.record import (
     from_json,
     parse_time,
     to_json,
+    to_members,
 )
 
 NOW = datetime(2026, 11, 20, 19, 22, 1, 123456, tzinfo=UTC)
@@ -355,6 +356,15 @@ def test_round_trip(record: Record) -> None:
     assert from_json(text) == record
     assert "\n" not in text
     text.encode("utf-8")
+
+
+@given(records())
+def test_written_as_an_encoder_would(record: Record) -> None:
+    """A line has no other spaces, escapes or order than the encoder of the standard library gives its members."""
+    members = to_members(record)
+    plain = json.dumps(members, ensure_ascii=False, separators=(",", ":"))
+    escaped = json.dumps(members, separators=(",", ":"))
+    assert to_json(record) in (plain, escaped)  # the latter where there is half of a surrogate pair
 
 
 @given(JSON)

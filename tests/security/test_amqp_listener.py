@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -31,7 +32,7 @@ from brokers import (
     queue,
 )
 from brokers.amqp.listener import Listener, Options, Rights
-from brokers.amqp.sasl import SASL_HEADER, Frames, Performative, pack
+from brokers.amqp.sasl import MAX_FRAME, SASL_HEADER, Frames, Performative, pack
 from brokers.embedded import Broker
 from brokers.message import Properties
 
@@ -124,6 +125,33 @@ def outcome_of(connected: socket.socket, name: str, password: str) -> int:
             return int(frame[1][0])
 
 
+MEBIBYTE = 1 << 20
+
+
+@pytest.mark.parametrize("announced", [0, MAX_FRAME, MAX_FRAME + 1, 1 << 30])
+def test_nothing_of_a_stranger_is_kept(announced: int) -> None:
+    """Over TCP: strangers that announce a SASL frame of any size, or write without end behind one, cost no memory."""
+    begin = announced.to_bytes(4, "big") + b"\x02\x01\0\0"
+    with listening() as listener, ExitStack() as stack:
+        to = ("127.0.0.1", listener.port)
+        strangers = [stack.enter_context(socket.create_connection(to, PATIENCE)) for _ in range(6)]
+        block = bytes(MEBIBYTE)
+        tracemalloc.start()
+        try:
+            for stranger in strangers:
+                stranger.sendall(SASL_HEADER + begin)
+            for _ in range(8):
+                for stranger in strangers:
+                    with suppress(ConnectionError):
+                        stranger.sendall(block)
+            eventually(lambda: listener.guests == 0, "all are hung up on")
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert peak < 4 * MEBIBYTE, peak
+        assert guess(listener.port, "ann", USERS["ann"]) == RIGHT
+
+
 RIGHT, WRONG, LATER = 0, 1, 4
 
 
@@ -139,6 +167,28 @@ def test_guesses_are_counted_and_logged(caplog: pytest.LogCaptureFixture) -> Non
         assert guess(listener.port, "eve", USERS["eve"], "127.0.0.2") == RIGHT
     assert caplog.text.count("a login from 127.0.0.1 as 'eve' was refused") == outcomes.count(WRONG)
     assert "logins from 127.0.0.1 are refused unseen" in caplog.text
+
+
+def test_guesses_in_one_go(caplog: pytest.LogCaptureFixture) -> None:
+    """Of a thousand guesses that come at once on one connection the first is looked at, and logged; it ends."""
+    guesses = [pack(Performative.INIT, symbol("PLAIN"), f"\0ann\0guess {n}".encode(), "x") for n in range(1000)]
+    guesses[-1] = pack(Performative.INIT, symbol("PLAIN"), f"\0ann\0{USERS['ann']}".encode(), "x")
+    looked_at: list[str] = []
+
+    def check(name: str, password: str) -> bool:
+        looked_at.append(password)
+        return USERS.get(name) == password
+
+    with listening(users=check) as listener:
+        with socket.create_connection(("127.0.0.1", listener.port), PATIENCE) as connected:
+            with suppress(ConnectionError):
+                connected.sendall(SASL_HEADER + b"".join(guesses))
+            with suppress(ConnectionError):
+                while connected.recv(4096):
+                    pass
+        eventually(lambda: listener.guests == 0, "it is gone")
+    assert looked_at == ["guess 0"]
+    assert caplog.text.count("a login from 127.0.0.1 as 'ann' was refused") == 1
 
 
 def test_guesses_of_who_is_known_are_counted_too() -> None:

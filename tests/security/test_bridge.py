@@ -26,7 +26,8 @@ from brokers.embedded import Broker
 from soapjms import Dispatcher
 from soapjms.bridge.pace import PIECE
 from soapjms.bridge.strict_http import MAX_HEAD
-from soapjms.cli.status_page import AT_A_TIME, Page, Told
+from soapjms.serving import StatusPage, StatusResponse
+from soapjms.serving.status_page import MAX_PAGE_CONNECTIONS
 
 URI: Final = "jms:queue:greeter"
 MIB: Final = 1 << 20
@@ -398,10 +399,10 @@ def test_what_is_right_goes_through(connection: Connection) -> None:
 
 
 @contextmanager
-def page(**answers: bytes) -> Iterator[Page]:
+def page(**answers: bytes) -> Iterator[StatusPage]:
     """Have a page."""
-    told = {f"/{name}": (lambda body=body: Told("text/plain", body)) for name, body in answers.items()}
-    with Page("127.0.0.1:0", told) as made:
+    told = {f"/{name}": (lambda body=body: StatusResponse("text/plain", body)) for name, body in answers.items()}
+    with StatusPage("127.0.0.1:0", told) as made:
         yield made
 
 
@@ -415,7 +416,7 @@ def asked(port: int) -> bytes:
 def test_who_drips_does_not_block_the_page() -> None:
     """The time is for a request, not for each octet of it; meanwhile the first make room."""
     with page(live=b"well") as told, ExitStack() as stack:
-        lines = [stack.enter_context(line_to(told.port)) for _ in range(2 * AT_A_TIME)]
+        lines = [stack.enter_context(line_to(told.port)) for _ in range(2 * MAX_PAGE_CONNECTIONS)]
         ended = set[socket.socket]()
 
         def drip() -> bool:
@@ -440,7 +441,7 @@ def test_who_drips_does_not_block_the_page() -> None:
 def test_who_does_not_read_does_not_block_the_page() -> None:
     """A long answer that nobody takes has the same time."""
     with page(live=b"well", metrics=b"x" * (16 * MIB)) as told, ExitStack() as stack:
-        lines = [stack.enter_context(line_to(told.port, 4096)) for _ in range(2 * AT_A_TIME)]
+        lines = [stack.enter_context(line_to(told.port, 4096)) for _ in range(2 * MAX_PAGE_CONNECTIONS)]
         for line in lines:
             line.sendall(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n")
         started = time.monotonic()

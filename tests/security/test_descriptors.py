@@ -18,7 +18,7 @@ from brokers.amqp.listener import Listener
 from brokers.amqp.sasl import AMQP_HEADER
 from brokers.embedded import Broker
 from brokers.listeners.descriptors import RESERVED, bounded, raise_limit
-from soapjms.cli.status_page import Page, Told
+from soapjms.serving import StatusPage, StatusResponse
 
 PAUSED = 1.5
 """Seconds without files."""
@@ -59,7 +59,7 @@ def bridge() -> Iterator[int]:
 @contextmanager
 def page() -> Iterator[int]:
     """The page for health."""
-    with Page("127.0.0.1:0", {"/": lambda: Told("text/plain", b"fine")}) as made:
+    with StatusPage("127.0.0.1:0", {"/": lambda: StatusResponse("text/plain", b"fine")}) as made:
         yield made.port
 
 

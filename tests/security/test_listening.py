@@ -19,7 +19,7 @@ from brokers.embedded import Broker
 from brokers.listeners.reach import check_reach, is_here_only
 from soapjms import UsageError
 from soapjms.bridge.listener import Listener
-from soapjms.cli.status_page import Page
+from soapjms.serving import StatusPage
 
 EVERYWHERE = ["0.0.0.0", "", "::"]
 
@@ -71,8 +71,8 @@ def test_the_bridge(address: str) -> None:
 
 
 def test_the_page() -> None:
-    """It takes nothing and tells no secret, so those may watch that are elsewhere."""
-    with Page("0.0.0.0:0", {}) as page:
+    """It needs no word for it: probes of containers come from elsewhere without a login, and it tells no message."""
+    with StatusPage("0.0.0.0:0", {}) as page:
         assert page.port
 
 

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import gzip
 import os
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from time import process_time
+from typing import Literal
 
 import pytest
 from replay_logs import at, request, rows, summary
 
+from brokers import properties
+from soapjms import Recorder
 from soapjms.protocol.errors import InvalidRecordError, UsageError
 from soapjms.protocol.record import Direction, capture, to_json
 from soapjms.replay import replay
+from soapjms.replay.following import follow
 from soapjms.replay.inputs import Split, expand, whole
 from soapjms.replay.records import OCTETS_OF_LINE, SPARE_LINES, Captured, Rejected, read, read_packed
+from soapjms.replay.report.files import rewrite
 from soapjms.testing.traffic import read_log
 
 RECORD = to_json(capture(request(1), at(1), Direction.REQUEST)).encode()
+SECRET = "s3cret-of-ann"
 LINES = 32 << 20
 SECONDS = 8.0
 """Of the processor, on a busy machine; without a bound it is 24 for blank lines, and minutes for others."""
@@ -69,6 +78,21 @@ def test_replay_on_spark(tmp_path: Path) -> None:
     assert "lines are blank or no records" in told["reason"]
 
 
+@pytest.mark.spark
+def test_following(tmp_path: Path) -> None:
+    """Nor does a run that follows a folder read more of such a log; another log in it is judged."""
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    bomb(logs, b"\n")
+    (logs / "sound.jsonl").write_bytes(RECORD + b"\n")
+    before = process_time()
+    follow(logs, tmp_path / "out", until_idle=timedelta(0), every=timedelta(milliseconds=50))
+    assert process_time() - before < SECONDS
+    [told] = rows(tmp_path / "out", "rejected")
+    assert "lines are blank or no records; those from here on are not read" in told["reason"]
+    assert (summary(tmp_path / "out")["records"], summary(tmp_path / "out")["rejected"]) == (2, 1)
+
+
 def test_plain(tmp_path: Path) -> None:
     """What is large as it is stored has a limit that grows with it, in each part of it too."""
     path = bomb(tmp_path, b"\n", compressed=False)
@@ -113,3 +137,58 @@ def test_login_of_a_name(name: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is read by Spark only") as error:
         replay([name], tmp_path / "out", engine="local")
     assert "S3CRET" not in str(error.value)
+
+
+@pytest.fixture
+def open_to_all() -> Iterator[None]:
+    """Have files that are made be everybody's, unless the program says otherwise."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+@pytest.fixture
+def unmasked(tmp_path: Path) -> Path:
+    """A folder with a log of which nothing was hidden: its request fails, and the report quotes a password."""
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    bad = replace(request(1), properties=properties({"SOAPJMS_bindingVersion": SECRET}))
+    with Recorder(logs / "log.jsonl", mask=None) as recorder:
+        recorder.record(bad)
+    return logs
+
+
+def check_is_its_owners(out: Path) -> None:
+    """See that nobody else reads results, and that they hold something that is not for others."""
+    found = [out, *out.rglob("*")]
+    assert {each.name: oct(each.stat().st_mode & 0o777) for each in found} == {
+        each.name: oct(0o700 if each.is_dir() else 0o600) for each in found
+    }
+    assert SECRET in (out / "report.html").read_text("utf-8")
+    assert list(out.rglob("*.parquet"))
+
+
+@pytest.mark.usefixtures("open_to_all")
+@pytest.mark.parametrize("engine", ["local", pytest.param("spark", marks=pytest.mark.spark)])
+def test_results_are_their_owners(engine: Literal["local", "spark"], unmasked: Path, tmp_path: Path) -> None:
+    """A new folder, one that takes the place of an earlier one that was open to all, and a page that is made again."""
+    out = tmp_path / "out"
+    replay([unmasked], out, engine=engine)
+    check_is_its_owners(out)
+    for each in (out, *out.rglob("*")):
+        each.chmod(0o777)
+    rewrite(out)
+    assert (out / "report.html").stat().st_mode & 0o777 == 0o600
+    replay([unmasked], out, engine="local")
+    check_is_its_owners(out)
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("open_to_all")
+def test_what_following_keeps_is_its_owners(unmasked: Path, tmp_path: Path) -> None:
+    """Likewise; and nobody else enters the checkpoint, also one that is there and was open to all."""
+    out, checkpoint = tmp_path / "out", tmp_path / "checkpoint"
+    checkpoint.mkdir()
+    follow(unmasked, out, checkpoint=checkpoint, until_idle=timedelta(0), every=timedelta(milliseconds=50))
+    check_is_its_owners(out)
+    assert checkpoint.stat().st_mode & 0o777 == 0o700

@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from queue import Queue
 from threading import Thread
+from time import sleep
 
 import fuzz.stomp
 import pytest
@@ -229,6 +230,28 @@ def test_frame_of_no_kind() -> None:
         connection.consume(queue("a"), lambda delivery: None, auto_accept=True),
     ):
         eventually(lambda: connection.state is not ConnectionState.CONNECTED, "it has ended")
+
+
+def test_what_came_before_a_broken_frame() -> None:
+    """It is handed on before the session ends, also where it was held to be handed on together."""
+    got = Queue[bytes]()
+
+    def send(subscription: str) -> Iterator[bytes]:
+        for number in range(5):
+            yield message(subscription, number, "content-length:1\n") + b"%d\0" % number
+            sleep(0.004)  # so that each is read for itself
+        yield message(subscription, 5, "content-length:1\n") + b"longer\0"
+
+    with (
+        hostile(send) as broker,
+        brokers.connect(broker.url, heartbeat=0, reconnect=False) as connection,
+        connection.consume(
+            queue("a"), lambda delivery: got.put(delivery.message.body), auto_accept=True, inline=True, lazy=True
+        ),
+    ):
+        eventually(lambda: connection.state is not ConnectionState.CONNECTED, "it has ended")
+        assert [got.get(timeout=PATIENCE) for _ in range(5)] == [b"%d" % number for number in range(5)]
+    assert got.empty()
 
 
 def test_frame_that_is_written_twice() -> None:

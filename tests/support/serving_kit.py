@@ -73,7 +73,11 @@ def port_of(served: Served) -> int:
 COMMAND: Final = ("-m", "soapjms.cli")
 
 STALE: Final = 4.0
-IMPATIENT: Final = ("-c", f"from soapjms.cli import main, status_page; status_page.STALE = {STALE}; main()")
+IMPATIENT: Final = (
+    "-c",
+    "from soapjms.cli import main; from soapjms.serving import status_page; "
+    f"status_page.STALE_SECONDS = {STALE}; main()",
+)
 """The same command, to which a process counts as hung after so few seconds."""
 
 

@@ -301,13 +301,13 @@ def prepared(server: Running) -> str:
     return f"smqp://jms:pw@{host}:{port}"
 
 
-QUICK = ClientOptions(timeout=10.0, in_doubt=0.2, keepalive=5.0, renew=(0.02, 0.2), ack_timeout=5.0)
+QUICK_CLIENT: Final = ClientOptions(timeout=10.0, in_doubt=0.2, keepalive=5.0, renew=(0.02, 0.2), ack_timeout=5.0)
 
 
 @contextmanager
 def connected(address: tuple[str, int], account: str = "alice", **kind: Any) -> Iterator[Client]:
     """Connect a client."""
-    options = replace(QUICK, **kind.pop("options", {}))
+    options = replace(QUICK_CLIENT, **kind.pop("options", {}))
     with Client(*address, account=account, password=kind.pop("password", "pw"), options=options, **kind) as client:
         yield client
 

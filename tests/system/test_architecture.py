@@ -214,3 +214,16 @@ def test_each_part_of_smqp_is_imported_by_itself(part: str) -> None:
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert (done.stdout.strip() == "True") is (part == "brokers.smqp.server")
+
+
+@pytest.mark.parametrize("path", [*PRODUCT, *sorted((ROOT / "tests").rglob("*.py"))], ids=name_of)
+def test_a_name_is_given_once(path: Path) -> None:
+    """No constant at the top of a file is set a second time there."""
+    named = [
+        target.id
+        for node in tree_of(path).body
+        if isinstance(node, ast.Assign | ast.AnnAssign)
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+        if isinstance(target, ast.Name)
+    ]
+    assert sorted(named) == sorted(set(named))

@@ -15,6 +15,7 @@ TEXT: Final = Path(__file__).with_suffix(".md")
 ROOMS: Final = {
     "soapjms/cli": "the command line",
     "soapjms/client": "calls, replies",
+    "soapjms/serving": "services that run until told to end: processes, pages on their health",
     "soapjms/service": "dispatcher, worker, store, typed services; security",
     "soapjms/capture": "recorder, taps, masks",
     "soapjms/replay": "captured logs judged, with and without Spark; the report",

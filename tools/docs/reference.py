@@ -60,6 +60,11 @@ CHAPTERS: Final[Mapping[str, Chapter]] = {
             "soapjms.bridge.wsgi": ("WsgiService", "WsgiError"),
         },
     ),
+    "serving": Chapter(
+        "soapjms.serving",
+        "Services that run until they are told to end. How it is used: [serving.md](../serving.md#from-a-program).",
+        {"soapjms.serving": ()},
+    ),
     "replay": Chapter(
         "soapjms.replay", "Judging captured traffic. From the command line: [cli.md](../cli.md).",
         {"soapjms.replay": ()},

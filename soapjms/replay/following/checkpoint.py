@@ -11,7 +11,7 @@
 | `lock` | held by the process that runs |
 
 A plan and a step are put in their place by a rename: each is there as a whole or not at all. A step whose folder is
-there is never done again, so that whatever a kill interrupts is done once.
+there is never done again, so that whatever a kill interrupts is done once. Nobody but the owner enters the folder.
 """
 
 from __future__ import annotations
@@ -134,8 +134,10 @@ class Checkpoint:
             UsageError: another process has it, it holds something else, or the terms are others.
         """
         try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.folder.chmod(0o700)  # it holds records as they were captured; what is in it has any mode
             for each in (self.plans, self._steps, self._merged):
-                each.mkdir(parents=True, exist_ok=True)
+                each.mkdir(exist_ok=True)
             lock = (self.folder / "lock").open("w")
         except OSError as error:
             raise UsageError(f"{self.folder} cannot be written: {error.strerror}: {error.filename}") from None

@@ -199,6 +199,8 @@ def rewrite(folder: Path) -> Summary:
     for name, text in made.items():
         beside = folder / f".{name}.new"
         try:
+            beside.unlink(missing_ok=True)
+            beside.touch(0o600, exist_ok=False)
             beside.write_text(text, "utf-8")
             os.replace(beside, folder / name)
         finally:

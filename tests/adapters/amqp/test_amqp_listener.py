@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import proton
 import pytest
@@ -157,6 +157,62 @@ def test_tls_and_certificates_of_clients(binding: Binding | None, tmp_path: Path
             plain.recv(10)
         send_one(url)
     assert seen == ["ann", None, None]
+
+
+class Watched(ssl.SSLSocket):
+    """Takes its time where it is a client's, and notes when a second thread comes meanwhile."""
+
+    seconds: ClassVar[list[str]] = []
+
+    def recv(self, *arguments: Any) -> bytes:
+        with self._use("recv"):
+            return super().recv(*arguments)
+
+    def send(self, *arguments: Any) -> int:
+        with self._use("send"):
+            return super().send(*arguments)
+
+    @contextmanager
+    def _use(self, what: str) -> Iterator[None]:
+        if self.server_side:
+            yield
+            return
+        using: threading.Lock = vars(self).setdefault("using", threading.Lock())
+        if using.locked():
+            self.seconds.append(what)
+        with using:
+            time.sleep(0.001)
+            yield
+
+
+def test_a_lazy_consumer_over_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reads, and others send, by the same connection; TLS is used by one thread at a time."""
+    monkeypatch.setattr(ssl.SSLContext, "sslsocket_class", Watched)
+    monkeypatch.setattr(Watched, "seconds", [])
+    authority, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("localhost").configure_cert(context)
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    arrived = list[object]()
+    with listening(tls=context) as listener:
+        url = f"{listener.url.replace('127.0.0.1', 'localhost')}?caFile={tmp_path / 'ca.pem'}"
+        with (
+            brokers.connect(url, timeout=PATIENCE) as other,
+            brokers.connect(url, timeout=PATIENCE, reconnect=False) as connection,
+            connection.consume(
+                topic("t"),
+                lambda delivery: arrived.append(delivery.message.body),
+                prefetch=1000,
+                auto_accept=True,
+                inline=True,
+                lazy=True,
+            ),
+        ):
+            for _ in range(50):
+                for _ in range(10):
+                    other.send(replace(text("x" * 5000), destination=topic("t")))
+                connection.send(text()).result(PATIENCE)
+            eventually(lambda: len(arrived) == 500)
+    assert Watched.seconds == []
 
 
 def test_a_client_that_never_logs_in_is_left() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +15,8 @@ from calling_kit import eventually
 from proton import UNDESCRIBED, Array, Data, Described, symbol, uint, ulong
 
 import brokers
-from brokers import Destination, Message, MessageType, queue, topic
+from brokers import Delivery, Destination, Message, MessageType, queue, topic
+from brokers.amqp.consumer import AmqpDelivery
 from brokers.amqp.listener import Listener, Options
 from brokers.amqp.listener.client import MAX_SELECTORS
 from brokers.embedded import Broker
@@ -347,3 +349,39 @@ def test_our_own_client(place: Destination, listener: Listener) -> None:
             message = Message(message_type=MessageType.TEXT, body=kind, type=kind, destination=place)
             connection.send(message).result(10)
         assert inbox.bodies(2) == ["b1", "b2"]
+
+
+@pytest.mark.parametrize(("place", "is_settled"), [(topic("t"), True), (queue("q"), False)])
+def test_copies_that_are_taken_for_accepted_come_settled(
+    place: Destination, is_settled: bool, listener: Listener
+) -> None:
+    """A topic's copy is lost with its link anyway; the broker gets credit nevertheless, before it runs dry."""
+    arrived = list[Delivery]()
+    with (
+        brokers.connect(listener.url) as connection,
+        connection.consume(place, arrived.append, prefetch=8, auto_accept=True),
+    ):
+        for number in range(50):
+            connection.send(text(place, f"{number}")).result(10)
+        eventually(lambda: len(arrived) == 50, "all have come")
+    assert [each.message.body for each in arrived] == [f"{number}" for number in range(50)]
+    assert {each.is_settled for each in arrived if isinstance(each, AmqpDelivery)} == {is_settled}
+
+
+def test_what_was_read_for_somebody_lazy_says_when(listener: Listener) -> None:
+    """Within the time that it took; for others nothing is late."""
+    lazily, at_once = list[Delivery](), list[Delivery]()
+    begun = time.time()
+    with (
+        brokers.connect(listener.url) as lazy,
+        brokers.connect(listener.url) as connection,
+        lazy.consume(topic("t"), lazily.append, prefetch=100, auto_accept=True, inline=True, lazy=True),
+        connection.consume(topic("t"), at_once.append, prefetch=100, auto_accept=True),
+    ):
+        for number in range(9):
+            connection.send(text(topic("t"), f"{number}")).result(10)
+        eventually(lambda: len(lazily) == len(at_once) == 9, "all have come")
+    times = [each.read_at or 0.0 for each in lazily]
+    assert begun <= times[0] <= times[-1] <= time.time()
+    assert times == sorted(times)
+    assert {each.read_at for each in at_once} == {None}

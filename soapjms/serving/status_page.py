@@ -24,7 +24,7 @@ from tempfile import TemporaryDirectory
 from threading import Lock
 from time import monotonic, sleep
 from types import ModuleType
-from typing import Any, Final, NamedTuple, Protocol, Self, TypeAlias
+from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 from brokers.listeners.descriptors import OUT_OF_FILES, bounded
 from brokers.listeners.room import Held, Room
@@ -35,31 +35,37 @@ from soapjms.validation import host_and_port
 
 log = logging.getLogger("soapjms.serve")
 
-LOOK: Final = 0.1
+STOP_POLL_SECONDS: Final = 0.1
 """Seconds between two looks at whether to end."""
 
-PAUSE: Final = 0.05
+ACCEPT_PAUSE_SECONDS: Final = 0.05
 """Seconds to wait where nobody could be taken, for want of files."""
 
-AT_A_TIME: Final = 32
+MAX_PAGE_CONNECTIONS: Final = 32
 """Connections, half of them from one address; when there are more the one ends that has kept us waiting longest."""
 
 REQUEST_TIMEOUT: Final = 2.0
 """Seconds for the whole of a request, and for the whole of its answer to be taken."""
 
 
-class Told(NamedTuple):
-    """What is told at a path."""
+class StatusResponse(NamedTuple):
+    """What a status page answers at a path.
+
+    Attributes:
+        content_type: of the body.
+        body: the octets themselves.
+        status: 200 unless it says another.
+    """
 
     content_type: str
     body: bytes
     status: HTTPStatus = HTTPStatus.OK
 
 
-Answer: TypeAlias = Callable[[], Told]
+Answer: TypeAlias = Callable[[], StatusResponse]
 
 
-class Page:
+class StatusPage:
     """Listens for HTTP. Usable in a `with` statement.
 
     Args:
@@ -76,7 +82,9 @@ class Page:
             self._server = _Server(host, port, answers)
         except OSError as error:
             raise UsageError(f"cannot listen at {address}: {error}") from error
-        self._thread = Thread(target=self._server.serve_forever, args=[LOOK], name="soapjms-page", daemon=True)
+        self._thread = Thread(
+            target=self._server.serve_forever, args=[STOP_POLL_SECONDS], name="soapjms-page", daemon=True
+        )
         self._thread.start()
 
     @property
@@ -100,7 +108,7 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, host: str, port: int, answers: Mapping[str, Answer]) -> None:
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.answers = answers
-        self.room = Room(bounded(AT_A_TIME, 1, "connections to the page"), "connections to the page")
+        self.room = Room(bounded(MAX_PAGE_CONNECTIONS, 1, "connections to the page"), "connections to the page")
         self.held: dict[socket.socket, Held] = {}
         super().__init__((host, port), _Handler)
 
@@ -127,7 +135,7 @@ class _Server(ThreadingHTTPServer):
         except OSError as error:
             if error.errno in OUT_OF_FILES:
                 self.room.shed()
-                sleep(PAUSE)
+                sleep(ACCEPT_PAUSE_SECONDS)
             raise
 
     def service_actions(self) -> None:
@@ -195,31 +203,42 @@ DIRECTORY: Final = "PROMETHEUS_MULTIPROC_DIR"
 """The variable that tells prometheus-client, when it is imported, to keep its numbers in files for all processes."""
 
 
-class Measuring(Protocol):
-    """What is measured, in all processes."""
+class MeasurementSource(NamedTuple):
+    """What is measured in all processes.
 
-    def tell(self, hung: Collection[int]) -> Told:
-        """Return what Prometheus reads; `hung` are the processes that hang."""
+    Attributes:
+        tell: returns what Prometheus reads.
+        forget: takes note that the process of an id has ended.
+    """
 
-    def forget(self, pid: int) -> None:
-        """Take note that a process has ended."""
+    tell: Answer
+    forget: Callable[[int], None]
 
 
 @contextmanager
-def measuring(processes: int) -> Iterator[Measuring]:
+def measuring(processes: int, hung: Callable[[], Collection[int]] = tuple) -> Iterator[MeasurementSource]:
     """Have processes measure that are started meanwhile, or this one if there is but one.
+
+    Args:
+        processes: how many there are.
+        hung: returns those that hang, whose gauges are left out.
 
     Raises:
         UsageError: the library is not installed.
     """
     if processes == 1:
-        yield _OfThisProcess()
+        prometheus = library("soapjms.prometheus")
+        yield MeasurementSource(lambda: StatusResponse(*prometheus.exposition()), lambda pid: None)
         return
     with TemporaryDirectory(prefix="soapjms-metrics-") as directory:
         before = os.environ.get(DIRECTORY)
         os.environ[DIRECTORY] = directory
         try:
-            yield _OfProcesses(directory)
+            prometheus = library("soapjms.prometheus")
+            yield MeasurementSource(
+                lambda: StatusResponse(*prometheus.exposition_of(directory, hung())),
+                lambda pid: prometheus.forget(pid, directory),
+            )
         finally:
             if before is None:
                 del os.environ[DIRECTORY]
@@ -227,8 +246,8 @@ def measuring(processes: int) -> Iterator[Measuring]:
                 os.environ[DIRECTORY] = before
 
 
-def library(module: str = "soapjms.prometheus") -> ModuleType:
-    """Import a module of ours that needs an extra. The library of this one looks at the variable then.
+def library(module: str) -> ModuleType:
+    """Import a module of ours that needs an extra. That of Prometheus looks at the variable then.
 
     Raises:
         UsageError: the extra is not installed.
@@ -239,30 +258,7 @@ def library(module: str = "soapjms.prometheus") -> ModuleType:
         raise UsageError(str(error)) from None
 
 
-class _OfThisProcess:
-    def __init__(self) -> None:
-        self._library = library()
-
-    def tell(self, hung: Collection[int]) -> Told:
-        return Told(*self._library.exposition())
-
-    def forget(self, pid: int) -> None:
-        """Nothing: this process ends with what it measured."""
-
-
-class _OfProcesses:
-    def __init__(self, directory: str) -> None:
-        self._library = library()
-        self._directory = directory
-
-    def tell(self, hung: Collection[int]) -> Told:
-        return Told(*self._library.exposition_of(self._directory, hung))
-
-    def forget(self, pid: int) -> None:
-        self._library.forget(pid, self._directory)
-
-
-STALE: Final = 15.0
+STALE_SECONDS: Final = 15.0
 """Seconds after which a process that reported, and did not end, counts as hung."""
 
 START_TIMEOUT: Final = 120.0
@@ -316,7 +312,7 @@ class Board:
         after the last report), and has none that hangs: it works on nothing and does not end, so nobody replaces it.
         """
         seen = self._seen()
-        may_start = not seen and time.monotonic() - self._changed < STALE
+        may_start = not seen and time.monotonic() - self._changed < STALE_SECONDS
         return {
             "live": not any(each.hangs for each in seen) and (may_start or any(each.health.live for each in seen)),
             "ready": any(each.health.ready for each in seen),
@@ -330,7 +326,8 @@ class Board:
             reports = [(pid, now - at, health) for pid, (at, health) in self._reports.items()]
             silent = [(pid, now - at) for pid, at in self._starting.items() if now - at >= self._start_timeout]
         known = [
-            _Seen(pid, age, health if age < STALE else _hung(age, health), age >= STALE) for pid, age, health in reports
+            _Seen(pid, age, health if age < STALE_SECONDS else _hung(age, health), age >= STALE_SECONDS)
+            for pid, age, health in reports
         ]
         return known + [_Seen(pid, age, _hung(age, NOTHING_KNOWN), True) for pid, age in silent]
 
@@ -354,7 +351,7 @@ def health_answers(board: Board) -> Mapping[str, Answer]:
     return {f"/{what}": partial(_tell, board, what) for what in ("live", "ready")}
 
 
-def _tell(board: Board, what: str) -> Told:
+def _tell(board: Board, what: str) -> StatusResponse:
     members = board.members()
     status = HTTPStatus.OK if members[what] else HTTPStatus.SERVICE_UNAVAILABLE
-    return Told("application/json", json.dumps(members).encode(), status)
+    return StatusResponse("application/json", json.dumps(members).encode(), status)

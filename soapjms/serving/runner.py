@@ -1,6 +1,6 @@
-"""One process that serves: what it was told, finding the service, running until a signal tells it to end.
+"""Serve in this process: what the options name is found, and served until it is told to end.
 
-The signals are the same for all commands that run until they are told to end.
+Several processes, and the pages beside them, are in `supervisor.py`. Words on a terminal belong in `soapjms.cli`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from copy import copy
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
@@ -24,29 +24,27 @@ from traceback import extract_tb
 from types import FrameType, ModuleType
 from typing import Any, Final, TypeAlias
 
-import click
-
 import brokers
 import soapjms
 from brokers.connection import DEFAULT_TIMEOUT
-from brokers.errors import BrokerError, NotInstalledError, UnknownSchemeError
+from brokers.errors import NotInstalledError, UnknownSchemeError
 from brokers.naming import NameNotFoundError, Names, NamingError
 from brokers.threads.thread import Thread
 from soapjms.bridge.wsgi import WsgiService
-from soapjms.cli.configuration import OUR_LOGS
-from soapjms.cli.connection import open_url, read_names
-from soapjms.cli.status import USAGE
-from soapjms.cli.status_page import library
-from soapjms.cli.terminal import announce
+from soapjms.destinations import connect_url
 from soapjms.observing import Health, Observer
-from soapjms.protocol.errors import StoreError, UsageError
+from soapjms.protocol.errors import UsageError
 from soapjms.protocol.names import DEFAULT_PROFILE, Profile
 from soapjms.protocol.uri import visible
 from soapjms.protocol.wsdl import Port
+from soapjms.security import Verify
 from soapjms.service.dispatcher import Dispatcher
-from soapjms.service.operations import Operations
+from soapjms.service.operations import Middleware, Operations
 from soapjms.service.store.sqlite import SqliteStore
+from soapjms.serving.status_page import START_TIMEOUT, library
 from soapjms.wsdl import read_wsdl
+
+log = logging.getLogger("soapjms.serve")
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 OVER: Final = b"\0"
@@ -91,38 +89,62 @@ def ending(stop: Event) -> Iterator[None]:
         heard.close()
 
 
-log = logging.getLogger("soapjms.serve")
-
 NOT_THE_USERS: Final = (
     *(str(Path(each).parent) for each in (brokers.__file__, soapjms.__file__, importlib.__file__)),
     "<",
 )
 """How the names of files begin that a user did not write."""
 
-BEAT: Final = 1.0
-"""Seconds between two looks at how the dispatcher is."""
+REPORT_SECONDS: Final = 1.0
+"""Seconds between two looks at how something is."""
 
 PING_TIMEOUT: Final = 2.0
 LEAVE_TIMEOUT: Final = 1.0
-FAILED: Final = 1
 
 Report: TypeAlias = Callable[[Health], None]
+"""Is told how something is, once a second."""
+
+Announce: TypeAlias = Callable[[str, Mapping[str, Any]], None]
+"""Is told what can be reached now, and where: in words, and the same for programs."""
+
+
+def log_announcement(text: str, members: Mapping[str, Any]) -> None:
+    """Log what can be reached now."""
+    log.info("%s", text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Serving:
-    """What the command line says; picklable, for processes that are started. The URL may hold a password.
+class ServeOptions:
+    """What is served, and how: each option as `soapjms serve` has it. Picklable, if the target is MODULE:NAME.
 
-    With `wsgi_path` the target is a WSGI application, which is to answer at that path. `debug` is that of every
-    command: our own log with all that it has, whatever `log_level` says. With `as_json` what is served is said as JSON.
+    Attributes:
+        target: a service, or MODULE:NAME of one, which is found in the current folder too.
+        connection: URL of the broker; it may hold a password, so it is not in the repr.
+        wsgi_path: the target is a WSGI application, MODULE:NAME, which answers at that path.
+        uri: where requests come to: a jms: URI. Without it and a WSDL, the port of the service's own WSDL.
+        wsdl: file of a WSDL that says it instead.
+        port: of that WSDL, or SERVICE/PORT; None for the only SOAP/JMS port.
+        processes: how many serve, as competing consumers; each of several imports the target.
+        workers: requests worked on at a time in each.
+        store: file that remembers what was finished, for all processes of this machine; None for none.
+        dead_letters: queue for dead letters; None for the broker's own.
+        middleware: MODULE:NAME of each, the outermost first; or a function.
+        verify: MODULE:NAME of what says who sent a request; or a function.
+        names: file of JNDI names: jndi.properties, or TOML.
+        grace: seconds to finish what is under way.
+        health: HOST:PORT to listen at for GET /live and /ready; port 0 for any that is free.
+        metrics: HOST:PORT to listen at for GET /metrics of Prometheus; may be where health is.
+        start_timeout: seconds after which one of several processes that does not serve yet counts as hung.
+        traces: trace requests with OpenTelemetry, as the target's module sets it up.
     """
 
-    target: str
+    target: str | Operations
     connection: str = field(repr=False)
     wsgi_path: str | None = None
     uri: str | None = None
     wsdl: str | None = None
     port: str | None = None
+    processes: int = 1
     workers: int = 4
     prefetch: int = 1
     transactions: bool = True
@@ -135,102 +157,117 @@ class Serving:
     reply_topic: tuple[str, ...] = ()
     reply_queue: tuple[str, ...] = ()
     durable: str | None = None
-    middleware: tuple[str, ...] = ()
-    verify: str | None = None
+    middleware: tuple[str | Middleware, ...] = ()
+    verify: str | Verify | None = None
     profile: str | None = None
     names: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
     grace: float = 30.0
-    metrics: bool = False
+    health: str | None = None
+    metrics: str | None = None
+    start_timeout: float = START_TIMEOUT
     traces: bool = False
-    log_level: str = "INFO"
-    debug: bool = False
-    as_json: bool = False
 
 
-def run(serving: Serving, stop: Event, report: Report) -> int:
-    """Serve until `stop` is set; return the exit status: 0, 1 if something failed or was left undone, 2 for usage."""
+def run(options: ServeOptions, stop: Event, report: Report, announce: Announce = log_announcement) -> bool:
+    """Serve in this process until `stop` is set.
+
+    Returns:
+        Whether all is well; False if it could not go on, or something was left undone.
+
+    Raises:
+        UsageError: what is to be served makes no sense; it will make none the next time.
+        BrokerError, StoreError: the broker or the store cannot be reached.
+    """
     try:
-        return _serve(serving, stop, report)
-    except (UsageError, UnknownSchemeError, NotInstalledError, NamingError, NameNotFoundError) as error:
-        click.echo(f"Error: {error}", err=True)
-        return USAGE
-    except (BrokerError, StoreError) as error:
-        click.echo(f"Error: {error}", err=True)
-        return FAILED
+        return _run(options, stop, report, announce)
+    except (UnknownSchemeError, NotInstalledError, NamingError, NameNotFoundError) as error:
+        raise UsageError(f"{error}") from error
 
 
-def _serve(serving: Serving, stop: Event, report: Report) -> int:
-    service = (
-        find_service(serving.target) if serving.wsgi_path is None else find_wsgi(serving.target, serving.wsgi_path)
-    )
-    place, profile = _place(serving, service)
-    names = _names(serving.names)
+def _run(options: ServeOptions, stop: Event, report: Report, announce: Announce) -> bool:
+    service = _service(options)
+    place, profile = _place(options, service)
+    names = _names(options.names)
     with ExitStack() as stack:
-        connection = open_url(serving.connection, DEFAULT_TIMEOUT)
+        connection = connect_url(options.connection, DEFAULT_TIMEOUT)
         stack.callback(connection.close, LEAVE_TIMEOUT)
-        store = _store(serving)
+        store = _store(options)
         if store is not None:
             stack.enter_context(store)
         dispatcher = Dispatcher(
             connection,
             place,
             service,
-            workers=serving.workers,
-            prefetch=serving.prefetch,
-            transactional=serving.transactions,
+            workers=options.workers,
+            prefetch=options.prefetch,
+            transactional=options.transactions,
             store=store,
-            max_deliveries=serving.max_deliveries,
-            stalled_after=serving.stalled_after,
-            dead_letters=serving.dead_letters,
-            reply_topics=serving.reply_topic,
-            reply_queues=serving.reply_queue or True,
-            durable=serving.durable,
-            verify=None if serving.verify is None else find(serving.verify, "function"),
-            middleware=[find(each, "middleware") for each in serving.middleware],
+            max_deliveries=options.max_deliveries,
+            stalled_after=options.stalled_after,
+            dead_letters=options.dead_letters,
+            reply_topics=options.reply_topic,
+            reply_queues=options.reply_queue or True,
+            durable=options.durable,
+            verify=None if options.verify is None else find(options.verify, "function"),
+            middleware=[find(each, "middleware") for each in options.middleware],
             profile=profile,
-            properties=serving.properties,
+            properties=options.properties,
             names=names,
-            observer=_observers(serving),
+            observer=_observers(options),
         ).start()
         where, broker, pid = f"{dispatcher.destination}", connection.capabilities.broker, os.getpid()
-        announce(
-            f"serving {where} at {broker}, process {pid}",
-            {"serving": where, "broker": broker, "process": pid} if serving.as_json else None,
-        )
-        is_well = _watch(dispatcher, stop, report)
-        is_finished = dispatcher.close(serving.grace)
+        announce(f"serving {where} at {broker}, process {pid}", {"serving": where, "broker": broker, "process": pid})
+        dead = watch(partial(dispatcher.health, PING_TIMEOUT), stop, report)
+        if dead is not None:
+            log.error("nothing can be served any more: %s", dead.problem)
+        is_finished = dispatcher.close(options.grace)
     if not is_finished:
-        log.error("not all was finished within %g s; the broker delivers the rest again", serving.grace)
+        log.error("not all was finished within %g s; the broker delivers the rest again", options.grace)
     log.info("served: %s", ", ".join(f"{count} {what}" for what, count in sorted(dispatcher.counts.items())) or "none")
-    return 0 if is_well and is_finished else FAILED
+    return dead is None and is_finished
 
 
-def _store(serving: Serving) -> SqliteStore | None:
-    if not serving.store:
+def _service(options: ServeOptions) -> Operations:
+    if isinstance(options.target, Operations):
+        return options.target
+    return find_service(options.target) if options.wsgi_path is None else find_wsgi(options.target, options.wsgi_path)
+
+
+def _store(options: ServeOptions) -> SqliteStore | None:
+    if not options.store:
         return None
-    return SqliteStore(serving.store, lease=serving.lease, transaction_timeout=serving.transaction_timeout)
+    return SqliteStore(options.store, lease=options.lease, transaction_timeout=options.transaction_timeout)
 
 
-def _observers(serving: Serving) -> list[Observer]:
+def _observers(options: ServeOptions) -> list[Observer]:
     """Return those that were asked for; the service's module has been imported, and may have set up its tracing."""
-    wanted = (serving.metrics, "soapjms.prometheus", "Metrics"), (serving.traces, "soapjms.opentelemetry", "Traces")
-    return [library(module).__dict__[name]() for is_wanted, module, name in wanted if is_wanted]
+    found: list[Observer] = []
+    if options.metrics is not None:
+        found.append(library("soapjms.prometheus").Metrics())
+    if options.traces:
+        found.append(library("soapjms.opentelemetry").Traces())
+    return found
 
 
-def _watch(dispatcher: Dispatcher, stop: Event, report: Report) -> bool:
-    """Report how the dispatcher is until `stop` is set; False if it ended before."""
+def watch(look: Callable[[], Health], stop: Event, report: Report) -> Health | None:
+    """Report how something is, once a second until `stop` is set; return what was found if it lives no more.
+
+    Args:
+        look: finds out how it is, as `Dispatcher.health` does.
+        stop: ends it when it is set.
+        report: is told what was found.
+    """
     while not stop.is_set():
         try:
-            health = dispatcher.health(PING_TIMEOUT)
+            health = look()
             report(health)
             if not health.live:
-                log.error("nothing can be served any more: %s", health.problem)
-                return False
-            stop.wait(BEAT)
+                return health
+            stop.wait(REPORT_SECONDS)
         except MemoryError:  # nothing can be told this time
-            sleep(BEAT)
-    return True
+            sleep(REPORT_SECONDS)
+    return None
 
 
 def find_service(target: str) -> Operations:
@@ -262,12 +299,16 @@ def find_wsgi(target: str, path: str) -> Operations:
     return WsgiService(getattr(module, name), path=path)
 
 
-def find(target: str, what: str) -> Any:
+def find(target: Any, what: str) -> Any:
     """Import something else that a service is served with, which may be within something: `MODULE:NAME.NAME`.
+
+    What is no text is returned as it is.
 
     Raises:
         UsageError: there is no such module or name, or it cannot be imported.
     """
+    if not isinstance(target, str):
+        return target
     module, name = _module_of(target, "bank.service:audit")
     try:
         return attrgetter(name)(module)
@@ -290,65 +331,40 @@ def _module_of(target: str, example: str) -> tuple[ModuleType, str]:
             module_name.partition(".")[0],
         )
         log.debug("the module %s cannot be imported", module_name, exc_info=error)
-        said = f"{error}" if is_absent else told(error)
+        said = f"{error}" if is_absent else in_one_line(error)
         raise UsageError(f"the module {module_name} cannot be imported: {said}") from error
 
 
-def _place(serving: Serving, service: Operations) -> tuple[str | Port, Profile | str]:
+def _place(options: ServeOptions, service: Operations) -> tuple[str | Port, Profile | str]:
     """Return where requests come to, and the profile: the one given, else the WSDL's, else the default.
 
     Raises:
         UsageError: nothing says where; the WSDL cannot be read.
     """
-    if serving.uri is not None:
-        return serving.uri, serving.profile or DEFAULT_PROFILE
+    if options.uri is not None:
+        return options.uri, options.profile or DEFAULT_PROFILE
     try:
-        port = service.port if serving.wsdl is None else read_wsdl(serving.wsdl).port(serving.port)
+        port = service.port if options.wsdl is None else read_wsdl(options.wsdl).port(options.port)
     except OSError as error:
         raise UsageError(f"the WSDL cannot be read: {error}") from error
     if port is None:
         raise UsageError(
             "give either --uri or --wsdl; only a service that was made from a WSDL says where it is served"
         )
-    return port, serving.profile or port.profile or DEFAULT_PROFILE
+    return port, options.profile or port.profile or DEFAULT_PROFILE
 
 
 def _names(path: str | None) -> Names | None:
     try:
-        return read_names(path)
+        return None if path is None else Names.from_file(path)
     except OSError as error:
         raise UsageError(f"the JNDI names cannot be read: {error}") from error
 
 
-class OneLine(logging.Formatter):
-    """Says in the line itself what an error was and where it came from, in the place of a traceback."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Write a record without its traceback."""
-        if not record.exc_info or record.exc_info[1] is None:
-            return super().format(record)
-        plain = copy(record)
-        plain.exc_info = plain.exc_text = None
-        return f"{super().format(plain)}: {told(record.exc_info[1])}; --log-level DEBUG shows how it came there"
-
-
-def told(error: BaseException) -> str:
+def in_one_line(error: BaseException) -> str:
     """Say what an error is and where it was raised, in one line: in the user's program, if that took part."""
     frames = list(extract_tb(error.__traceback__))
     theirs = [each for each in frames if not each.filename.startswith(NOT_THE_USERS)]
     frames = [] if isinstance(error, SyntaxError) and not theirs else theirs or frames  # it says itself where it is
     where = f" ({frames[-1].filename}:{frames[-1].lineno}, in {frames[-1].name})" if frames else ""
     return f"{type(error).__name__}: {visible(str(error))}{where}"
-
-
-def log_to_terminal(level: str, *, debug: bool = False) -> None:
-    """Write the log to standard error, unless the service's module does something else about it.
-
-    Tracebacks are for those who ask for the level DEBUG. With `debug` our own log is there already: see `show_debug`.
-    """
-    form = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter(form) if level == "DEBUG" else OneLine(form))
-    if debug:
-        handler.addFilter(lambda record: record.name.partition(".")[0] not in OUR_LOGS)
-    logging.basicConfig(level=level, handlers=[handler])

@@ -1,0 +1,314 @@
+"""Serve in one process or several, which serve the same as competing consumers, with the pages that tell how they are.
+
+Each of several is started anew, not forked, and connects by itself. One that ends is started again, after a pause that
+gets longer while it ends soon. All end with the one that started them, however that ends.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing.connection import Connection as Pipe
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
+from threading import Event
+from typing import Any, Final, NoReturn
+
+from brokers.errors import BrokerError
+from brokers.threads.thread import Thread
+from soapjms.observing import Health
+from soapjms.protocol.errors import StoreError, UsageError
+from soapjms.serving.runner import Announce, ServeOptions, ending, log_announcement, run
+from soapjms.serving.status_page import Answer, Board, MeasurementSource, StatusPage, health_answers, measuring
+
+log = logging.getLogger("soapjms.serve")
+
+STOP_POLL_SECONDS: Final = 0.2
+"""Seconds between two looks at whether to end."""
+
+FIRST_PAUSE_SECONDS: Final = 0.5
+MAX_PAUSE_SECONDS: Final = 30.0
+STEADY_SECONDS: Final = 60.0
+"""Seconds after which a process that ends has not ended soon."""
+
+KILL_GRACE_SECONDS: Final = 5.0
+"""Seconds beyond the grace after which a process that does not end is killed."""
+
+WELL: Final = (0, -signal.SIGTERM)
+"""How processes end that were told to; a signal ends one that had not begun to serve."""
+
+
+def serve(
+    options: ServeOptions,
+    stop: Event | None = None,
+    *,
+    announce: Announce = log_announcement,
+    initializer: Callable[[], None] | None = None,
+) -> bool:
+    """Serve until told to end, in as many processes as the options say, with their pages.
+
+    Several are started as `multiprocessing` starts them anew: a program calls this below `if __name__ == "__main__":`.
+
+    Args:
+        options: what is served, and how.
+        stop: ends it when it is set; without one SIGTERM and SIGINT do, which only the main thread can have.
+        announce: told what can be reached now, of all processes; logs it, if nothing else is given.
+        initializer: called first in each of several processes, as to set up the log; a function that can be pickled.
+
+    Returns:
+        Whether all went well; False if it could not go on, or something was left undone.
+
+    Raises:
+        UsageError: what is to be served, or an address, makes no sense; it will make none the next time.
+        BrokerError, StoreError: with one process, broker or store cannot be reached; several try again.
+    """
+    if options.processes > 1 and not isinstance(options.target, str):
+        raise UsageError(
+            f"target must be MODULE:NAME for several processes, each of which imports it, got {options.target!r}"
+        )
+    board = Board(options.start_timeout)
+    with ExitStack() as stack:
+        metrics = None if options.metrics is None else stack.enter_context(measuring(options.processes, board.hung))
+        for address, answers in _pages(options, board, metrics).items():
+            port = stack.enter_context(StatusPage(address, answers)).port
+            what = " and ".join(each for each in ("health", "metrics") if getattr(options, each) == address)
+            members = {"telling": what, "port": port, "paths": [*answers]}
+            announce(f"{what} at port {port}: {', '.join(answers)}", members)
+        if stop is None:
+            stop = Event()
+            stack.enter_context(ending(stop))
+        if options.processes == 1:
+            return run(options, stop, partial(board.note, os.getpid()), announce)
+        return Supervisor(options, board, metrics, announce=announce, initializer=initializer).run(stop)
+
+
+def _pages(options: ServeOptions, board: Board, metrics: MeasurementSource | None) -> dict[str, dict[str, Answer]]:
+    """Return what is told where: by address, by path."""
+    found: dict[str, dict[str, Answer]] = {}
+    if options.health is not None:
+        found[options.health] = {**health_answers(board)}
+    if options.metrics is not None and metrics is not None:
+        found.setdefault(options.metrics, {})["/metrics"] = metrics.tell
+    return found
+
+
+@dataclass(slots=True)
+class ProcessSlot:
+    """Where one process after the other runs.
+
+    Attributes:
+        process: the one that runs; None for none.
+        pipe: it reports there, and it ends when this end is closed.
+        since: when it started, or when the next one is to start, by the monotonic clock.
+        failures: how many in a row ended soon.
+    """
+
+    process: BaseProcess | None = None
+    pipe: Pipe | None = None
+    since: float = 0.0
+    failures: int = 0
+
+    def pause(self) -> float:
+        """Return the seconds before the next one, now that one has ended."""
+        soon = time.monotonic() - self.since < STEADY_SECONDS
+        self.failures = self.failures + 1 if soon else 1
+        return min(MAX_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(self.failures - 1, 16))
+
+
+class Supervisor:
+    """Runs several processes that serve: first one, so that what is wrong with the service is said once.
+
+    Args:
+        options: what each serves, and how many there are.
+        board: how each is, is noted there.
+        metrics: told of each that has ended; None if nothing is measured.
+        announce, initializer: see `serve`.
+    """
+
+    def __init__(
+        self,
+        options: ServeOptions,
+        board: Board,
+        metrics: MeasurementSource | None = None,
+        *,
+        announce: Announce = log_announcement,
+        initializer: Callable[[], None] | None = None,
+    ) -> None:
+        self._options = options
+        self._board = board
+        self._metrics = metrics
+        self._announce = announce
+        self._initializer = initializer
+        self._context = multiprocessing.get_context("spawn")
+        self._slots = [ProcessSlot() for _ in range(options.processes)]
+        self._told: set[int] = set()  # processes that hang, and of which that was logged
+        self._has_served = False
+        self._refusal: str | None = None  # what makes no sense of that which they are to serve
+        self._is_failed = False
+
+    def run(self, stop: Event) -> bool:
+        """Serve until `stop` is set; return False if one left something undone.
+
+        Raises:
+            UsageError: what they are to serve makes no sense.
+        """
+        try:
+            while not stop.is_set() and self._refusal is None:
+                for slot in self._slots if self._has_served else self._slots[:1]:
+                    if slot.process is None and time.monotonic() >= slot.since:
+                        self._start(slot)
+                self._listen(stop)
+                self._tell_of_hung()
+        finally:
+            self._end_all()
+        if self._refusal is not None:
+            raise UsageError(self._refusal)
+        return not self._is_failed
+
+    def _start(self, slot: ProcessSlot) -> None:
+        """Start a process, or try again later: that the system has no more of what it takes harms no other."""
+        try:
+            process, pipe = self._started()
+        except OSError as error:
+            pause = slot.pause()
+            slot.since = time.monotonic() + pause
+            log.error("no process could be started (%s); it is tried again in %g s", error, pause)
+            return
+        slot.process, slot.pipe, slot.since = process, pipe, time.monotonic()
+        self._board.started(process.pid or 0)
+
+    def _started(self) -> tuple[BaseProcess, Pipe]:
+        """Start a process; return it, and where it reports."""
+        ours, theirs = self._context.Pipe()
+        try:
+            process = self._context.Process(target=_serve_in_child, args=(self._options, theirs, self._initializer))
+            process.start()
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        return process, ours
+
+    def _tell_of_hung(self) -> None:
+        """Log once of each process that hangs; it may go on, so it is not ended."""
+        hung = self._board.hung()
+        for pid in hung.keys() - self._told:
+            log.error("process %s: %s; it is not ended, as it might go on: SIGKILL makes another start", pid, hung[pid])
+        self._told = set(hung)
+
+    def _listen(self, stop: Event) -> None:
+        """Wait a moment for reports and ends."""
+        pipes = {slot.pipe: slot for slot in self._slots if slot.pipe is not None}
+        ends = {slot.process.sentinel: slot for slot in self._slots if slot.process is not None}
+        if not ends:
+            stop.wait(STOP_POLL_SECONDS)
+            return
+        ready = wait([*pipes, *ends], STOP_POLL_SECONDS)
+        for pipe, slot in pipes.items():
+            if pipe in ready:
+                self._read(slot, pipe)
+        for end, slot in ends.items():
+            if end in ready and slot.process is not None:
+                self._ended(slot, slot.process, stop)
+
+    def _read(self, slot: ProcessSlot, pipe: Pipe) -> None:
+        """Read all that a process has told: how it is, what it serves, or why what it is to serve makes no sense."""
+        for said in _received(pipe):
+            match said:
+                case (Health() as health,):
+                    self._has_served = True
+                    if slot.process is not None:
+                        self._board.note(slot.process.pid or 0, health)
+                case (text, members):
+                    self._announce(text, members)
+                case (refusal,):
+                    self._refusal = refusal
+        if pipe.closed:  # it is ending; its exit tells the rest
+            slot.pipe = None
+
+    def _ended(self, slot: ProcessSlot, process: BaseProcess, stop: Event) -> None:
+        process.join()
+        pid, status = process.pid, process.exitcode
+        self._clear(slot)
+        if self._refusal is not None:
+            return
+        if stop.is_set():  # it was told to end as well, as by Ctrl-C
+            self._is_failed = self._is_failed or status not in WELL
+        else:
+            pause = slot.pause()
+            slot.since = time.monotonic() + pause
+            log.error("process %s ended with %s; another starts in %g s", pid, status, pause)
+
+    def _clear(self, slot: ProcessSlot) -> None:
+        if slot.process is not None:
+            slot.process.join()
+            pid = slot.process.pid or 0
+            self._board.forget(pid)
+            if self._metrics is not None:
+                self._metrics.forget(pid)
+            slot.process.close()
+            slot.process = None
+        if slot.pipe is not None:
+            slot.pipe.close()
+            slot.pipe = None
+
+    def _end_all(self) -> None:
+        """End all, and kill those that do not within their grace."""
+        running = [each.process for each in self._slots if each.process is not None]
+        for process in running:
+            process.terminate()
+        until = time.monotonic() + self._options.grace + KILL_GRACE_SECONDS
+        for process in running:
+            process.join(max(0.0, until - time.monotonic()))
+            if process.exitcode is None:
+                log.error("process %s did not end, and is killed", process.pid)
+                process.kill()
+                process.join()
+            self._is_failed = self._is_failed or process.exitcode not in WELL
+        for slot in self._slots:
+            self._clear(slot)
+
+
+def _received(pipe: Pipe) -> Iterator[tuple[Any, ...]]:
+    """Yield what has come; close the pipe once nothing comes any more."""
+    try:
+        while pipe.poll():
+            yield pipe.recv()
+    except (EOFError, OSError):
+        pipe.close()
+
+
+def _serve_in_child(options: ServeOptions, pipe: Pipe, initializer: Callable[[], None] | None) -> NoReturn:
+    """Be one of the processes: serve, report, and end when told to, or when the one that started this is gone."""
+    stop = Event()
+
+    def tell(*said: Any) -> None:
+        with suppress(OSError):  # nobody is there to read it: `listen` notices too
+            pipe.send(said)
+
+    def listen() -> None:
+        with suppress(EOFError, OSError):
+            pipe.recv()  # nothing ever comes but the end
+        stop.set()
+
+    with ending(stop):
+        if initializer is not None:
+            initializer()
+        Thread(target=listen, name="soapjms-parent", daemon=True).start()
+        try:
+            is_well = run(options, stop, tell, tell)
+        except UsageError as error:
+            tell(f"{error}")
+            sys.exit(1)
+        except (BrokerError, StoreError) as error:
+            sys.exit(f"Error: {error}")
+        sys.exit(0 if is_well else 1)

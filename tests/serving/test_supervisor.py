@@ -1,0 +1,174 @@
+"""`soapjms.serving` as a program uses it: a service with its page, in one process and in several."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from functools import partial
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+from calling_kit import PATIENCE, envelope, eventually, text_of
+from ports import nobody
+from serving_kit import SERVICES, asked
+
+from brokers.amqp.listener import Listener
+from brokers.embedded import Broker
+from brokers.errors import BrokerError
+from soapjms import Client, Dispatcher, Service, UsageError, connect
+from soapjms.observing import Health
+from soapjms.serving import Board, ServeOptions, StatusPage, health_answers, serve, watch
+
+URI = "jms:queue:bank"
+
+
+class Program:
+    """A program that serves on a thread of its own, and what it was told."""
+
+    def __init__(self, options: ServeOptions, initializer: Callable[[], None] | None = None) -> None:
+        self.stop = Event()
+        self.told: SimpleQueue[Mapping[str, Any]] = SimpleQueue()
+        self._end: Future[bool] = Future()
+        self._thread = Thread(target=self._serve, args=[options, initializer])
+        self._thread.start()
+
+    def _serve(self, options: ServeOptions, initializer: Callable[[], None] | None) -> None:
+        announce = lambda text, members: self.told.put(members)  # noqa: E731
+        try:
+            self._end.set_result(serve(options, self.stop, announce=announce, initializer=initializer))
+        except Exception as error:
+            self._end.set_exception(error)
+
+    def ended(self) -> bool:
+        """End it; return what `serve` returned, or raise what it raised."""
+        self.stop.set()
+        self._thread.join(PATIENCE)
+        return self._end.result(0)
+
+
+def echoing() -> Service:
+    """Make a service that answers with what it gets."""
+    service = Service()
+    service.operation("{urn:greeter}greetMe")(lambda request: request.element)
+    return service
+
+
+def test_a_service_with_its_page() -> None:
+    """A service of the program's own is served, tells over HTTP that it is ready, and ends when told."""
+    url = "embedded:serving-program"
+    program = Program(ServeOptions(target=echoing(), connection=url, uri=URI, health="127.0.0.1:0"))
+    try:
+        page = program.told.get(timeout=PATIENCE)
+        assert (page["telling"], page["paths"]) == ("health", ["/live", "/ready"])
+        assert program.told.get(timeout=PATIENCE) == {
+            "serving": "queue:bank", "broker": "embedded", "process": os.getpid(),
+        }  # fmt: skip
+        eventually(lambda: asked(page["port"], "/ready")[0] == 200, "it is ready")
+        with connect(url) as connection, Client(connection, URI, timeout=PATIENCE) as client:
+            client.call(envelope("Ann")).raise_for_fault()
+    finally:
+        assert program.ended()
+    with pytest.raises(OSError, match="refused"):
+        asked(page["port"], "/live")
+
+
+def test_functions_of_the_program() -> None:
+    """Middleware and what says who sent a request are given as functions, too."""
+    url, seen = "embedded:serving-functions", list[str]()
+    options = ServeOptions(
+        target=echoing(),
+        connection=url,
+        uri=URI,
+        middleware=(lambda request, handle: (seen.append("middleware"), handle(request))[1],),
+        verify=lambda request, element: (seen.append("verify"), "Ann")[1],
+    )
+    program = Program(options)
+    try:
+        program.told.get(timeout=PATIENCE)
+        with connect(url) as connection, Client(connection, URI, timeout=PATIENCE) as client:
+            client.call(envelope("Ann")).raise_for_fault()
+    finally:
+        assert program.ended()
+    assert seen == ["verify", "middleware"]
+
+
+def test_a_dispatcher_of_the_program() -> None:
+    """It is watched until it lives no more; the page tells how it is."""
+    board, found, stop = Board(), Future[Health | None](), Event()
+    with (
+        connect("embedded:serving-watched") as connection,
+        Dispatcher(connection, URI, echoing()) as dispatcher,
+        StatusPage("127.0.0.1:0", health_answers(board)) as page,
+    ):
+        watching = Thread(
+            target=lambda: found.set_result(watch(dispatcher.health, stop, partial(board.note, os.getpid())))
+        )
+        watching.start()
+        try:
+            eventually(lambda: asked(page.port, "/ready")[0] == 200, "it is ready")
+            connection.close()
+            health = found.result(PATIENCE)
+        finally:
+            stop.set()
+            watching.join(PATIENCE)
+        assert health is not None
+        assert not health.live
+        assert asked(page.port, "/live")[0] == 503
+
+
+def note(folder: Path) -> None:
+    """Note that this process has begun."""
+    (folder / f"{os.getpid()}").touch()
+
+
+def test_several_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is set up as the program wants, and the program hears what each serves; all end when told."""
+    monkeypatch.chdir(SERVICES)
+    monkeypatch.setenv("BANK_MARKS", f"{tmp_path}")
+    with Listener(Broker(), port=0) as listener:
+        url = f"amqp://127.0.0.1:{listener.port}"
+        program = Program(
+            ServeOptions(target="bank:service", connection=url, uri=URI, processes=2), partial(note, tmp_path)
+        )
+        try:
+            served = [program.told.get(timeout=PATIENCE) for _ in range(2)]
+            assert [each["serving"] for each in served] == ["queue:bank"] * 2
+            pids = {each["process"] for each in served}
+            assert pids == {int(each.name) for each in tmp_path.iterdir()}
+            assert os.getpid() not in pids
+            with connect(url) as connection, Client(connection, URI, timeout=PATIENCE) as client:
+                assert int(text_of(client.call(envelope("Ann", operation="work")))) in pids
+        finally:
+            assert program.ended()
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_what_makes_no_sense(processes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is an error of the program, in however many processes, and is told as it is."""
+    monkeypatch.chdir(SERVICES)
+    monkeypatch.syspath_prepend(SERVICES)
+    with pytest.raises(UsageError, match=r"bank:nobody is no soapjms\.Service; the module has: bank:service"):
+        serve(ServeOptions(target="bank:nobody", connection="embedded:", uri=URI, processes=processes), Event())
+
+
+def test_several_processes_import_the_service() -> None:
+    """A service of the program's own is not another process's."""
+    with pytest.raises(UsageError, match=r"target must be MODULE:NAME for several processes.*got <soapjms.*Service"):
+        serve(ServeOptions(target=echoing(), connection="embedded:", uri=URI, processes=2), Event())
+
+
+def test_no_broker() -> None:
+    """One process does not try again: that is the program's to decide."""
+    with nobody() as port, pytest.raises(BrokerError, match=r"no connection to stomp://127\.0\.0\.1"):
+        serve(ServeOptions(target=echoing(), connection=f"stomp://127.0.0.1:{port}", uri=URI), Event())
+
+
+def test_options_are_picklable() -> None:
+    """As each of several processes gets them."""
+    options = ServeOptions(target="bank:service", connection="embedded:", uri=URI, properties={"timeToLive": "1"})
+    assert pickle.loads(pickle.dumps(options)) == options
