@@ -6,6 +6,8 @@ never one.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+from pathlib import Path
 from threading import Lock
 from time import perf_counter
 from typing import Final
@@ -14,7 +16,9 @@ from weakref import WeakKeyDictionary
 try:
     from prometheus_client import CONTENT_TYPE_LATEST as CONTENT_TYPE
     from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+    from prometheus_client.metrics_core import Metric
     from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+    from prometheus_client.registry import Collector
 except ImportError as _error:
     raise ImportError(
         f"soapjms.prometheus needs prometheus-client ({_error}): pip install 'soapjms[prometheus]'"
@@ -202,11 +206,29 @@ def exposition(registry: CollectorRegistry = REGISTRY) -> tuple[str, bytes]:
     return CONTENT_TYPE, generate_latest(registry)
 
 
-def exposition_of(directory: str) -> tuple[str, bytes]:
-    """Return the same for all processes that have their metrics in a directory (`PROMETHEUS_MULTIPROC_DIR`)."""
+def exposition_of(directory: str, hung: Collection[int] = ()) -> tuple[str, bytes]:
+    """Return the same for all processes that have their metrics in a directory (`PROMETHEUS_MULTIPROC_DIR`).
+
+    The gauges of processes that hang are left out, as they say what was before; what these counted stays.
+    """
     registry = CollectorRegistry()
-    MultiProcessCollector(registry, directory)  # type: ignore[no-untyped-call]  # the library's types end here
+    registry.register(_OfProcesses(directory, hung))
     return exposition(registry)
+
+
+class _OfProcesses(Collector):
+    def __init__(self, directory: str, hung: Collection[int]) -> None:
+        self._directory = Path(directory)
+        self._hung = tuple(f"_{pid}.db" for pid in hung)
+
+    def collect(self) -> Iterable[Metric]:
+        """Add up all files but the gauges of processes that hang."""
+        files = [str(each) for each in self._directory.glob("*.db") if not self._is_stale(each.name)]
+        merged: Iterable[Metric] = MultiProcessCollector.merge(files)  # type: ignore[no-untyped-call]  # no types here
+        return merged
+
+    def _is_stale(self, name: str) -> bool:
+        return name.startswith("gauge_live") and name.endswith(self._hung)
 
 
 def forget(pid: int, directory: str) -> None:

@@ -13,7 +13,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from functools import partial
@@ -216,8 +216,12 @@ class MeasurementSource(NamedTuple):
 
 
 @contextmanager
-def measuring(processes: int) -> Iterator[MeasurementSource]:
+def measuring(processes: int, hung: Callable[[], Collection[int]] = tuple) -> Iterator[MeasurementSource]:
     """Have processes measure that are started meanwhile, or this one if there is but one.
+
+    Args:
+        processes: how many there are.
+        hung: returns those that hang, whose gauges are left out.
 
     Raises:
         UsageError: the library is not installed.
@@ -232,7 +236,7 @@ def measuring(processes: int) -> Iterator[MeasurementSource]:
         try:
             prometheus = library("soapjms.prometheus")
             yield MeasurementSource(
-                lambda: StatusResponse(*prometheus.exposition_of(directory)),
+                lambda: StatusResponse(*prometheus.exposition_of(directory, hung())),
                 lambda pid: prometheus.forget(pid, directory),
             )
         finally:

@@ -76,7 +76,7 @@ def serve(
         )
     board = Board(options.start_timeout)
     with ExitStack() as stack:
-        metrics = None if options.metrics is None else stack.enter_context(measuring(options.processes))
+        metrics = None if options.metrics is None else stack.enter_context(measuring(options.processes, board.hung))
         for address, answers in _pages(options, board, metrics).items():
             port = stack.enter_context(StatusPage(address, answers)).port
             what = " and ".join(each for each in ("health", "metrics") if getattr(options, each) == address)

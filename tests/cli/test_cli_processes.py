@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sqlite3
+import urllib.request
 from contextlib import closing
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 from calling_kit import PATIENCE, OnRealBrokers, envelope, eventually, text_of
 from ports import nobody
+from prometheus_client.parser import text_string_to_metric_families
 from serving_kit import IMPATIENT, SERVICES, asked, port_of, serving
 
 from brokers import Connection
@@ -121,7 +123,7 @@ class TestHung(OnRealBrokers):
     ) -> None:
         """/live says no, and which it is; what it was working on is answered by another, as the broker notices."""
         options = ["--connection", with_heartbeat(url), "--uri", uri, "--processes", "2", "--workers", "1"]
-        options += ["--health", "127.0.0.1:0", transactions]
+        options += ["--health", "127.0.0.1:0", "--metrics", "127.0.0.1:0", transactions]
         if is_stored:
             options += ["--store", str(tmp_path / "requests.db"), "--lease", "1"]
         with (
@@ -131,6 +133,7 @@ class TestHung(OnRealBrokers):
             served.until_serving(2)
             port = port_of(served)
             eventually(lambda: len(asked(port, "/ready")[1]["processes"]) == 2, "both tell their health")
+            eventually(lambda: gauges(port) == {"ready": 2, "live": 2, "workers": 2}, "both are measured")
             future = client.submit(envelope("Ann", operation="work"))
             eventually(lambda: busy(port), "one works")
             (hung,) = busy(port)
@@ -143,9 +146,11 @@ class TestHung(OnRealBrokers):
                 assert "the process told nothing of itself for" in said[hung]["problem"]
                 assert (said[hung]["live"], said[other]["live"]) == (False, True)
                 assert asked(port, "/ready")[0] == 200
+                assert gauges(port) == {"ready": 1, "live": 1, "workers": 1}
             finally:
                 os.kill(hung, signal.SIGCONT)
             eventually(lambda: asked(port, "/live")[0] == 200, "it goes on")
+            eventually(lambda: gauges(port) == {"ready": 2, "live": 2, "workers": 2}, "it is measured again")
             assert text_of(client.call(envelope("Eve", operation="work"))) in {f"{hung}", f"{other}"}
             served.process.terminate()
             assert served.ended() == 0
@@ -221,6 +226,14 @@ class TestHung(OnRealBrokers):
 def with_heartbeat(url: str) -> str:
     """Have signs of life every second, so that a broker soon notices who gives none."""
     return f"{url}{'&' if '?' in url else '?'}heartbeat=1000"
+
+
+def gauges(port: int) -> dict[str, float]:
+    """Return how many dispatchers are measured to be ready and live, and their workers."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE) as response:
+        found = text_string_to_metric_families(response.read().decode())
+        values = {each.name: sum(sample.value for sample in each.samples) for each in found}
+    return {each: values.get(f"soapjms_service_{each}", 0) for each in ("ready", "live", "workers")}
 
 
 def busy(port: int) -> list[int]:

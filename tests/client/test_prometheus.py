@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from threading import Event
 
 import pytest
 from calling_kit import (
@@ -27,7 +28,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from brokers import Connection, ConnectionState
 from brokers.embedded import Broker
-from soapjms import Client, Dispatcher
+from soapjms import Client, Dispatcher, Request, Service
 from soapjms.observing import Place, Side
 from soapjms.prometheus import Metrics, exposition
 from soapjms.protocol import names
@@ -128,6 +129,33 @@ class TestMetrics(Peers):
         for state in (ConnectionState.LOST, ConnectionState.CONNECTED, ConnectionState.LOST, ConnectionState.CLOSED):
             metrics.connection_changed(place, state)
         assert (samples(registry)[losses], samples(registry)[reconnects]) == (2, 1)
+
+    def test_health(self, other: Connection, client: Client, registry: CollectorRegistry) -> None:
+        """How a dispatcher is when it is asked: while it serves, while all workers are at work for long, at the end."""
+        held, service = Event(), Service()
+
+        @service.operation(f"{{{NS}}}greetMe")
+        def wait(request: Request) -> None:
+            held.wait(PATIENCE)
+
+        def measured(dispatcher: Dispatcher) -> tuple[list[float], float]:
+            """Ask it; return whether it is ready and live, and its workers, and for how long it is stalled."""
+            dispatcher.health(PATIENCE)
+            found = samples(registry)
+            names = ("ready", "live", "workers", "stalled_seconds")
+            *others, stalled = (found[f"soapjms_service_{name}", "queue:greeter"] for name in names)
+            return others, stalled
+
+        with Dispatcher(other, URI, service, workers=2, stalled_after=0.2, observer=Metrics(registry)) as dispatcher:
+            assert measured(dispatcher) == ([1, 1, 2], 0)
+            calls = [client.submit(envelope()) for _ in range(2)]
+            eventually(lambda: measured(dispatcher)[0] == [0, 1, 2], "it is not ready, as all are at work")
+            assert measured(dispatcher)[1] >= 0.2
+            held.set()
+            assert all(each.result(PATIENCE).fault is None for each in calls)
+            eventually(lambda: measured(dispatcher) == ([1, 1, 2], 0), "it is ready again")
+            other.close()
+            assert measured(dispatcher) == ([0, 0, 2], 0)
 
     def test_several(self, registry: CollectorRegistry) -> None:
         """Two of one registry are as one; those of different registries are not."""

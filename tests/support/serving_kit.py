@@ -65,7 +65,7 @@ def asked(port: int, path: str) -> tuple[int, Any]:
 
 def port_of(served: Served) -> int:
     """Return the port where a program tells its health."""
-    found = re.search(r"health at port (\d+)", "".join(served.out))
+    found = re.search(r"health(?: and metrics)? at port (\d+)", "".join(served.out))
     assert found is not None
     return int(found[1])
 
